@@ -12,20 +12,24 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// ServiceAccount asks the API server for the metadata of a service account. A node may
-// read those of its pods one by one, and not watch them (KEP-4412).
+// ServiceAccount reads the metadata of a service account from the API server. A node may get the
+// service accounts of its pods, but not list or watch them (KEP-4412).
 func (c *Cache) ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
 	return kube.GetMetadata[v1.ServiceAccount](ctx, c.cfg.Client, namespace, name)
 }
 
-// AccountToken asks for a token of the pod's service account, which must have that UID, for
-// an audience. It is bound to the pod, lasts as long as the server likes, and is kept nowhere.
-func (c *Cache) AccountToken(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (token string, expires time.Time, err error) {
+// AccountToken requests a token for the audience, for the pod's service account, which must have
+// the UID account. The token is bound to the pod. Its lifetime is the server's default, and it is
+// not stored.
+func (c *Cache) AccountToken(
+	ctx context.Context, pod *v1.Pod, account types.UID, audience string,
+) (token string, expires time.Time, err error) {
 	req := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: account}, Spec: authenticationv1.TokenRequestSpec{
 		Audiences:      []string{audience},
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
-	got, err := kube.CreateSub[v1.ServiceAccount, authenticationv1.TokenRequest](ctx, c.cfg.Client, pod.Namespace, pod.Spec.ServiceAccountName, "token", req)
+	accounts, name := pod.Namespace, pod.Spec.ServiceAccountName
+	got, err := kube.CreateSub[v1.ServiceAccount, authenticationv1.TokenRequest](ctx, c.cfg.Client, accounts, name, "token", req)
 	if err != nil {
 		return "", time.Time{}, err
 	}

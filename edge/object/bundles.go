@@ -23,14 +23,14 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// longestSelector is how long a label selector may be as text, as with a kubelet.
+// longestSelector is the maximum length of a label selector as text, the same as a kubelet's.
 const longestSelector = 100 << 10
 
-// errNoBundle is the answer to a selection that finds nothing.
+// errNoBundle is the error of a projection that selects no bundle and is not optional.
 var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
 
-// bundles are ClusterTrustBundles, which a node may list and watch. An item is one bundle
-// by its name, or all of a signer, which stands where other kinds have their namespace.
+// bundles is the kind ClusterTrustBundle, which a node may list and watch. An item is one bundle
+// by its name, or all bundles of a signer; then the key's namespace is the signer's name.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles
 func bundles() *kind {
 	k := kindOf(func(l *certificatesv1beta1.ClusterTrustBundleList) *[]certificatesv1beta1.ClusterTrustBundle {
@@ -58,11 +58,11 @@ func ofSigner(o metav1.ListOptions, signer string) metav1.ListOptions {
 	return o
 }
 
-// maxAnchors is what the bundles of one projection may take once they are decoded, in bytes. An
-// object of the API server has 1.5 MiB at most, and the web's certificate authorities 220 KiB.
+// maxAnchors is the maximum size of the decoded bundles of one projection, in bytes. An object of
+// the API server has at most 1.5 MiB, and the certificate authorities of the web have 220 KiB.
 const maxAnchors = 4 << 20
 
-// bundleKey names what a projection asks for; it is false for one that asks for nothing.
+// bundleKey returns the key of the item that a projection selects; false if it selects none.
 func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
 	k := store.ObjectKey{Kind: bundleKind}
 	switch {
@@ -74,9 +74,9 @@ func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
 	return k, k.Name != "" || k.Namespace != ""
 }
 
-// TrustAnchors gives the certificates of the bundles that a projection of the pod asks for,
-// as PEM without comments, each once, in an order of the pod's own that means nothing. A
-// projection that is optional gives none where there are no such bundles.
+// TrustAnchors returns the certificates of the bundles that a projection of the pod selects, as
+// PEM without comments and without duplicates. Their order is stable for a pod and has no
+// meaning. An optional projection returns no certificates if no bundle matches.
 func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	k, asks := bundleKey(p)
 	if !asks {
@@ -86,7 +86,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 	selector := labels.Everything()
 	if k.Name == "" {
 		var err error
-		if selector, err = metav1.LabelSelectorAsSelector(p.LabelSelector); err != nil { // none selects nothing
+		if selector, err = metav1.LabelSelectorAsSelector(p.LabelSelector); err != nil { // nil selects no bundle
 			return nil, fmt.Errorf("its labelSelector: %w", err)
 		}
 		if n := len(selector.String()); n > longestSelector {
@@ -122,8 +122,8 @@ func (c *Cache) goneBundle(k store.ObjectKey) bool {
 	return it != nil && it.gone
 }
 
-// anchors joins bundles. Nobody shall come to depend on the order, and it must not change
-// while the bundles do not: the files would be written anew.
+// anchors joins the certificates of bundles. Their order is salted, so that no program depends on
+// it, and stable, so that the files are not rewritten while the bundles stay the same.
 func anchors(salt string, bundles []string) []byte {
 	type anchor struct {
 		place [sha256.Size]byte

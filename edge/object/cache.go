@@ -18,18 +18,18 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// How changes of ConfigMaps and Secrets are found, as the field
-// configMapAndSecretChangeDetectionStrategy of the KubeletConfiguration has it.
+// Strategies for detecting changes of ConfigMaps and Secrets: the values of the field
+// configMapAndSecretChangeDetectionStrategy of the KubeletConfiguration.
 const (
-	Watch = "Watch" // at once, and for no bytes while nothing changes
-	TTL   = "Cache" // by reading them again each minute, and for each new pod
+	Watch = "Watch" // by a watch: at once, and without traffic while nothing changes
+	TTL   = "Cache" // by reading them each minute, and for each new pod
 	Get   = "Get"   // like Cache, and before each start of a container
 )
 
-// patience is how long a pod waits for what is known to be read again.
+// patience is how long a pod waits for an update of objects that are already known.
 const patience = 5 * time.Second
 
-// A Store keeps everything over a restart. *store.Store is one.
+// A Store stores objects and tokens across restarts. *store.Store is one.
 type Store interface {
 	Objects(ctx context.Context) ([]store.Object, error)
 	PutObject(ctx context.Context, o store.Object) error
@@ -39,46 +39,46 @@ type Store interface {
 	PutToken(ctx context.Context, t store.Token) error
 }
 
-// Config is what a Cache needs.
+// Config has the dependencies and settings of a Cache.
 type Config struct {
 	Client   *kube.Client
 	Store    Store
 	Node     string           // the name of this node
 	Strategy string           // Watch, TTL or Get; empty: Watch
-	Every    time.Duration    // about how often a claim is read whose volume may grow; 0: 80 s
-	Changed  func(types.UID)  // something that the pod uses has changed; must not block
-	Touched  func()           // something at rest was read again; must not block; may be nil
-	Now      func() time.Time // by which tokens expire; nil: time.Now
+	Every    time.Duration    // approximate interval for reading claims whose volume may grow; 0: 80 s
+	Changed  func(types.UID)  // called when an object or token of the pod has changed; must not block
+	Touched  func()           // called when an object was polled; must not block; may be nil
+	Now      func() time.Time // clock for the expiry of tokens; nil: time.Now
 	Log      *slog.Logger
 }
 
-// A Problem is something that a pod uses and that cannot be had as it should be.
+// A Problem is an object or token of a pod that cannot be read or renewed.
 type Problem struct {
 	UID     types.UID // of the pod
 	Object  string    // such as "Secret default/wifi"
 	Message string
-	// Known says that it is an object that was read before; it is used as it was then.
+	// Known means that an older version of the object was read before and is used.
 	Known bool
 }
 
-// A Cache has the objects of this node's pods. All methods may be called from any
-// goroutine.
+// A Cache holds the objects and tokens that the pods of this node use. Its methods are safe for
+// concurrent use.
 type Cache struct {
 	cfg    Config
 	kinds  map[string]*kind
-	signal chan struct{} // capacity 1: some item needs its goroutine
+	signal chan struct{} // capacity 1: an item needs a goroutine
 	tokens *tokens
 	born   time.Time
-	phase  float64 // 0 to 1: where beats begin
+	phase  float64 // 0 to 1: random offset of the beats, see beat
 
 	mu      sync.Mutex
-	epoch   int // counts the calls of Void
+	epoch   int // number of calls of Void
 	items   map[store.ObjectKey]*item
-	pending []*item // have no goroutine yet
+	pending []*item // wait for Run to start their goroutine
 	pods    map[types.UID]map[store.ObjectKey]bool
 }
 
-// New starts nothing.
+// New returns a Cache. It starts no goroutine.
 func New(cfg Config) *Cache {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -94,8 +94,8 @@ func New(cfg Config) *Cache {
 	}
 }
 
-// Load takes over what the last run of the agent knew for the pods that this node
-// has, and forgets what none of them names. It is called once, before anything else.
+// Load restores the stored objects and tokens for the pods of this node, and removes objects that
+// no pod references from the store. Call it once, before all other methods.
 func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	objects, err := c.cfg.Store.Objects(ctx)
 	if err != nil {
@@ -117,14 +117,15 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	for len(todo) > 0 {
 		o, there := stored[todo[0]]
 		k, known := c.kinds[o.Kind]
-		if todo = todo[1:]; !there || !known {
+		todo = todo[1:]
+		if !there || !known {
 			continue
 		}
 		delete(stored, o.ObjectKey)
 		it := c.item(o.ObjectKey)
 		now := k.empty()
 		if err := now.Unmarshal(o.Data); err != nil {
-			c.cfg.Log.Error("a stored object cannot be decoded, it is fetched anew", "object", it.String(), "error", err)
+			c.cfg.Log.Error("a stored object cannot be decoded, it is read again", "object", it.String(), "error", err)
 			continue
 		}
 		it.content, it.version, it.gone = now, o.Version, o.Gone
@@ -141,7 +142,7 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	return c.cfg.Store.RemoveObjects(ctx, unused...)
 }
 
-// Run keeps everything up to date until ctx ends and all that it started has.
+// Run keeps all objects and tokens up to date until ctx ends. It returns after its goroutines.
 func (c *Cache) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -178,8 +179,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wake gives what has rested its goroutine back, and says when the next is due; zero: nothing
-// rests. The caller holds mu.
+// wake queues the resting items that are due for a goroutine. It returns the time when the next
+// one is due; zero: none rests. The caller holds mu.
 func (c *Cache) wake(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {
@@ -194,11 +195,12 @@ func (c *Cache) wake(now time.Time) (next time.Time) {
 	return next
 }
 
-// Name is the hook's.
+// Name implements the hook.
 func (*Cache) Name() string { return "objects" }
 
-// Prepare takes up a pod, and waits until all that it names is known, or known to be
-// out of reach: who reads it gets the reason. What was known before is not waited for.
+// Prepare registers the pod and waits until each object that it references was read, or the read
+// failed; then the methods that return the object return the error. It does not wait for objects
+// that are already known.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
 	if static(pod) {
@@ -218,7 +220,7 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// waitSoon waits for what is known to be read again, or does with what is known.
+// waitSoon waits for updates of known objects, for at most patience.
 func waitSoon(ctx context.Context, fresh []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
@@ -240,14 +242,15 @@ func wait(ctx context.Context, all []<-chan struct{}) error {
 	return nil
 }
 
-// Release forgets a pod and what only it named.
+// Release forgets a pod, and the objects that no other pod uses.
 func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 	c.tokens.forget(uid)
 	c.mu.Lock()
 	var unused []store.ObjectKey
 	for k := range c.pods[uid] {
 		it := c.items[k]
-		if delete(it.users, uid); len(it.users) > 0 {
+		delete(it.users, uid)
+		if len(it.users) > 0 {
 			continue
 		}
 		it.dropped = true
@@ -262,7 +265,7 @@ func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 	return c.cfg.Store.RemoveObjects(ctx, unused...)
 }
 
-// Retry asks again for what could not be had: the link is up.
+// Retry repeats all failed reads. Call it when the link is up again.
 func (c *Cache) Retry() {
 	c.tokens.retry()
 	c.mu.Lock()
@@ -274,8 +277,8 @@ func (c *Cache) Retry() {
 	}
 }
 
-// Problems gives all there are: objects that cannot be read although a pod needs
-// them, and tokens that are stale.
+// Problems returns all problems: objects of pods that cannot be read, and tokens that are missing
+// or expired.
 func (c *Cache) Problems() []Problem {
 	all := c.tokens.problems()
 	c.mu.Lock()
@@ -294,8 +297,9 @@ func (c *Cache) Problems() []Problem {
 	return all
 }
 
-// register notes what a pod names and gives what to wait for before it can be read,
-// and what would make it fresh. had says that the pod had what is known already.
+// register records the objects that a pod references. waits are the reads that must end before
+// the pod can use its objects; fresh are updates of known objects. had: the pod ran before, and
+// may use objects that the server has deleted since.
 func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, had)
@@ -326,11 +330,10 @@ func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{})
 	return waits, fresh
 }
 
-// polls reports whether objects of a kind are read again and again instead of
-// watched.
+// polls reports whether objects of a kind are read at intervals instead of watched.
 func (c *Cache) polls(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
 
-// item finds or makes one. The caller holds mu.
+// item returns the item of a key, and creates it if necessary. The caller holds mu.
 func (c *Cache) item(k store.ObjectKey) *item {
 	it := c.items[k]
 	if it == nil {
@@ -342,7 +345,7 @@ func (c *Cache) item(k store.ObjectKey) *item {
 	return it
 }
 
-// poke has Run look for what needs a goroutine.
+// poke wakes Run.
 func poke(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:

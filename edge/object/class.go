@@ -8,12 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// RuntimeHandler gives the handler of the pod's RuntimeClass; of a pod that names no
-// class it is empty, which is the node's default. There is none for a class that the
-// API server does not have: a pod that asks for more isolation must not run with
-// less. The class of a pod that ran here before is known without a link. A static
-// pod starts before anything of the API is known, so the name of its class is the
-// handler's.
+// RuntimeHandler returns the handler of the pod's RuntimeClass; empty if the pod names no class,
+// which means the node's default. A class that the API server does not have is an error: a pod
+// that wants more isolation must not run with less. The handler is stored, so a pod that ran here
+// before starts without a link. For a static pod the name of the class is the handler, because it
+// starts before the API server has been read.
 // https://kubernetes.io/docs/concepts/containers/runtime-class/
 func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	class := classOf(pod)
@@ -23,7 +22,7 @@ func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	got, err := c.read(pod, classKind, "", class)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), class) // in a kubelet's words
+		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), class) // a kubelet's words
 	case err != nil:
 		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", class, err)
 	}

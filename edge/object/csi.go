@@ -15,13 +15,13 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// AttachmentName names the VolumeAttachment of a volume at a node, as the attach-detach
-// controller does.
+// AttachmentName returns the name that the attach-detach controller gives the VolumeAttachment of
+// a volume on a node.
 func AttachmentName(node string, s *v1.CSIPersistentVolumeSource) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+node)))
 }
 
-// drivers are CSIDrivers, which a node may list and watch.
+// drivers is the kind CSIDriver, which a node may list and watch.
 func drivers() *kind {
 	k := kindOf(func(l *storagev1.CSIDriverList) *[]storagev1.CSIDriver { return &l.Items }, func(d *storagev1.CSIDriver) bool {
 		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name}
@@ -32,10 +32,13 @@ func drivers() *kind {
 	return k
 }
 
-// attachments are VolumeAttachments, which a node may get.
+// attachments is the kind VolumeAttachment, which a node may only get.
 func attachments() *kind {
-	k := gotKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment { return &l.Items }, func(a *storagev1.VolumeAttachment) bool {
-		*a = storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name, DeletionTimestamp: a.DeletionTimestamp}, Status: a.Status}
+	k := gotKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment {
+		return &l.Items
+	}, func(a *storagev1.VolumeAttachment) bool {
+		meta := metav1.ObjectMeta{Name: a.Name, DeletionTimestamp: a.DeletionTimestamp}
+		*a = storagev1.VolumeAttachment{ObjectMeta: meta, Status: a.Status}
 		return true
 	})
 	k.settled = func(c content) bool {
@@ -45,7 +48,7 @@ func attachments() *kind {
 	return k
 }
 
-// ofCSI lists what a CSI volume names: its driver, and Secrets.
+// ofCSI returns the objects that a CSI volume references: its driver and Secrets.
 func ofCSI(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	if s == nil {
 		return nil
@@ -61,7 +64,7 @@ func ofCSI(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	return keys
 }
 
-// perhaps lists what an item's object may name. The caller holds mu, or is alone.
+// perhaps returns the optional references of an item. The caller holds mu, or is the only user.
 func (it *item) perhaps() []store.ObjectKey {
 	if !it.known() || it.kind.perhaps == nil {
 		return nil
@@ -69,7 +72,7 @@ func (it *item) perhaps() []store.ObjectKey {
 	return it.kind.perhaps(it.content)
 }
 
-// asked lists of that what somebody has asked for. The caller holds mu.
+// asked returns the optional references that RenewAttachment has requested. The caller holds mu.
 func (c *Cache) asked(it *item) (keys []store.ObjectKey) {
 	for _, k := range it.perhaps() {
 		if c.items[k] != nil {
@@ -79,8 +82,8 @@ func (c *Cache) asked(it *item) (keys []store.ObjectKey) {
 	return keys
 }
 
-// CSIDriver gives the object of a driver of a volume that the pod uses. That there is none
-// is an error for which apierrors.IsNotFound holds.
+// CSIDriver returns the CSIDriver of a volume that the pod uses. If there is none,
+// apierrors.IsNotFound is true for the error.
 func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	got, err := c.read(pod, driverKind, "", name)
 	if err != nil {
@@ -89,13 +92,13 @@ func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error
 	return &got.(*storagev1.CSIDriverList).Items[0], nil
 }
 
-// Attachment gives a VolumeAttachment as RenewAttachment last read it for the pod.
+// Attachment returns the VolumeAttachment that RenewAttachment last read for the pod.
 func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	c.mu.Lock()
 	it := c.items[store.ObjectKey{Kind: attachmentKind, Name: name}]
 	gone := it != nil && it.gone
 	c.mu.Unlock()
-	if gone { // what was attached once says nothing
+	if gone { // a deleted attachment must not count as attached
 		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name)
 	}
 	got, err := c.read(pod, attachmentKind, "", name)
@@ -105,8 +108,8 @@ func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachmen
 	return &got.(*storagev1.VolumeAttachmentList).Items[0], nil
 }
 
-// RenewAttachment reads a VolumeAttachment anew for a pod, and gives it as it was when the
-// API server does not answer soon.
+// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer soon, it
+// returns the version from the last read.
 func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	k := store.ObjectKey{Kind: attachmentKind, Name: name}
 	c.mu.Lock()
@@ -136,9 +139,9 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 	return c.Attachment(pod, name)
 }
 
-// VolumeToken gives a token of the pod's service account for a driver, one that does not
-// expire soon if it can be had. Seconds of 0 are an hour. It is kept like those of the
-// pod's own volumes.
+// VolumeToken returns a token of the pod's service account for a CSI driver. It requests a new
+// one if the current one expires soon. seconds is the lifetime; 0 is an hour. The token is stored
+// and refreshed like the tokens of projected volumes.
 func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error) {
 	k := store.TokenKey{UID: pod.UID, Audience: audience, Seconds: cmp.Or(seconds, tokenSeconds)}
 	c.tokens.register(pod, map[store.TokenKey]bool{k: true}, false)

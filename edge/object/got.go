@@ -12,26 +12,28 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// deepest is how long a chain of objects that name each other is: a claim, its volume,
-// what that needs.
+// deepest is the maximum length of a chain of references: a claim, its volume, the volume's
+// objects.
 const deepest = 4
 
-// What a node does not need of the metadata of what it gets is dropped, but for these
-// annotations.
+// keptAnnotations are the annotations of get-only objects that the node needs. All other metadata
+// is dropped.
 var keptAnnotations = []string{
 	v1.MountOptionAnnotation, // volume.beta.kubernetes.io/mount-options
 	"pv.beta.kubernetes.io/gid",
 }
 
-// EphemeralClaim names the claim of a generic ephemeral volume of a pod.
+// EphemeralClaim returns the name of the claim of a pod's generic ephemeral volume.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming
 func EphemeralClaim(pod *v1.Pod, volume string) string { return pod.Name + "-" + volume }
 
 func claims() *kind {
-	k := gotKind(func(l *v1.PersistentVolumeClaimList) *[]v1.PersistentVolumeClaim { return &l.Items }, func(c *v1.PersistentVolumeClaim) bool {
+	k := gotKind(func(l *v1.PersistentVolumeClaimList) *[]v1.PersistentVolumeClaim {
+		return &l.Items
+	}, func(c *v1.PersistentVolumeClaim) bool {
 		owners := c.OwnerReferences
 		c.ObjectMeta = essential(c.ObjectMeta)
-		c.OwnerReferences = owners // an ephemeral volume's must be the pod
+		c.OwnerReferences = owners // for an ephemeral volume the owner must be the pod
 		return true
 	})
 	k.next = func(c content) (keys []store.ObjectKey) {
@@ -82,7 +84,7 @@ func volumes(node string) *kind {
 	return k
 }
 
-// essential is what volumes need of an object's metadata.
+// essential returns the part of an object's metadata that volumes need.
 func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp}
 	for _, k := range keptAnnotations {
@@ -93,7 +95,7 @@ func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
-// gotKind makes a kind of objects that a node may only get.
+// gotKind returns a kind of objects that a node may only get.
 func gotKind[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object
@@ -121,7 +123,7 @@ func gotKind[T, L any, PT interface {
 	return k
 }
 
-// next lists what an item's object names in its turn. The caller holds mu, or is alone.
+// next returns the references of an item's object. The caller holds mu, or is the only user.
 func (it *item) next() []store.ObjectKey {
 	if !it.known() || it.kind.next == nil {
 		return nil
@@ -129,11 +131,11 @@ func (it *item) next() []store.ObjectKey {
 	return it.kind.next(it.content)
 }
 
-// chain takes up for a pod what an object that it uses names in its turn. The caller
+// chain registers a pod as user of the objects that an item's object references. The caller
 // holds mu.
 func (c *Cache) chain(uid types.UID, it *item) { c.chainOf(uid, it, false) }
 
-// chainOf is chain; had says that the pod had all that is known already.
+// chainOf is chain; had: the pod ran before, and may use objects that were deleted since.
 func (c *Cache) chainOf(uid types.UID, it *item, had bool) {
 	uses := c.pods[uid]
 	for _, k := range append(it.next(), c.asked(it)...) {
@@ -147,8 +149,8 @@ func (c *Cache) chainOf(uid types.UID, it *item, had bool) {
 	}
 }
 
-// unsettled has all read again that the pod uses and that is not as it must be for the
-// pod to start. The caller holds mu.
+// unsettled requests a read of each object of the pod that is known, but not ready for the pod to
+// start. The caller holds mu.
 func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
@@ -159,7 +161,7 @@ func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 	return fresh
 }
 
-// waitChain waits until all is known that a pod uses, and what that names in its turn.
+// waitChain waits until all objects of a pod are answered, including those found by references.
 func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	for range deepest {
 		var waits []<-chan struct{}
@@ -183,9 +185,8 @@ func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Renew has all read again that the pod uses and that a node may only get, and waits for
-// it, but not for long: who waits for something to be attached, bound or resized calls it
-// now and then.
+// Renew reads all get-only objects of a pod again, and waits for them, but for at most patience.
+// Callers that wait for an attachment, a binding or a resize call it from time to time.
 func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	var fresh []<-chan struct{}
 	c.mu.Lock()
@@ -201,8 +202,8 @@ func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// Claim gives the claim of that name in the pod's namespace, as far as a volume needs it.
-// That there is none is an error for which apierrors.IsNotFound holds.
+// Claim returns the claim of that name in the pod's namespace, with the fields that a volume
+// needs. If there is none, apierrors.IsNotFound is true for the error.
 func (c *Cache) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	got, err := c.read(pod, claimKind, pod.Namespace, name)
 	if err != nil {
@@ -211,7 +212,7 @@ func (c *Cache) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, erro
 	return &got.(*v1.PersistentVolumeClaimList).Items[0], nil
 }
 
-// PersistentVolume gives the volume to which a claim of the pod is bound.
+// PersistentVolume returns the volume to which a claim of the pod is bound.
 func (c *Cache) PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	got, err := c.read(pod, volumeKind, "", name)
 	if err != nil {
@@ -220,7 +221,7 @@ func (c *Cache) PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume
 	return &got.(*v1.PersistentVolumeList).Items[0], nil
 }
 
-// VolumeSecret gives a Secret that a volume of the pod names, of whatever namespace.
+// VolumeSecret returns a Secret that a volume of the pod references, in any namespace.
 func (c *Cache) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	got, err := c.read(pod, secretKind, namespace, name)
 	if err != nil {

@@ -18,59 +18,80 @@ import (
 )
 
 const (
-	pollEvery = time.Minute      // Cache and Get
-	seldom    = 10 * time.Minute // of what cannot be watched, while nobody waits for it
-	nowAndOn  = 80 * time.Second // Config.Every
-	waiting   = 2 * time.Second  // of a claim that somebody waits for, growing to
-	waitingUp = 30 * time.Second
-	settled   = time.Minute     // a watch that lived so long did not fail
-	retryMin  = time.Second     // the window after a failure, growing to
-	retryMax  = time.Minute     // that of an outage of half an hour and more
-	askedGap  = 5 * time.Second // between attempts that Retry asks for: a link may flap
-	tooEarly  = 5               // refusals that may come of the server not knowing the pod yet
+	pollEvery = time.Minute      // strategies Cache and Get
+	seldom    = 10 * time.Minute // get-only objects that no pod waits for
+	nowAndOn  = 80 * time.Second // default of Config.Every
+	waiting   = 2 * time.Second  // claims that a pod waits for: first interval,
+	waitingUp = 30 * time.Second // and the last
+	settled   = time.Minute      // a watch of this duration resets the back-off
+	retryMin  = time.Second      // first window after a failure,
+	retryMax  = time.Minute      // and the one after an outage of half an hour
+	askedGap  = 5 * time.Second  // minimum interval of attempts by Retry, since a link may flap
+	tooEarly  = 5                // refusals that may mean that the server does not know the pod yet
 )
 
-// An item is one object, or the services of a namespace. Its goroutine alone changes
-// what is below users, under the Cache's mu.
+// An item is one object, or the services of a namespace. Its parts differ in who may use them.
 //
-//	new --listed--> known --watched--> known ...     an answer, maybe "there is none"
-//	   \--failed--> known to be out of reach         err
+//	new --listed--> known --watched--> known ...     an answer, which may be "there is none"
+//	   \--failed--> answered, not known              err
 type item struct {
+	// Set by newItem, never changed.
 	store.ObjectKey
-	kind     *kind
-	asked    chan struct{} // capacity 1: try now
-	answered chan struct{} // closed when there is an answer, or none to be had
-	stop     context.CancelFunc
-	dropped  bool
-	users    map[types.UID]bool // the pods; true: what is gone was theirs before
+	kind   *kind
+	asked  chan struct{}   // capacity 1: requests an attempt
+	signal chan<- struct{} // the Cache's
 
-	content content // nil: never known
-	gone    bool    // deleted; content is for those who had it
-	version string  // to go on watching from; empty: list first
-	epoch   int     // of the Cache, in which version was had
-	voided  bool    // the store has no version
-	watched watch.Interface
-	err     error // why the last attempt failed
-	attempt chan struct{}
-	signal  chan<- struct{} // the Cache's
-	rests   bool            // it has no goroutine until it is due
+	usage
+	reading
+	rest
+	follower
+}
+
+// usage says who uses an item. It is guarded by the Cache's mu.
+type usage struct {
+	users   map[types.UID]bool // the pods; true: the pod may use the object after its deletion
+	stop    context.CancelFunc // ends the goroutine; nil: not started
+	dropped bool               // no pod uses it
+}
+
+// reading is the result of the attempts so far. Only the item's goroutine changes it, and holds
+// the Cache's mu while it does; the goroutine reads it without mu. Load fills it before Run.
+type reading struct {
+	content  content       // nil: never known
+	gone     bool          // deleted; content remains for the pods that had it
+	err      error         // of the last attempt
+	answered chan struct{} // closed when content is known, or the first attempt has failed
+	attempt  chan struct{} // closed at the end of the next attempt, and then replaced
+	watched  watch.Interface
+}
+
+// rest says when an item without a goroutine gets one again. It is guarded by the Cache's mu.
+type rest struct {
+	rests   bool
 	due     time.Time
-	soonest time.Time // when it is due if it is asked for
+	soonest time.Time // when it is due if a read is requested
+}
 
-	failures int // in a row; this and what is below are its goroutine's
+// follower is used by the item's goroutine only, and by Load before Run.
+type follower struct {
+	version  string // to continue the watch from; empty: list first
+	epoch    int    // the Cache's, when version was read
+	voided   bool   // the stored version was removed
+	failures int    // in a row
 	retry    retry.Backoff
-	waits    time.Duration // until it is read again while somebody waits for it
+	waits    time.Duration // current interval of reads while a pod waits for the object
 }
 
 func newItem(k store.ObjectKey, kind *kind, signal chan<- struct{}) *item {
 	return &item{
-		ObjectKey: k, kind: kind, signal: signal, users: map[types.UID]bool{},
-		asked: make(chan struct{}, 1), answered: make(chan struct{}), attempt: make(chan struct{}),
-		retry: newRetry(),
+		ObjectKey: k, kind: kind, signal: signal, asked: make(chan struct{}, 1),
+		usage:    usage{users: map[types.UID]bool{}},
+		reading:  reading{answered: make(chan struct{}), attempt: make(chan struct{})},
+		follower: follower{retry: newRetry()},
 	}
 }
 
-// String names the object for people.
+// String returns the object's name for messages.
 func (it *item) String() string {
 	switch {
 	case it.Name == "" && it.Kind == bundleKind:
@@ -85,11 +106,11 @@ func (it *item) String() string {
 
 func (it *item) known() bool { return it.content != nil }
 
-// has reports whether there is an object, or was one that is still used.
+// has reports whether the object exists, or existed and is still used.
 func (it *item) has() bool { return it.known() && it.kind.count(it.content) > 0 }
 
-// ask wants an attempt to read soon. The channel is closed when one has ended. The caller
-// holds mu.
+// ask requests an attempt to read the object. The returned channel is closed at the end of an
+// attempt. The caller holds mu.
 func (it *item) ask() <-chan struct{} {
 	select {
 	case it.asked <- struct{}{}:
@@ -102,7 +123,7 @@ func (it *item) ask() <-chan struct{} {
 	return it.attempt
 }
 
-// answer lets those go on who wait.
+// answer wakes all callers that wait for the first answer.
 func (it *item) answer() {
 	select {
 	case <-it.answered:
@@ -111,13 +132,13 @@ func (it *item) answer() {
 	}
 }
 
-// follow keeps an item up to date until ctx ends, or nothing about it can change, or what a
-// node may only get has been read and rests.
+// follow keeps an item up to date until ctx ends or the object is immutable. For a get-only
+// object it returns after one read.
 func (c *Cache) follow(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
 		select {
-		case <-it.asked: // this is it
+		case <-it.asked: // the attempt below serves the request
 		default:
 		}
 		err := c.round(ctx, it, it.failures)
@@ -135,9 +156,10 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 	}
 }
 
-// after is the pause after a round that took so long.
+// after returns the pause after a round of the given duration.
 func (c *Cache) after(it *item, took time.Duration, err error) time.Duration {
-	if it.failures++; took > settled {
+	it.failures++
+	if took > settled {
 		it.failures = 1
 		it.retry.Reset()
 	}
@@ -156,9 +178,9 @@ func (c *Cache) after(it *item, took time.Duration, err error) time.Duration {
 	return c.again(it)
 }
 
-// rest lets an item alone for a time, or for less if it is asked for and the least that the
-// server asked for has passed. Meanwhile it has no goroutine: there are two and more for each
-// claim, and what requests need of their stacks would stay with them.
+// rest parks an item for d, or for a shorter time if a read is requested and the server's
+// Retry-After (least) has passed. A parked item has no goroutine: each claim has two or more
+// items, and each goroutine would retain the stack that its request needed.
 func (c *Cache) rest(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +200,7 @@ func (c *Cache) rest(it *item, began time.Time, d, least time.Duration) {
 	}
 }
 
-// early is the pause after one of the first refusals.
+// early returns the pause after one of the first refusals.
 func early(failures int) time.Duration {
 	return retry.Around(2 * retryMin >> (tooEarly - min(failures, tooEarly)))
 }
@@ -187,8 +209,8 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
 }
 
-// pause waits, but for less if the item is asked for, and the least that the server asked
-// for has passed. It is false when ctx has ended.
+// pause waits for d, or for a shorter time if a read is requested and the server's Retry-After
+// (least) has passed. It returns false when ctx has ended.
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()
@@ -210,8 +232,8 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 	}
 }
 
-// round is one attempt: to list the object if it must be, and to watch it for as long
-// as that works. A version from before that the server does not go on from is dropped.
+// round lists the object if necessary and watches it until the watch fails. If the server cannot
+// continue from the last version, it lists the object again.
 func (c *Cache) round(ctx context.Context, it *item, failures int) error {
 	for {
 		if epoch := c.current(); epoch != it.epoch {
@@ -222,7 +244,8 @@ func (c *Cache) round(ctx context.Context, it *item, failures int) error {
 		if !answered(err) {
 			return err
 		}
-		if it.version = ""; !resumed {
+		it.version = ""
+		if !resumed {
 			return err
 		}
 	}
@@ -238,7 +261,8 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 		if err == nil {
 			err = c.accept(ctx, it, now, version)
 		}
-		if c.attempted(it, err, failures); err != nil {
+		c.attempted(it, err, failures)
+		if err != nil {
 			return err
 		}
 	}
@@ -247,7 +271,8 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 	}
 	o.ResourceVersion = it.version
 	w, err := it.kind.watch(ctx, c.cfg.Client, it.Namespace, o)
-	if c.attempted(it, err, failures); err != nil {
+	c.attempted(it, err, failures)
+	if err != nil {
 		return err
 	}
 	defer w.Stop()
@@ -258,7 +283,7 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 	return c.watch(ctx, it, w)
 }
 
-// fetch reads what there is now. What was got has no version to go on from.
+// fetch lists or gets the object. A get returns no version to watch from.
 func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOptions) (content, string, error) {
 	if it.kind.get == nil {
 		return it.kind.list(ctx, client, it.Namespace, o)
@@ -267,14 +292,14 @@ func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOpt
 	return now, "", err
 }
 
-// answered reports whether an error is what the server said, and not that it could
-// not be reached.
+// answered reports whether an error is the server's answer. It is false if the server could not
+// be reached.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
 }
 
-// watch takes what a watch says until it ends. Its end is no error.
+// watch applies the events of a watch until it ends. The end of a watch is not an error.
 func (c *Cache) watch(ctx context.Context, it *item, w watch.Interface) error {
 	for e := range w.ResultChan() {
 		switch e.Type {
@@ -300,14 +325,15 @@ func (c *Cache) watch(ctx context.Context, it *item, w watch.Interface) error {
 	return nil
 }
 
-// attempted notes how an attempt ended.
+// attempted records the result of an attempt.
 func (c *Cache) attempted(it *item, err error, failures int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil && it.err == nil {
 		c.cfg.Log.Debug("an object cannot be read", "object", it.String(), "error", err)
 	}
-	if it.err = err; err != nil {
+	it.err = err
+	if err != nil {
 		it.err = fmt.Errorf("read %s: %w", it, err)
 	}
 	if err == nil || !apierrors.IsForbidden(err) || failures >= tooEarly {
@@ -317,8 +343,8 @@ func (c *Cache) attempted(it *item, err error, failures int) {
 	it.attempt = make(chan struct{})
 }
 
-// accept stores what the server said, shows it, and tells the pods, unless it is what
-// is known already.
+// accept stores a new state of the object, publishes it, and notifies the pods. It does nothing
+// if the state is the same as before.
 func (c *Cache) accept(ctx context.Context, it *item, now content, version string) error {
 	gone := false
 	if it.Name != "" && it.kind.count(now) == 0 && it.has() {
@@ -330,7 +356,8 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 	}
 	if it.known() && it.gone == gone {
 		if before, err := it.content.Marshal(); err == nil && bytes.Equal(before, data) {
-			if it.version = version; !it.voided {
+			it.version = version
+			if !it.voided {
 				return nil
 			}
 		}
@@ -340,8 +367,9 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Better used than not: it is the disk that has a problem, not the pod.
-		c.cfg.Log.Error("an object could not be stored: a restart without the API server would lack it", "object", it.String(), "error", err)
+		// Use it without storing it: the disk has a problem, not the pod.
+		c.cfg.Log.Error("an object could not be stored: it is missing after a restart without the API server",
+			"object", it.String(), "error", err)
 	}
 	c.mu.Lock()
 	it.content, it.gone, it.version, it.voided = now, gone, version, false

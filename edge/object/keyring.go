@@ -8,10 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// PullSecrets gives the credentials that the pod's imagePullSecrets have for an image,
-// named in full but without tag and digest, those first that name it most exactly, and
-// the names of those that could not be had: the registry may give the image to
-// anybody.
+// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, the most
+// specific match first. image is the full name without tag and digest. missing has the names of
+// Secrets that could not be read; the pull goes on, since the registry may allow anonymous pulls.
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod
 func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
 	if len(pod.Spec.ImagePullSecrets) == 0 {
@@ -30,7 +29,8 @@ func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has
 			err = all.AddSecret(secret)
 		}
 		if err != nil {
-			c.cfg.Log.Warn("an image pull secret is of no use", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "secret", ref.Name, "image", image, "error", err)
+			c.cfg.Log.Warn("an image pull secret cannot be used", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
+				"secret", ref.Name, "image", image, "error", err)
 		}
 	}
 	return all.Lookup(image), missing

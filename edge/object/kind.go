@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// The kinds of objects, by their names in the store.
+// The kinds of objects, as the store names them.
 const (
 	configMapKind = "ConfigMap"
 	secretKind    = "Secret"
@@ -30,31 +30,31 @@ const (
 	attachmentKind = "VolumeAttachment"
 )
 
-// content is the list of a kind that an item holds: none or one object by a name, or
-// all of a namespace. It is replaced, never changed.
+// content is the list of objects of an item: at most one object for an item with a name, or all
+// objects of a namespace. It is replaced, never modified.
 type content interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// A kind is a type of objects: how they are read, and what a node needs of them.
+// A kind is a type of objects: how a node reads them, and which fields it needs.
 type kind struct {
-	always    bool // watched whatever the strategy says
+	always    bool // watched with every strategy
 	empty     func() content
 	list      func(context.Context, *kube.Client, string, metav1.ListOptions) (c content, version string, err error)
 	watch     func(context.Context, *kube.Client, string, metav1.ListOptions) (watch.Interface, error)
 	apply     func(content, watch.Event) (c content, version string)
 	count     func(content) int
-	immutable func(content) bool // will never change
+	immutable func(content) bool // the object can never change
 
-	// Of what a node may get and not list or watch; nil: it may list and watch.
+	// get is set for objects that a node may only get; nil: it may list and watch them.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
-	// next lists the objects that an object names; nil: none.
+	// next returns the references of an object to others; nil: none.
 	next func(content) []store.ObjectKey
-	// perhaps lists what an object may name: it is read only once somebody asks for it.
+	// perhaps returns optional references: they are read only once they are requested.
 	perhaps func(content) []store.ObjectKey
-	// settled reports whether a pod can start with an object as it is, such as a claim that is
-	// bound: else it is read again for each pod that starts. nil: it always can.
+	// settled reports whether a pod can start with the object as it is, such as a bound claim.
+	// An object that is not settled is read again for each pod that starts. nil: always settled.
 	settled func(content) bool
 }
 
@@ -89,15 +89,16 @@ func kinds(node string) map[string]*kind {
 		return true
 	})
 	classes.always = true
-	classes.immutable = func(content) bool { return false } // its handler is, but not the class
+	classes.immutable = func(content) bool { return false } // the handler is, the class is not
 	return map[string]*kind{
-		configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes(node),
+		configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes,
+		claimKind: claims(), volumeKind: volumes(node),
 		driverKind: drivers(), attachmentKind: attachments(), resourceKind: resourceClaims(), bundleKind: bundles(),
 	}
 }
 
-// kindOf makes a kind of objects T, whose list is L. strip takes off what a node does
-// not need, and says whether anything is left.
+// kindOf returns a kind of objects T with the list type L. strip removes the fields that a node
+// does not need, and reports whether the node needs the object at all.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object
@@ -106,7 +107,7 @@ func kindOf[T, L any, PT interface {
 	content
 	metav1.ListInterface
 }](items func(*L) *[]T, strip func(*T) bool) *kind {
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary, and 90 where it is an object.
+	// Not slices.SortFunc: each instantiation costs 20 KB of the binary, and 90 KB for objects.
 	sortByName := func(list []T) {
 		sort.Slice(list, func(i, j int) bool { return PT(&list[i]).GetName() < PT(&list[j]).GetName() })
 	}

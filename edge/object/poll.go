@@ -10,10 +10,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// again is in how long something is read again that a node may only get. Claims and volumes
-// that a pod waits for, as they are not bound or grow, are read often at first: a kubelet looks at such
-// ten times a second, for as long as it takes. A claim of a CSI volume may grow at any time; what else
-// there is does not change while it is used. Its goroutine calls it.
+// again returns the interval until a get-only object is read again. Unbound and growing claims
+// and volumes are read often at first; a kubelet reads them ten times a second for as long as it
+// takes. The claim of a CSI volume may grow at any time. Other objects do not change while they
+// are used. Only the item's goroutine calls it.
 func (c *Cache) again(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.beat(seldom)
@@ -29,14 +29,14 @@ func (c *Cache) again(it *item) time.Duration {
 	return c.beat(seldom)
 }
 
-// beat is the time until the next of the node's common times, which are so far apart: what is at
-// rest is read together, so that the memory and the radio that reading needs are needed once
-// for all of it. Nodes that start at once differ by a part that each chooses.
+// beat returns the time until the next common point in time, a multiple of every since the start.
+// Objects of one interval are read together, so that memory and radio are needed once for all of
+// them. A random phase keeps nodes apart that start at the same time.
 func (c *Cache) beat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
 
-// growing reports whether a claim wants more than its file system has.
+// growing reports whether a claim requests more than its file system has.
 func growing(of content) bool {
 	l, is := of.(*v1.PersistentVolumeClaimList)
 	if !is || len(l.Items) != 1 {
@@ -46,7 +46,7 @@ func growing(of content) bool {
 	return !has.IsZero() && want.Cmp(*has) > 0
 }
 
-// behind reports whether an item is the volume of a claim that grows.
+// behind reports whether an item is the volume of a growing claim.
 func (c *Cache) behind(it *item) bool {
 	l, is := it.content.(*v1.PersistentVolumeList)
 	if !is || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
@@ -59,8 +59,7 @@ func (c *Cache) behind(it *item) bool {
 	return claim != nil && claim.known() && growing(claim.content)
 }
 
-// ofDriver reports whether a claim's volume is a CSI driver's, or may be: it is read after the
-// claim.
+// ofDriver reports whether the volume of a claim is a CSI volume, or is not read yet.
 func (c *Cache) ofDriver(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +78,7 @@ func (c *Cache) ofDriver(it *item) bool {
 	return false
 }
 
-// grows has the volume of a claim read again that has begun to grow. The caller holds mu.
+// grows requests a read of the volume of a claim that has begun to grow. The caller holds mu.
 func (c *Cache) grows(it *item) {
 	if it.Kind != claimKind || !growing(it.content) {
 		return

@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// ConfigMap gives one that the pod names, without its metadata. That there is none is
-// an error for which apierrors.IsNotFound holds; a pod that had it before it was
-// deleted has it still.
+// ConfigMap returns a ConfigMap that the pod references, without its metadata. If there is none,
+// apierrors.IsNotFound is true for the error. A pod that had the ConfigMap before its deletion
+// still gets it.
 func (c *Cache) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	got, err := c.read(pod, configMapKind, pod.Namespace, name)
 	if err != nil {
@@ -23,7 +23,7 @@ func (c *Cache) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return &got.(*v1.ConfigMapList).Items[0], nil
 }
 
-// Secret is the same for Secrets.
+// Secret returns a Secret that the pod references. It works like ConfigMap.
 func (c *Cache) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	got, err := c.read(pod, secretKind, pod.Namespace, name)
 	if err != nil {
@@ -32,8 +32,8 @@ func (c *Cache) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	return &got.(*v1.SecretList).Items[0], nil
 }
 
-// Deleted reports whether the API server said that a ConfigMap or Secret (kind) that
-// the pod names is deleted. That it cannot be asked says nothing.
+// Deleted reports whether the API server has answered that a ConfigMap or Secret (kind) of the
+// pod is deleted. It is false if the server could not be reached.
 func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,9 +41,9 @@ func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	return it != nil && it.gone
 }
 
-// Services gives those that the pod's environment names: of its namespace, unless it
-// has enableServiceLinks: false, and the API server's. A static pod gets those that
-// are known.
+// Services returns the services for the pod's environment: those of its namespace, unless the pod
+// has enableServiceLinks: false, and the API server's. A static pod gets the services that are
+// already known.
 func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	var all []v1.Service
 	r := referencesOf(pod)
@@ -61,17 +61,17 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	return slices.Clip(all), nil
 }
 
-// unreached is the error of an object of which nothing is known and for which the API server
-// does not answer.
+// unreached is the error of an object that is not known because the API server could not be
+// reached.
 type unreached struct{ error }
 
 // Unwrap returns the error of the request.
 func (e unreached) Unwrap() error { return e.error }
 
-// Unreached is true. Whoever makes an environment looks for this method.
+// Unreached returns true. The code that builds a container's environment tests for this method.
 func (unreached) Unreached() bool { return true }
 
-// read gives what is known now. By a name it gives one object, or an error.
+// read returns the known state. With a name it returns exactly one object, or an error.
 func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
 	k := store.ObjectKey{Kind: kind, Namespace: namespace, Name: name}
 	c.mu.Lock()
@@ -93,9 +93,9 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	case name != "" && (!it.has() || it.gone && !had):
 		resource := strings.ToLower(kind)
 		if it.kind.get != nil {
-			resource += "s" // the API server's own words
+			resource += "s" // the API server's words
 		}
-		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // as a kubelet says it: configmap "x" not found
+		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // a kubelet's words: configmap "x" not found
 	}
 	return it.content, nil
 }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// apiService is the service of the API server, in the namespace default.
+	// apiService is the Service of the API server, in the namespace default.
 	apiService = "kubernetes"
-	// tokenSeconds is how long a token lasts for which the pod asks no time.
+	// tokenSeconds is the lifetime of a token if the pod specifies none.
 	tokenSeconds = 3600
 )
 
-// A set of references of a pod.
+// references are the keys of the objects and tokens that a pod references.
 type references struct {
 	objects map[store.ObjectKey]bool
 	tokens  map[store.TokenKey]bool
 }
 
-// referencesOf lists what a pod names.
+// referencesOf returns the references of a pod.
 func referencesOf(pod *v1.Pod) references {
 	r := references{objects: map[store.ObjectKey]bool{}, tokens: map[store.TokenKey]bool{}}
 	add := func(kind, name string) {
@@ -40,40 +40,45 @@ func referencesOf(pod *v1.Pod) references {
 	if class := classOf(pod); class != "" && !static(pod) {
 		r.objects[store.ObjectKey{Kind: classKind, Name: class}] = true
 	}
-	if static(pod) { // the rest of it comes from manifests, and nothing of the API is its own
+	if static(pod) { // a manifest cannot reference further API objects
 		return r
 	}
-	if claims, err := podspec.ResourceClaims(pod); err == nil { // else one is not made yet
+	if claims, err := podspec.ResourceClaims(pod); err == nil { // err: a claim is not created yet
 		for _, c := range claims {
 			add(resourceKind, c.Name)
 		}
 	}
 	podspec.Names(&pod.Spec, add)
 	for i := range pod.Spec.Volumes {
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.Ephemeral != nil:
-			add(claimKind, EphemeralClaim(pod, v.Name))
-		case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
-			add(secretKind, v.ISCSI.SecretRef.Name)
-		case v.CSI != nil:
-			r.objects[store.ObjectKey{Kind: driverKind, Name: v.CSI.Driver}] = true
-			if ref := v.CSI.NodePublishSecretRef; ref != nil {
-				add(secretKind, ref.Name)
+		r.addVolume(pod, &pod.Spec.Volumes[i], add)
+	}
+	return r
+}
+
+// addVolume adds the references of a volume, except those that podspec.Names finds.
+func (r references) addVolume(pod *v1.Pod, v *v1.Volume, add func(kind, name string)) {
+	switch {
+	case v.Ephemeral != nil:
+		add(claimKind, EphemeralClaim(pod, v.Name))
+	case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
+		add(secretKind, v.ISCSI.SecretRef.Name)
+	case v.CSI != nil:
+		r.objects[store.ObjectKey{Kind: driverKind, Name: v.CSI.Driver}] = true
+		if ref := v.CSI.NodePublishSecretRef; ref != nil {
+			add(secretKind, ref.Name)
+		}
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if s.ServiceAccountToken != nil {
+				r.tokens[tokenKey(pod, s.ServiceAccountToken)] = true
 			}
-		case v.Projected != nil:
-			for _, s := range v.Projected.Sources {
-				if s.ServiceAccountToken != nil {
-					r.tokens[tokenKey(pod, s.ServiceAccountToken)] = true
-				}
-				if s.ClusterTrustBundle != nil {
-					if k, asks := bundleKey(s.ClusterTrustBundle); asks {
-						r.objects[k] = true
-					}
+			if s.ClusterTrustBundle != nil {
+				if k, selects := bundleKey(s.ClusterTrustBundle); selects {
+					r.objects[k] = true
 				}
 			}
 		}
 	}
-	return r
 }
 
 func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
@@ -84,8 +89,8 @@ func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
 	return k
 }
 
-// static reports whether a pod is the node's own: it starts before anything of the
-// API is known.
+// static reports whether the pod does not come from the API server. Static pods start before
+// anything of the API is known.
 func static(pod *v1.Pod) bool {
 	source, ok := pod.Annotations[keys.ConfigSource]
 	return ok && source != keys.SourceAPI

@@ -16,16 +16,17 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// maxResizeError bounds what is told of a failure, in bytes: it is a driver's text.
+// maxResizeError is the maximum length of a driver's error message in a claim's status, in bytes.
 const maxResizeError = 1024
 
-// Resized tells the API server that the file system of a claim's volume has grown to a
-// size, and that nobody waits for that any more, as a kubelet does.
+// Resized reports to the API server that the file system of a claim's volume has grown to a size,
+// and that the expansion is complete, as a kubelet does.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion
 func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error {
-	var over []any // also what the controller said: it leaves that to the node
+	var over []any // including the controller's conditions, which it leaves to the node
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
-		v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing, v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError,
+		v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
+		v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError,
 	} {
 		over = append(over, map[string]any{"$patch": "delete", "type": t})
 	}
@@ -35,19 +36,21 @@ func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to
 	})
 }
 
-// Resizing tells the API server that the driver of this node makes a claim's file system
-// grow.
+// Resizing reports to the API server that this node's driver has begun to expand the file system
+// of a claim's volume.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
 func (c *Cache) Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
-	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": map[string]any{string(v1.ResourceStorage): v1.PersistentVolumeClaimNodeResizeInProgress}})
+	status := map[string]any{string(v1.ResourceStorage): v1.PersistentVolumeClaimNodeResizeInProgress}
+	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": status})
 }
 
-// ResizeFailed tells the API server that a claim's file system has not grown; infeasible:
-// and will not. What it knows already it is not told again.
+// ResizeFailed reports to the API server that the file system of a claim's volume could not be
+// expanded; infeasible: and never will be. It sends nothing if the claim's status has the error.
 func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error {
 	message = strings.ToValidUTF8(message[:min(len(message), maxResizeError)], "")
 	status := map[string]any{"conditions": []v1.PersistentVolumeClaimCondition{{
-		Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now()), Message: message,
+		Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(time.Now()), Message: message,
 	}}}
 	if infeasible {
 		status["allocatedResourceStatuses"] = map[string]any{string(v1.ResourceStorage): v1.PersistentVolumeClaimNodeResizeInfeasible}
@@ -60,17 +63,19 @@ func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClai
 	return c.resize(ctx, claim, status)
 }
 
-// resize changes the status of a claim, and has it read again.
+// resize patches the status of a claim, and requests a read of it.
 func (c *Cache) resize(ctx context.Context, claim *v1.PersistentVolumeClaim, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID}, // of no other claim of that name
+		"metadata": map[string]any{"uid": claim.UID}, // fails for a new claim with the same name
 		"status":   status,
 	})
 	if err != nil {
 		return err
 	}
-	if _, err := kube.Patch[v1.PersistentVolumeClaim](ctx, c.cfg.Client, claim.Namespace, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		return fmt.Errorf("tell how PersistentVolumeClaim %s/%s grows: %w", claim.Namespace, claim.Name, err)
+	if _, err := kube.Patch[v1.PersistentVolumeClaim](
+		ctx, c.cfg.Client, claim.Namespace, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status",
+	); err != nil {
+		return fmt.Errorf("report the resize of PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,13 +5,15 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// resourceClaims are what dynamic resources are allocated by. A node may get those that its
-// pods use.
+// resourceClaims is the kind ResourceClaim, which allocates dynamic resources. A node may get the
+// claims of its pods.
 func resourceClaims() *kind {
-	k := gotKind(func(l *resourcev1.ResourceClaimList) *[]resourcev1.ResourceClaim { return &l.Items }, func(c *resourcev1.ResourceClaim) bool {
+	k := gotKind(func(l *resourcev1.ResourceClaimList) *[]resourcev1.ResourceClaim {
+		return &l.Items
+	}, func(c *resourcev1.ResourceClaim) bool {
 		owners := c.OwnerReferences
 		c.ObjectMeta = essential(c.ObjectMeta)
-		c.OwnerReferences = owners // of one that was made for a pod: the pod
+		c.OwnerReferences = owners // a claim from a template is owned by its pod
 		c.Spec = resourcev1.ResourceClaimSpec{}
 		c.Status.Devices = nil
 		return true
@@ -23,7 +25,7 @@ func resourceClaims() *kind {
 	return k
 }
 
-// ResourceClaim gives one that the pod uses, with its allocation and who may use it.
+// ResourceClaim returns a claim of the pod, with its allocation and the pods that may use it.
 func (c *Cache) ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error) {
 	got, err := c.read(pod, resourceKind, pod.Namespace, name)
 	if err != nil {

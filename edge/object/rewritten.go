@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errRewritten ends a round that began before the history was found to be another one.
+// errRewritten ends a round that began before Void.
 var errRewritten = errors.New("the cluster has another history than before")
 
-// Void drops all versions, in the store too: the API server does not have the history
-// that they are of, and a watch from one of them would hear nothing. All objects are
-// listed anew, but for immutable ones; what was known is used until then.
+// Void drops all resource versions, also in the store, because the API server has another history
+// than before: a watch from an old version would receive no events. All objects are listed again,
+// except immutable ones. The known content is used until then.
 func (c *Cache) Void(ctx context.Context) error {
 	c.mu.Lock()
 	c.epoch++
@@ -32,8 +32,8 @@ func (c *Cache) current() int {
 	return c.epoch
 }
 
-// watching notes the watch of an item, so that Void can end it. It is false if that was
-// called since the version is known from which the watch began.
+// watching records the watch of an item, so that Void can stop it. It returns false if Void was
+// called after the version was read from which the watch began.
 func (c *Cache) watching(it *item, w watch.Interface) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

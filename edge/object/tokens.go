@@ -21,47 +21,47 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// When tokens are refreshed, as by a kubelet.
+// Times for refreshing tokens, the same as a kubelet's:
 // https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#launch-a-pod-using-service-account-token-projection
 const (
-	oldest     = 24 * time.Hour
-	spread     = 40               // one in so many parts of a token's life is left to chance
-	checkEvery = 10 * time.Minute // the clock may jump
-	refusedMin = 30 * time.Second // after the server refused a token, doubling to
+	oldest     = 24 * time.Hour   // a token is refreshed after this time at the latest
+	spread     = 40               // the refresh is earlier by a random part of life/spread
+	checkEvery = 10 * time.Minute // maximum sleep, since the clock may jump
+	refusedMin = 30 * time.Second // first pause after the server refused a token, doubling to
 	refusedMax = 10 * time.Minute
-	skew       = 5 * time.Minute // by which clocks may differ
+	skew       = 5 * time.Minute // tolerated difference of clocks
 )
 
-// A token is what one pod asked for once.
+// A token is one token request of one pod.
 type token struct {
 	store.Token // empty until it is known
 	pod         podName
 	err         error
 	failures    int
 	again       retry.Backoff
-	retry       time.Time     // after a failure, not before
-	due         time.Time     // monotonic; zero: it is from before, or there is none
-	early       time.Duration // chance
-	busy        chan struct{} // closed when the request in flight has ended; nil: none is
+	retry       time.Time     // no attempt before this time, after a failure
+	due         time.Time     // for the refresh, monotonic; zero: the token is from an earlier run, or missing
+	early       time.Duration // random advance of the refresh
+	busy        chan struct{} // closed when the request in flight has ended; nil: none
 }
 
 type podName struct{ namespace, name, account string }
 
-// tokens are those of all pods.
+// tokens are the tokens of all pods.
 type tokens struct {
 	client  *kube.Client
 	store   Store
 	changed func(types.UID)
 	now     func() time.Time
 	log     *slog.Logger
-	wake    chan struct{} // capacity 1: something may be due
+	wake    chan struct{} // capacity 1: a token may be due
 
 	mu     sync.Mutex
-	quiet  time.Time // the server could not be reached: not before
-	asked  time.Time // not even when the link is up again, as the server asked
+	quiet  time.Time // the server could not be reached: no request before
+	asked  time.Time // Retry-After of the server: no request before, even when the link is up again
 	missed retry.Backoff
 	all    map[store.TokenKey]*token
-	loaded map[store.TokenKey]store.Token // not claimed by a pod yet
+	loaded map[store.TokenKey]store.Token // from the store, not requested by a pod yet
 }
 
 func newTokens(cfg *Config) *tokens {
@@ -71,7 +71,7 @@ func newTokens(cfg *Config) *tokens {
 	}
 }
 
-// Token gives a token that the pod asks for, a stale one rather than none.
+// Token returns the token of a projection. It may be expired if there is no newer one.
 func (c *Cache) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
 	t := c.tokens
 	k := tokenKey(pod, p)
@@ -94,8 +94,8 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register notes the tokens that a pod asks for. Of a pod that ran before, one that is
-// not there any more is requested although nothing of it may start for long.
+// register records the token requests of a pod. If the pod ran before (ran), a missing token is
+// requested at once, since Prepare may not be called for a long time.
 func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,10 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 		if t.all[k] != nil {
 			continue
 		}
-		n := &token{Token: store.Token{TokenKey: k}, again: newRetry(), pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")}}
+		n := &token{
+			Token: store.Token{TokenKey: k}, again: newRetry(),
+			pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")},
+		}
 		if s, ok := t.loaded[k]; ok {
 			n.Token, n.early = s, chance(s)
 			delete(t.loaded, k)
@@ -125,7 +128,7 @@ func (t *tokens) forget(uid types.UID) {
 	}
 }
 
-// retry lets what failed be tried again at once, and has the clock looked at.
+// retry allows all failed requests to be repeated at once, and reads the clock again.
 func (t *tokens) retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,13 +150,13 @@ func life(s store.Token) time.Duration { return s.Expires.Sub(s.Issued) }
 
 func chance(s store.Token) time.Duration { return rand.N(max(life(s)/spread, 1)) }
 
-// refreshAt is when a token should be replaced by a newer one.
+// refreshAt returns the time at which a token should be replaced.
 func (n *token) refreshAt() time.Time {
 	return n.Issued.Add(min(life(n.Token)*8/10, oldest) - n.early)
 }
 
-// next says in how long a token is to be requested. A clock that says that it was
-// issued in the future is not believed.
+// next returns the time until a token should be requested. If the clock is before the time of
+// issue, the clock is wrong, and the monotonic time decides.
 func (n *token) next(clock time.Time) time.Duration {
 	var wait time.Duration
 	behind := clock.Before(n.Issued.Add(-skew))
@@ -163,14 +166,14 @@ func (n *token) next(clock time.Time) time.Duration {
 		wait = n.refreshAt().Sub(clock)
 	case behind:
 		wait = time.Until(n.due)
-	default: // the monotonic clock stands still while the machine sleeps, the other one may be wrong
+	default: // the monotonic clock stops while the machine sleeps; the wall clock may be wrong
 		soonest := n.due.Add(-life(n.Token) * 7 / 10)
 		wait = min(time.Until(n.due), max(n.refreshAt().Sub(clock), time.Until(soonest)))
 	}
 	return max(wait, time.Until(n.retry), 0)
 }
 
-// run refreshes tokens when they are due, those first that expire first.
+// run refreshes tokens when they are due, in the order of their expiry.
 func (t *tokens) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -187,14 +190,14 @@ func (t *tokens) run(ctx context.Context) {
 				return
 			}
 			if !t.reached(err) {
-				break // the others would not get there either
+				break // the other requests would fail too
 			}
 		}
 		timer.Reset(t.sleep())
 	}
 }
 
-// reached notes whether the server could be.
+// reached reports whether the server could be reached, and sets the pause if not.
 func (t *tokens) reached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +210,7 @@ func (t *tokens) reached(err error) bool {
 	return false
 }
 
-// due lists the tokens to refresh now. Those that a pod waits for are its own affair.
+// due returns the tokens to refresh now. It omits tokens that a pod has requested and waits for.
 func (t *tokens) due() []store.TokenKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,8 +244,8 @@ func (t *tokens) sleep() time.Duration {
 	return max(wait, retryMin, time.Until(t.quiet))
 }
 
-// obtain requests a token, unless there is one, or one is to be refreshed, or joins
-// the request that goes on.
+// obtain requests a token if there is none or if refresh is set. If a request is in flight, it
+// waits for that one instead.
 func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()
 	n := t.all[k]
@@ -260,7 +263,8 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 	got, err := t.request(ctx, n)
 	if err == nil {
 		if serr := t.store.PutToken(ctx, got); serr != nil && ctx.Err() == nil {
-			t.log.Error("a token could not be stored: a restart without the API server would lack it", "pod", n.pod.namespace+"/"+n.pod.name, "uid", k.UID, "error", serr)
+			t.log.Error("a token could not be stored: it is missing after a restart without the API server",
+				"pod", n.pod.namespace+"/"+n.pod.name, "uid", k.UID, "error", serr)
 		}
 	}
 	t.mu.Lock()
@@ -297,10 +301,13 @@ func (n *token) note(got store.Token, err error) {
 	n.retry = time.Now().Add(pause)
 }
 
-// refused reports whether it was the server that did not give a token.
+// refused reports whether the server has refused the request.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err)
+	if !errors.As(err, &status) || apierrors.IsTooManyRequests(err) {
+		return false
+	}
+	return status.Status().Code >= 400 && status.Status().Code < 500
 }
 
 func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
@@ -312,7 +319,9 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 		req.Spec.Audiences = []string{n.Audience}
 	}
 	for failures := 0; ; failures++ {
-		got, err := kube.CreateSub[v1.ServiceAccount, authenticationv1.TokenRequest](ctx, t.client, n.pod.namespace, n.pod.account, "token", req)
+		pod := n.pod
+		got, err := kube.CreateSub[v1.ServiceAccount, authenticationv1.TokenRequest](
+			ctx, t.client, pod.namespace, pod.account, "token", req)
 		if err == nil && got.Status.Token == "" {
 			err = errors.New("the server's answer has no token")
 		}
@@ -328,7 +337,7 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 		if !apierrors.IsForbidden(err) || failures >= tooEarly || n.Token.Token != "" {
 			return store.Token{}, err
 		}
-		timer := time.NewTimer(early(failures)) // the server may not know yet that the pod is here
+		timer := time.NewTimer(early(failures)) // the server may not know yet that the pod runs here
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -338,18 +347,20 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 	}
 }
 
-// problems tells of tokens that have expired and of those that cannot be had.
+// problems returns the tokens that have expired or could not be requested.
 func (t *tokens) problems() (all []Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clock := t.now()
 	for _, n := range t.all {
-		p := Problem{UID: n.UID, Object: fmt.Sprintf("service account token of pod %s/%s for audience %q", n.pod.namespace, n.pod.name, n.Audience)}
+		name := fmt.Sprintf("service account token of pod %s/%s for audience %q", n.pod.namespace, n.pod.name, n.Audience)
+		p := Problem{UID: n.UID, Object: name}
 		switch {
 		case n.Token.Token == "" && n.err != nil:
 			p.Message = n.err.Error()
 		case n.Token.Token != "" && clock.After(n.Expires):
-			p.Message = fmt.Sprintf("it expired at %s and is served nevertheless until the API server gives a new one", n.Expires.UTC().Format(time.RFC3339))
+			p.Message = fmt.Sprintf("it expired at %s and is used until the API server issues a new one",
+				n.Expires.UTC().Format(time.RFC3339))
 			if n.err != nil {
 				p.Message += ": " + n.err.Error()
 			}
