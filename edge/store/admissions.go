@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Admission says why a pod may not run on this node. It outlives the agent and
-// goes with the pod, unless Admit takes it back.
+// An Admission is the rejection of a pod: why it may not run on this node. It is stored until
+// the pod is removed or Admit is called.
 type Admission struct {
 	Reason    string // as in PodStatus.Reason, e.g. OutOfcpu
 	Message   string
-	Grace     time.Duration // the most that its containers get to end; 0: as its spec says
-	Disrupted bool          // it ends for the sake of others
+	Grace     time.Duration // maximum grace period of its containers; 0: the spec's
+	Disrupted bool          // the pod ends in favor of others, as a DisruptionTarget
 }
 
-// Reject durably notes that a pod may not run here.
+// Reject durably stores the rejection of a pod.
 func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
@@ -39,12 +39,12 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note the rejection of pod %s: %w", uid, err)
+		return fmt.Errorf("store the rejection of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
-// Admit durably takes a rejection back.
+// Admit durably removes the rejection of a pod.
 func (s *Store) Admit(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, table := range []string{"admissions", "evictions"} {
@@ -55,12 +55,12 @@ func (s *Store) Admit(ctx context.Context, uid types.UID) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("take back the rejection of pod %s: %w", uid, err)
+		return fmt.Errorf("remove the rejection of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
-// Rejected gives all pods that may not run here.
+// Rejected returns the rejections of all pods.
 func (s *Store) Rejected(ctx context.Context) (map[types.UID]Admission, error) {
 	all := map[types.UID]Admission{}
 	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Allocation is what a pod was given when it was resized in place (KEP-1287). It
-// outlives the agent and goes with the pod.
+// An Allocation has the resources of a pod that was resized in place (KEP-1287). It is stored
+// until the pod is removed.
 type Allocation struct {
-	Generation int64       // of the pod that asked for it
-	Resources  *v1.PodSpec // with nothing but the names and resources of containers, and the pod's own
+	Generation int64       // of the pod that requested the resources
+	Resources  *v1.PodSpec // only the containers' names and resources, and the pod's resources
 }
 
-// Allocate durably notes what pods were given, all or none. A pod that is no longer
-// stored gets no row.
+// Allocate durably stores the resources of pods, all or none. A pod that is not stored gets no
+// row.
 func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) error {
 	rows := map[types.UID][]byte{}
 	for uid, a := range given {
@@ -29,9 +29,11 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for uid, a := range given {
 			_, err := tx.ExecContext(ctx, `
-				INSERT INTO allocations (uid, generation, resources) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				INSERT INTO allocations (uid, generation, resources)
+				SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
 				ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, resources = excluded.resources
-				WHERE (generation, resources) IS NOT (excluded.generation, excluded.resources)`, string(uid), a.Generation, rows[uid], string(uid))
+				WHERE (generation, resources) IS NOT (excluded.generation, excluded.resources)`,
+				string(uid), a.Generation, rows[uid], string(uid))
 			if err != nil {
 				return err
 			}
@@ -39,13 +41,13 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("note the resources of resized pods: %w", err)
+		return fmt.Errorf("store the resources of resized pods: %w", err)
 	}
 	return nil
 }
 
-// Allocations gives all rows. One that cannot be decoded is logged and left out: its pod
-// has what its sandbox was made with.
+// Allocations returns all rows. A row that cannot be decoded is logged and omitted: its pod then
+// has the resources that its sandbox was created with.
 func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, error) {
 	all := map[types.UID]Allocation{}
 	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
@@ -56,7 +58,7 @@ func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, erro
 			return err
 		}
 		if err := a.Resources.Unmarshal(resources); err != nil {
-			s.log.Error("the resources of a resized pod cannot be read", "uid", uid, "error", err)
+			s.log.Error("the resources of a resized pod cannot be decoded", "uid", uid, "error", err)
 			return nil
 		}
 		all[types.UID(uid)] = a

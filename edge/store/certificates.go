@@ -9,24 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A CertificateKey names a podCertificate source of a projected volume.
+// A CertificateKey identifies a podCertificate source of a projected volume.
 type CertificateKey struct {
 	UID    types.UID // of the pod
 	Volume string
-	Source int // which of the volume's sources
+	Source int // index of the source in the volume
 }
 
-// A Certificate is what is known of the certificate of one source, its key too.
+// A Certificate is the state of one source: its certificate and private key.
 type Certificate struct {
 	CertificateKey
-	State []byte // edge/podcertificate's
+	State []byte // encoded by edge/podcertificate
 }
 
 func (k CertificateKey) row() []string {
 	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
 }
 
-// PutCertificate durably stores a certificate, sealed, for as long as its pod is stored.
+// PutCertificate durably stores a certificate, sealed. It is removed with its pod.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 	sealed, err := s.seal.close(c.State, c.row()...)
 	if err != nil {
@@ -45,20 +45,20 @@ func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 	return nil
 }
 
-// RemoveCertificates forgets those of a pod that is over, though it is still stored.
+// RemoveCertificates removes the certificates of a pod that has ended but is still stored.
 func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM certificates WHERE uid = ?", string(uid))
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("forget the certificates of pod %s: %w", uid, err)
+		return fmt.Errorf("remove the certificates of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
-// Certificates gives all rows. Those that cannot be opened, since the key is lost, are
-// logged and left out.
+// Certificates returns all rows. Rows that cannot be opened because the key is lost are logged
+// and omitted.
 func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
 	var all []Certificate
 	var lost unreadable

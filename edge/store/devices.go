@@ -8,22 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Devices are what a container has of a resource. They go with the pod.
+// Devices are the devices of one resource that a container has. They are stored until the pod is removed.
 type Devices struct {
 	UID       types.UID // of the pod
 	Container string
 	Resource  string
-	Count     int    // of devices
-	Given     []byte // which those are, and what it gets with them
+	Count     int    // number of devices
+	Given     []byte // encoded by agent/device: the devices' IDs and the plugin's response
 }
 
-// GiveDevices durably notes what containers have, all or none. A pod that is no longer
-// stored gets no row.
+// GiveDevices durably stores the devices of containers, all or none. A pod that is not stored
+// gets no row.
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, d := range rows {
 			_, err := tx.ExecContext(ctx, `
-				INSERT INTO devices (uid, container, resource, count, given) SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				INSERT INTO devices (uid, container, resource, count, given)
+				SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
 				ON CONFLICT (uid, container, resource) DO UPDATE SET count = excluded.count, given = excluded.given
 				WHERE (count, given) IS NOT (excluded.count, excluded.given)`,
 				string(d.UID), d.Container, d.Resource, d.Count, d.Given, string(d.UID))
@@ -34,24 +35,24 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("note the devices of containers: %w", err)
+		return fmt.Errorf("store the devices of containers: %w", err)
 	}
 	return nil
 }
 
-// TakeDevices durably forgets what the containers of a pod have.
+// TakeDevices durably removes the devices of a pod.
 func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM devices WHERE uid = ?", string(uid))
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("give back the devices of pod %s: %w", uid, err)
+		return fmt.Errorf("remove the devices of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
-// Devices gives all rows.
+// Devices returns all rows.
 func (s *Store) Devices(ctx context.Context) ([]Devices, error) {
 	var all []Devices
 	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
@@ -70,8 +71,8 @@ func (s *Store) Devices(ctx context.Context) ([]Devices, error) {
 	return all, nil
 }
 
-// A Claim is a ResourceClaim that a driver prepared, or may have. It outlives the pods that
-// use it, until the driver has taken back what it did.
+// A Claim is a ResourceClaim that a driver has prepared, or may have. It is stored until the
+// driver has unprepared it, which can be after the removal of its pods.
 type Claim struct {
 	UID             types.UID
 	Driver          string
@@ -79,7 +80,7 @@ type Claim struct {
 	State           []byte
 }
 
-// PutClaims durably notes claims, all or none.
+// PutClaims durably stores claims, all or none.
 func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, c := range claims {
@@ -94,12 +95,12 @@ func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("note resource claims: %w", err)
+		return fmt.Errorf("store resource claims: %w", err)
 	}
 	return nil
 }
 
-// RemoveClaims durably forgets claims of which nothing is prepared: by UID and driver.
+// RemoveClaims durably removes unprepared claims, by UID and driver.
 func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, c := range claims {
@@ -110,12 +111,12 @@ func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("forget resource claims: %w", err)
+		return fmt.Errorf("remove resource claims: %w", err)
 	}
 	return nil
 }
 
-// Claims gives all rows.
+// Claims returns all rows.
 func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
 	var all []Claim
 	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {

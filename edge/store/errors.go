@@ -13,22 +13,22 @@ import (
 )
 
 var (
-	// ErrFull says that the disk (or the quota) of the database has no room.
-	// What was acknowledged before is safe; writing works again once there is room.
+	// ErrFull means that the database's disk or quota is full. Writes that succeeded before
+	// are safe. Writing works again once there is room.
 	ErrFull = errors.New("no space left on the disk of the database")
-	// ErrClosed is what a write to a closed store gets.
+	// ErrClosed is the error of a write to a closed store.
 	ErrClosed = errors.New("the store is closed")
-	// errNewer is a database that a newer islet has migrated.
+	// errNewer means that a newer islet has migrated the database.
 	errNewer = errors.New("it was written by a newer islet")
 )
 
-// explain names the disk in the error of a write.
+// explain adds the path to SQLite's errors, and advice for a full disk and a locked database.
 func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case full(err):
-		return fmt.Errorf("%s: %w (%w): make room, nothing is lost", s.path, ErrFull, err)
+		return fmt.Errorf("%s: %w (%w): free some space, no data are lost", s.path, ErrFull, err)
 	case code(err)&0xff == sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("%s: another process uses it, such as a second agent: %w", s.path, err)
 	case code(err) != 0:
@@ -41,7 +41,7 @@ func full(err error) bool {
 	return code(err)&0xff == sqlite3.SQLITE_FULL || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// code is the extended result code of SQLite, or 0.
+// code returns the extended result code of SQLite, or 0.
 func code(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -50,8 +50,8 @@ func code(err error) int {
 	return 0
 }
 
-// broken says whether an error at opening is the file's own fault, so that
-// setting it aside helps. A full disk, or one that does not take writes, is not.
+// broken reports whether the file's content causes an error at opening, so that a new file helps.
+// It is false for a disk that is full or read-only.
 func broken(err error) bool {
 	if errors.Is(err, errNewer) {
 		return false
@@ -69,15 +69,15 @@ func broken(err error) bool {
 	return true
 }
 
-// corrupt says that a statement met a part of the file that is broken.
+// corrupt reports whether a statement failed because a part of the file is damaged.
 func corrupt(err error) bool {
 	c := code(err)
 	return c&0xff == sqlite3.SQLITE_CORRUPT || c&0xff == sqlite3.SQLITE_NOTADB ||
 		c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
 }
 
-// frozen says that the disk of the database takes no writes, or cannot be read: the file
-// is as good as it was, but it cannot be used as it is.
+// frozen reports whether the disk is read-only or cannot be read. The file may be intact, but
+// cannot be used in place.
 func frozen(err error) bool {
 	switch code(err) & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:

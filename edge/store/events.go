@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// An Event is one that happened here, however often.
+// An Event is an event of this node with its count.
 type Event struct {
 	Event *v1.Event // its name is the key
-	Seq   int64     // order in which they happened last
-	Told  int32     // the count that the API server knows; 0: nothing of it
+	Seq   int64     // order of the last occurrences
+	Told  int32     // the count that was last sent to the API server; 0: never sent
 }
 
-// UpdateEvents durably writes and removes rows, by their names, all or none.
+// UpdateEvents durably writes events and removes them by name, all or none.
 func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -50,8 +50,8 @@ func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) 
 	return nil
 }
 
-// Events gives all rows in their order. One that cannot be decoded is logged and left
-// out.
+// Events returns all rows in the order of Seq. A row that cannot be decoded is logged and
+// omitted.
 func (s *Store) Events(ctx context.Context) ([]Event, error) {
 	var all []Event
 	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {

@@ -6,20 +6,20 @@ import (
 	"fmt"
 )
 
-// AddImport durably notes that the archive with this digest has been imported
-// from a file of this name.
+// AddImport durably records that the image archive with this digest has been imported. name is
+// the archive's file name.
 func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note the import of %s: %w", name, err)
+		return fmt.Errorf("record the import of %s: %w", name, err)
 	}
 	return nil
 }
 
-// Imported says whether the archive with this digest has been imported.
+// Imported reports whether the archive with this digest has been imported.
 func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
 	_, found, err := s.value(ctx, "SELECT name FROM imports WHERE digest = ?", digest)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
 	return found, nil
 }
 
-// value reads one string.
+// value reads one string; found is false if there is no row.
 func (s *Store) value(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
 	err = s.query(ctx, func() { found = false }, func(rows *sql.Rows) error {
 		found = true

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// AddLease durably gives an address to an owner (a sandbox). The error wraps
-// fs.ErrExist when another owner has it; to have it already is success.
+// AddLease durably leases an address to an owner (a sandbox). If another owner has the address,
+// the error wraps fs.ErrExist. It succeeds if the owner has the address already.
 func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	var has string
 	err := s.commit(ctx, func(tx *sql.Tx) error {
@@ -27,7 +27,7 @@ func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) err
 	return nil
 }
 
-// ReleaseLeases durably frees all addresses of an owner.
+// ReleaseLeases durably releases all addresses of an owner.
 func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM leases WHERE owner = ?", owner)
@@ -39,7 +39,7 @@ func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
 	return nil
 }
 
-// Leases gives the owner of each leased address.
+// Leases returns the owner of each leased address.
 func (s *Store) Leases(ctx context.Context) (map[netip.Addr]string, error) {
 	all := map[netip.Addr]string{}
 	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {

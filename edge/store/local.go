@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A LocalKey names an object of a manifest. Each source has its own.
+// A LocalKey identifies an object of a manifest. Each source has its own objects.
 type LocalKey struct {
 	Source    string // file, http, local
 	Kind      string // ConfigMap, Secret, PersistentVolumeClaim
@@ -16,18 +16,18 @@ type LocalKey struct {
 
 func (k LocalKey) row() []string { return []string{"local", k.Source, k.Kind, k.Namespace, k.Name} }
 
-// String names the object for people.
+// String returns the object's name for messages.
 func (k LocalKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
 
-// A Local is an object that a manifest of this node holds.
+// A Local is an object from a manifest of this node.
 type Local struct {
 	LocalKey
-	Origin string // the file or URL, for people
-	Gone   bool   // no manifest holds it any more; it is kept for the pods that have it
+	Origin string // the file or URL, for messages
+	Gone   bool   // no manifest has it any more; it is kept for the pods that use it
 	Data   []byte // protobuf
 }
 
-// UpdateLocals durably writes and removes objects, all or none, sealed.
+// UpdateLocals durably writes objects, sealed, and removes others, all or none.
 func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -41,13 +41,17 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 	}
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, k := range remove {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM local WHERE (source, kind, namespace, name) = (?, ?, ?, ?)", k.Source, k.Kind, k.Namespace, k.Name); err != nil {
+			_, err := tx.ExecContext(ctx, "DELETE FROM local WHERE (source, kind, namespace, name) = (?, ?, ?, ?)",
+				k.Source, k.Kind, k.Namespace, k.Name)
+			if err != nil {
 				return fmt.Errorf("remove %s: %w", k, err)
 			}
 		}
 		for i, o := range put {
-			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO local (source, kind, namespace, name, origin, gone, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
-				o.Source, o.Kind, o.Namespace, o.Name, o.Origin, o.Gone, sealed[i]); err != nil {
+			_, err := tx.ExecContext(ctx, `
+				INSERT OR REPLACE INTO local (source, kind, namespace, name, origin, gone, data) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+				o.Source, o.Kind, o.Namespace, o.Name, o.Origin, o.Gone, sealed[i])
+			if err != nil {
 				return fmt.Errorf("write %s: %w", o.LocalKey, err)
 			}
 		}
@@ -59,8 +63,8 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 	return nil
 }
 
-// Locals gives all rows. Those that cannot be opened, since the key is lost, are logged
-// and left out: the manifests have them still.
+// Locals returns all rows. Rows that cannot be opened because the key is lost are logged and
+// omitted: the manifests still have these objects.
 func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 	var all []Local
 	var lost unreadable
@@ -81,6 +85,7 @@ func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the objects of manifests: %w", err)
 	}
-	lost.tell(s, "ConfigMaps, Secrets and claims of manifests", "they are read anew from the manifests, and what was applied must be applied again")
+	lost.tell(s, "ConfigMaps, Secrets and claims of manifests",
+		"they are read from the manifests again, and objects that were applied must be applied again")
 	return all, nil
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// A process goes on in a database file that somebody removed, and everything is lost when it
-// ends. So the writer looks for its files after each write and at Close, and makes them again.
+// A process keeps using a database file after its removal, and loses everything when it ends. So
+// the writer checks its files after each write and at Close, and creates them again if necessary.
 
-// A fileSet is the files of the database that is open.
+// A fileSet identifies the files of the open database.
 type fileSet struct {
-	db, wal fs.FileInfo // nil: there is none yet
-	made    time.Time   // when they were made again last
+	db, wal fs.FileInfo // nil: not created yet
+	made    time.Time   // of the last attempt to create them again
 }
 
-// whole reports whether all files are where they were. It takes note of a new -wal.
+// whole reports whether all files are at their paths. It also records a new -wal.
 func (f *fileSet) whole(path string, s *seal) bool {
 	if now, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.db) {
 		return false
@@ -36,9 +36,8 @@ func (f *fileSet) whole(path string, s *seal) bool {
 	return !s.lost()
 }
 
-// keepFiles makes the files of the database again if somebody removed or replaced them: with
-// everything that was written. Only the writer calls it. It tries once in repairEvery, but for
-// the last time.
+// keepFiles creates the files of the database again, with all rows, if they were removed or
+// replaced. It tries once per repairEvery, and always if last is set. Only the writer calls it.
 func (s *Store) keepFiles(last bool) {
 	f := &s.files
 	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.made) < repairEvery || f.whole(s.path, s.seal) {
@@ -46,10 +45,11 @@ func (s *Store) keepFiles(last bool) {
 	}
 	f.made = time.Now()
 	if err := s.makeFilesAgain(); err != nil {
-		s.log.Error("the database was removed while islet runs, and cannot be made again yet: what is stored is lost when the agent ends", "database", s.path, "error", err)
+		s.log.Error("the database was removed while islet runs, and cannot be created again yet: its rows are lost if the agent ends",
+			"database", s.path, "error", err)
 		return
 	}
-	s.log.Warn("the database was removed while islet runs, and has been made again", "database", s.path)
+	s.log.Warn("the database was removed while islet runs, and was created again", "database", s.path)
 }
 
 func (s *Store) makeFilesAgain() error {
@@ -58,12 +58,12 @@ func (s *Store) makeFilesAgain() error {
 		return err
 	}
 	if err := s.seal.restore(); err != nil {
-		return fmt.Errorf("make the key file %s again: %w", s.seal.path, err)
+		return fmt.Errorf("create the key file %s again: %w", s.seal.path, err)
 	}
 	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := durable.Write(made, nil, 0o600); err != nil { // SQLite would give it another mode
+	if err := durable.Write(made, nil, 0o600); err != nil { // SQLite would set another mode
 		return err
 	}
 	if _, err := s.db.Exec("VACUUM INTO ?", made); err != nil {
@@ -74,7 +74,7 @@ func (s *Store) makeFilesAgain() error {
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	s.closeFiles() // an error: nothing of it is needed any more
+	s.closeFiles() // errors do not matter: the copy has all rows
 	from, ctx := made, context.Background()
 	err := s.putInPlace(made)
 	if err == nil {
@@ -83,14 +83,14 @@ func (s *Store) makeFilesAgain() error {
 	if err == nil {
 		return nil
 	}
-	if full := s.fillMemory(ctx, from, err); full != nil { // which logs and reports it
+	if full := s.fillMemory(ctx, from, err); full != nil { // on success it logs and reports err
 		s.startEmpty(full)
 	}
 	return err
 }
 
-// putInPlace gives the file that was made the name of the database. What somebody put there is kept
-// beside it.
+// putInPlace renames the new file to the database's path. Files that are there are kept with the
+// suffix .replaced.
 func (s *Store) putInPlace(made string) error {
 	for _, suffix := range suffixes {
 		if err := os.Rename(s.path+suffix, s.path+".replaced"+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {

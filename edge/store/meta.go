@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Meta gives a value that SetMeta stored.
+// Meta returns a value that SetMeta stored.
 func (s *Store) Meta(ctx context.Context, key string) (value string, found bool, err error) {
 	value, found, err = s.value(ctx, "SELECT value FROM meta WHERE key = ?", key)
 	if err != nil {
@@ -15,7 +15,7 @@ func (s *Store) Meta(ctx context.Context, key string) (value string, found bool,
 	return value, found, nil
 }
 
-// SetMeta durably stores a small value of the node's own under a key.
+// SetMeta durably stores a small value of the node under a key.
 func (s *Store) SetMeta(ctx context.Context, key, value string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) })
 	if err != nil {

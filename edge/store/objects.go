@@ -8,22 +8,22 @@ import (
 	"fmt"
 )
 
-// An ObjectKey names objects that pods of this node use.
+// An ObjectKey identifies the API objects of an item: see package edge/object.
 type ObjectKey struct {
 	Kind      string // ConfigMap, Secret, Service, PersistentVolume ...
 	Namespace string
-	Name      string // empty: all of that kind in the namespace
+	Name      string // empty: all objects of the kind in the namespace
 }
 
-// An Object is what the API server last said about a key.
+// An Object is the API server's last answer for a key.
 type Object struct {
 	ObjectKey
-	Version string // resourceVersion from which to go on watching
-	Gone    bool   // deleted since; the data is kept for the pods that have it
-	Data    []byte // the kind's list, protobuf; an empty list says that there is none
+	Version string // resourceVersion to continue a watch from
+	Gone    bool   // deleted since; the data are kept for the pods that use the object
+	Data    []byte // the kind's list as protobuf; an empty list means that there is no such object
 }
 
-// PutObject durably stores an object, sealed.
+// PutObject durably stores an object, sealed. It writes nothing if the object is unchanged.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
 	sealed, err := s.seal.close(o.Data, "objects", o.Kind, o.Namespace, o.Name)
 	if err != nil {
@@ -40,7 +40,8 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)",
+		_, err = tx.ExecContext(ctx, `
+				INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)`,
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone, sealed)
 		return err
 	})
@@ -50,40 +51,41 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 	return nil
 }
 
-// RemoveObjects forgets objects that no pod uses.
+// RemoveObjects durably removes objects that no pod uses.
 func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, k := range keys {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM objects WHERE (kind, namespace, name) = (?, ?, ?)", k.Kind, k.Namespace, k.Name); err != nil {
+			_, err := tx.ExecContext(ctx, "DELETE FROM objects WHERE (kind, namespace, name) = (?, ?, ?)", k.Kind, k.Namespace, k.Name)
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("forget stored objects: %w", err)
+		return fmt.Errorf("remove stored objects: %w", err)
 	}
 	return nil
 }
 
-// VoidObjects durably drops the versions of all objects: the API server has another
-// history than the one that they are of.
+// VoidObjects durably removes the versions of all objects, because the API server has another
+// history than before.
 func (s *Store) VoidObjects(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE objects SET version = '' WHERE version <> ''")
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("void the versions of stored objects: %w", err)
+		return fmt.Errorf("remove the versions of stored objects: %w", err)
 	}
 	return nil
 }
 
-// Objects gives all rows. Those that cannot be opened, since the key is lost, are
-// logged and left out: the API server has them still.
+// Objects returns all rows. Rows that cannot be opened because the key is lost are logged and
+// omitted: the API server still has these objects.
 func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	var all []Object
 	var lost unreadable
@@ -108,7 +110,7 @@ func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	return all, nil
 }
 
-// unreadable counts rows that cannot be opened.
+// unreadable counts rows that cannot be decrypted.
 type unreadable struct {
 	n   int
 	why error
@@ -116,12 +118,12 @@ type unreadable struct {
 
 func (u *unreadable) add(err error) { u.n, u.why = u.n+1, err }
 
-// fetched is what happens to what the API server has, too.
-const fetched = "they are fetched anew from the API server"
+// fetched is the consequence for objects that the API server has.
+const fetched = "they are read from the API server again"
 
 func (u *unreadable) tell(s *Store, what, then string) {
 	if u.n > 0 {
-		s.log.Error("stored "+what+" cannot be read, as the database was sealed with another key: "+then,
+		s.log.Error("stored "+what+" cannot be decrypted, as the database was sealed with another key: "+then,
 			"rows", u.n, "key", s.seal.path, "error", u.why)
 	}
 }

@@ -18,33 +18,33 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// applicationID marks the file as islet's ("islt"), for file(1) and for us.
+// applicationID ("islt") marks the file as islet's, for file(1) and for prepare.
 const applicationID = 0x69736c74
 
-// Migrations are numbered from 1 without gaps; one that was released never changes. A newer
-// islet may be tried and taken back, so the version before has to go on with the database of
-// the next: a migration only adds tables and indexes, and the islet before leaves those alone.
-// One that cannot be like that raises readBy, and there is no way back over it.
+// migrations are numbered from 1 without gaps. A released migration never changes. The previous
+// version of islet must be able to use the database of the next one, so that an update can be
+// reverted: a migration only adds tables and indexes, which the older version ignores. A
+// migration that cannot follow this rule raises readBy, and the update cannot be reverted.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readBy is the oldest version that can go on with a database of this one. It is kept in meta,
-// for that older islet to read.
+// readBy is the oldest schema version whose islet can use a database of this version. It is
+// stored in meta, for that older islet to read.
 const (
 	readBy    = 11
 	readByKey = "schema.readBy"
 )
 
-// keepBroken is how many broken databases are kept for inspection.
+// keepBroken is the number of broken databases that are kept for inspection.
 const keepBroken = 3
 
-// errContent is a file whose content is not, or no longer, a database of ours.
+// errContent means that a file is not an intact database of islet.
 var errContent = errors.New("not an intact database of islet")
 
 var suffixes = []string{"", "-wal", "-shm"}
 
-// open makes s.db and s.read.
+// open opens the database file: s.db and s.read.
 func (s *Store) open(ctx context.Context) error {
 	if err := private(s.path); err != nil {
 		return err
@@ -53,11 +53,11 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.files.wal = nil
-	s.files.db, _ = os.Lstat(s.path) // nil, if somebody is quicker: then it is not looked after
+	s.files.db, _ = os.Lstat(s.path) // nil if the file was removed already: then it is not watched
 	return nil
 }
 
-// openAt makes s.db and s.read of the database that connections name.
+// openAt opens s.db and s.read with connection strings from dsn.
 func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
 	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 	return nil
 }
 
-// private sees to it that the database's files are regular and only ours to
-// read. SQLite gives -wal and -shm the mode of the database.
+// private ensures that the database's files are regular and accessible for islet only. SQLite
+// gives -wal and -shm the mode of the database.
 func private(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -103,9 +103,9 @@ func private(path string) error {
 	return nil
 }
 
-// prepare checks the database and brings it to this islet's version.
+// prepare checks the database and migrates it to this version.
 func prepare(ctx context.Context, db *sql.DB) error {
-	// The page size is settled by the first write, which turning on the WAL is.
+	// The first write fixes the page size, and turning on the WAL writes.
 	if _, err := db.ExecContext(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)+"; PRAGMA journal_mode = WAL"); err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return future(ctx, db, version, known, newer && err == nil, err)
 }
 
-// future says whether this islet can go on with a database of a newer version. That it has
-// more than this one's tables tells it from one in which only the number is damaged.
+// future decides whether this islet can use a database of a newer version. more: the database has
+// additional tables; without them only the version number is damaged.
 func future(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
@@ -151,7 +151,8 @@ func future(ctx context.Context, db *sql.DB, version, known int, more bool, sche
 	if schema == nil && !more {
 		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, known)
 	}
-	return fmt.Errorf("%w: its version is %d, this islet knows versions up to %d. Run that islet; nothing was changed", errNewer, version, known)
+	return fmt.Errorf("%w: its version is %d, this islet knows versions up to %d. Run the newer islet; nothing was changed",
+		errNewer, version, known)
 }
 
 func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) error {
@@ -173,8 +174,8 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 	return nil
 }
 
-// checkSchema finds a damaged table definition, which the quick check does not read. More
-// says that there are other tables than this islet's, as in the database of a newer one.
+// checkSchema detects a damaged table definition, which the quick check does not read. more
+// reports whether the database has tables that this islet does not know, as a newer one does.
 func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, err error) {
 	model, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -201,7 +202,7 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	return len(has) > len(want), nil
 }
 
-// schema gives how each table and index was made, by its name.
+// schema returns the definition of each table and index by its name.
 func schema(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, '') FROM sqlite_schema")
 	if err != nil {
@@ -232,7 +233,7 @@ func migrate(ctx context.Context, db *sql.DB, version int, script string) error 
 	return tx.Commit()
 }
 
-// setAside renames a broken database and its companions, and says where to.
+// setAside renames a broken database and its companions. It returns the new path.
 func setAside(path string, why error, log *slog.Logger) (string, error) {
 	to := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405Z")
 	for base, n := to, 1; exists(to); n++ { // the clock may stand still
@@ -246,14 +247,14 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 	if err := durable.Dir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
-	log.Error("the database cannot be used: starting with a new one, with what can be read of the former; manifests and running containers add to it",
+	log.Error("the database cannot be used: starting with a new one and the rows that can be read; "+
+		"manifests and running containers add to it",
 		"database", path, "kept", to, "error", why)
 	return to, prune(path, to)
 }
 
-// prune removes all but the last broken databases, which would fill the disk of
-// a board that breaks them again and again. It spares the newest whatever the
-// clock says.
+// prune removes all but the last keepBroken broken databases, which could fill the disk of a
+// board that damages them again and again. It always keeps newest, even if the clock was wrong.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Pod is a row of what this node is to run.
+// A Pod is a pod that this node is to run.
 type Pod struct {
 	Pod      *v1.Pod       // stored as protobuf: half the bytes and a tenth of the time of JSON
-	Seq      int64         // order in which the node learned of its pods; unique
-	Source   string        // who wants it: file, http, local, api
-	Origin   string        // the file or URL, for people
-	Deleting bool          // is to end
-	Grace    time.Duration // of the deletion
-	Again    bool          // wanted anew under the same UID, once it has ended
-	Lives    int           // how often it has ended and come back under this UID
+	Seq      int64         // order of arrival; unique
+	Source   string        // file, http, local or api
+	Origin   string        // the file or URL, for messages
+	Deleting bool          // the pod is to end
+	Grace    time.Duration // grace period of the deletion
+	Again    bool          // to be started again under the same UID after it has ended
+	Lives    int           // number of such restarts
 }
 
-// UpdatePods durably writes and removes rows, all or none. With a removed pod go
-// its admission, its resources, its status and its tokens.
+// UpdatePods durably writes and removes rows, all or none. The other rows of a removed pod, such
+// as its admission, status and tokens, are removed with it.
 func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -57,19 +57,23 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 	_, err := tx.ExecContext(ctx, `
 		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (uid) DO UPDATE SET seq = excluded.seq, source = excluded.source, origin = excluded.origin, manifest = excluded.manifest,
-			deleting = excluded.deleting, grace = excluded.grace, again = excluded.again
-		WHERE (seq, source, origin, manifest, deleting, grace, again) IS NOT
-			(excluded.seq, excluded.source, excluded.origin, excluded.manifest, excluded.deleting, excluded.grace, excluded.again)`,
+		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (uid) DO UPDATE SET seq = excluded.seq, source = excluded.source, origin = excluded.origin,
+			manifest = excluded.manifest, deleting = excluded.deleting, grace = excluded.grace, again = excluded.again
+		WHERE (seq, source, origin, manifest, deleting, grace, again) IS NOT (excluded.seq, excluded.source, excluded.origin,
+			excluded.manifest, excluded.deleting, excluded.grace, excluded.again)`,
 		p.Seq, string(p.Pod.UID), p.Source, p.Origin, manifest, p.Deleting, int64(p.Grace), p.Again)
 	if err == nil && p.Lives > 0 {
-		_, err = tx.ExecContext(ctx, "INSERT INTO lives (uid, lives) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET lives = excluded.lives WHERE lives IS NOT excluded.lives", string(p.Pod.UID), p.Lives)
+		_, err = tx.ExecContext(ctx, `
+			INSERT INTO lives (uid, lives) VALUES (?, ?)
+			ON CONFLICT (uid) DO UPDATE SET lives = excluded.lives WHERE lives IS NOT excluded.lives`, string(p.Pod.UID), p.Lives)
 	}
 	return err
 }
 
 func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
-	for _, table := range []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"} {
+	tables := []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"}
+	for _, table := range tables {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}
@@ -77,8 +81,8 @@ func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
 	return nil
 }
 
-// Pods gives all rows in their order. One that cannot be decoded is logged and
-// left out: it must not keep the others from running.
+// Pods returns all rows in the order of Seq. A row that cannot be decoded is logged and omitted,
+// so that it does not block the other pods.
 func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
 	var all []Pod
 	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
@@ -89,12 +93,13 @@ func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
 			return err
 		}
 		if err := p.Pod.Unmarshal(manifest); err != nil || string(p.Pod.UID) != uid {
-			s.log.Error("a stored pod cannot be decoded, leaving it out", "uid", uid, "source", p.Source, "origin", p.Origin, "error", err)
+			s.log.Error("a stored pod cannot be decoded and is omitted", "uid", uid, "source", p.Source, "origin", p.Origin, "error", err)
 			return nil
 		}
 		all = append(all, p)
 		return nil
-	}, "SELECT seq, pods.uid, source, origin, manifest, deleting, grace, again, coalesce(lives, 0) FROM pods LEFT JOIN lives ON lives.uid = pods.uid ORDER BY seq")
+	}, `SELECT seq, pods.uid, source, origin, manifest, deleting, grace, again, coalesce(lives, 0)
+		FROM pods LEFT JOIN lives ON lives.uid = pods.uid ORDER BY seq`)
 	if err != nil {
 		return nil, fmt.Errorf("read the stored pods: %w", err)
 	}

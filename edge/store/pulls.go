@@ -14,32 +14,32 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A Pull says by whose credentials an image was pulled. No credential is in it.
+// A Pull records with which credential an image was pulled. It does not contain the credential.
 type Pull struct {
 	Image  string     // its ID
-	Name   string     // the repository, without tag and digest; empty: pulled, and nobody knows by whom
+	Name   string     // the repository, without tag and digest; empty: pulled with an unknown credential
 	Source PullSource // zero: every pod of the node may use the image under this name
 }
 
-// A PullSource is the object that a credential is from: a Secret, with a hash of it, or
-// a service account.
+// A PullSource is the object that had the credential: a Secret, with a hash of its content, or a
+// service account.
 type PullSource struct {
 	Kind, Namespace, Name string
 	UID                   types.UID
-	Hash                  []byte // of a Secret's, by Fingerprint
+	Hash                  []byte // of a Secret, by Fingerprint
 }
 
-// accountPrefix is what the name of a service account has in the table: no Secret can be
-// named so.
+// accountPrefix precedes the name of a service account in the table. No Secret's name can begin
+// with it.
 const accountPrefix = keyring.ServiceAccount + "/"
 
-// A BegunPull has begun and was not recorded: it goes on, has failed, or was broken off.
+// A BegunPull is a pull that was not recorded: it is in progress, has failed, or was interrupted.
 type BegunPull struct {
-	Ref string // the reference that was to be pulled
-	Was string // the ID of the image that it meant before; empty: none
+	Ref string // the reference to be pulled
+	Was string // the ID of the image that ref meant before; empty: none
 }
 
-// Fingerprint is a hash that nobody without the key file can make or try guesses on.
+// Fingerprint returns a keyed hash, which cannot be computed or guessed without the key file.
 func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	key, err := s.seal.hashKey()
 	if err != nil {
@@ -50,27 +50,29 @@ func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	return mac.Sum(nil), nil
 }
 
-// BeginPull durably notes that a pull begins, so that what it brings is known to be
-// pulled even if the power fails before PutPull.
+// BeginPull durably records that a pull begins. If the power fails before PutPull, the image
+// still counts as pulled.
 func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was); err != nil {
+		_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
+		if err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')", b.Ref, b.Was)
+		_, err = tx.ExecContext(ctx, `
+				INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note that the pull of %s begins: %w", b.Ref, err)
+		return fmt.Errorf("record that the pull of %s begins: %w", b.Ref, err)
 	}
 	return nil
 }
 
-// EndPull takes BeginPull back.
+// EndPull durably removes the record of BeginPull.
 func (s *Store) EndPull(ctx context.Context, ref string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error { return endPull(ctx, tx, ref) })
 	if err != nil {
-		return fmt.Errorf("note that the pull of %s ended: %w", ref, err)
+		return fmt.Errorf("record that the pull of %s ended: %w", ref, err)
 	}
 	return nil
 }
@@ -80,9 +82,9 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
-// PutPull durably adds who pulled an image and ends the pull of ref; empty: none. The
-// new hash of a Secret replaces the old one, and what every pod may use needs no
-// Secrets any more.
+// PutPull durably records a pull, and removes the record of BeginPull for ref if that is not
+// empty. The new hash of a Secret replaces the old one. A pull without a credential removes the
+// Secrets of the image, because every pod may use it now.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {
@@ -90,7 +92,8 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	}
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		if c.Name == "" && p.Name != "" {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name); err != nil {
+			_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name)
+			if err != nil {
 				return err
 			}
 		}
@@ -105,12 +108,12 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 		return endPull(ctx, tx, ref)
 	})
 	if err != nil {
-		return fmt.Errorf("note who pulled image %s: %w", p.Image, err)
+		return fmt.Errorf("record the pull of image %s: %w", p.Image, err)
 	}
 	return nil
 }
 
-// DeletePulls durably forgets who pulled images.
+// DeletePulls durably removes the pulls of images.
 func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 	images = slices.DeleteFunc(slices.Clone(images), func(id string) bool { return id == "" })
 	if len(images) == 0 {
@@ -125,17 +128,17 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("forget who pulled images: %w", err)
+		return fmt.Errorf("remove the pulls of images: %w", err)
 	}
 	return nil
 }
 
-// PullsOf gives who pulled an image. None: it was not pulled.
+// PullsOf returns the pulls of an image; none: it was not pulled.
 func (s *Store) PullsOf(ctx context.Context, image string) ([]Pull, error) {
 	return s.pulls(ctx, "WHERE image = ? AND image != ''", image)
 }
 
-// PulledImages gives the IDs of all images that were pulled.
+// PulledImages returns the IDs of all images that were pulled.
 func (s *Store) PulledImages(ctx context.Context) ([]string, error) {
 	all, err := s.pulls(ctx, "WHERE image != ''")
 	var ids []string
@@ -145,7 +148,7 @@ func (s *Store) PulledImages(ctx context.Context) ([]string, error) {
 	return slices.Compact(ids), err
 }
 
-// BegunPulls gives those that were not recorded.
+// BegunPulls returns the pulls that were not recorded.
 func (s *Store) BegunPulls(ctx context.Context) ([]BegunPull, error) {
 	all, err := s.pulls(ctx, "WHERE image = ''")
 	var begun []BegunPull
@@ -173,7 +176,7 @@ func (s *Store) pulls(ctx context.Context, where string, args ...any) ([]Pull, e
 		return nil
 	}, "SELECT image, name, namespace, secret, uid, hash FROM pulls "+where+" ORDER BY image, name, namespace, secret, uid", args...)
 	if err != nil {
-		return nil, fmt.Errorf("read who pulled images: %w", err)
+		return nil, fmt.Errorf("read the pulls of images: %w", err)
 	}
 	return all, nil
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// repairEvery bounds repairs: a card that breaks whatever is written to it would be worn
-// by them, and does not get better.
+// repairEvery is the minimum interval between repairs: a failing card would be worn out by them,
+// and they would not help.
 const repairEvery = time.Minute
 
-// A repair is asked of the writer by who reads.
+// A repair is a reader's request to the writer.
 type repair struct {
 	why  error
-	done chan<- bool // whether reading again may help
+	done chan<- bool // receives whether a retry of the read may succeed
 }
 
-// readOnly reports whether the disk of a database takes no writes.
+// readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.Disk(filepath.Dir(path)) }
 
-// replace sets a broken database aside and opens a new one with all rows of it that can
-// be read. On a disk that refuses that, the new one is in memory.
+// replace sets a broken database aside and opens a new one with all rows that can be read. If the
+// disk is read-only, the new database is in memory.
 func (s *Store) replace(ctx context.Context, why error) error {
 	aside, err := setAside(s.path, why, s.log)
 	if err != nil {
@@ -45,15 +45,15 @@ func (s *Store) replace(ctx context.Context, why error) error {
 	}
 	n, err := salvage(ctx, aside, s.db)
 	if err != nil {
-		s.log.Error("not all could be read from the broken database", "database", aside, "error", err)
+		s.log.Error("not all pages of the broken database could be read", "database", aside, "error", err)
 	}
 	s.log.Warn("rows of the broken database were kept", "rows", n, "database", aside)
 	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = aside, n })
 	return nil
 }
 
-// openMemory opens a database in memory with all rows of the one on the disk, which can
-// be read but not written.
+// openMemory opens a database in memory with all rows of the one on the disk, which can be read
+// but not written.
 func (s *Store) openMemory(ctx context.Context, why error) error {
 	return s.fillMemory(ctx, s.path, why)
 }
@@ -67,17 +67,18 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 		s.closeFiles()
 		return errors.Join(why, err)
 	}
-	s.log.Error("the disk of the database takes no writes: what the node learns from now on is lost when the agent ends", "database", s.path, "rows", n, "error", why)
+	s.log.Error("the disk of the database takes no writes: changes from now on are lost when the agent ends",
+		"database", s.path, "rows", n, "error", why)
 	s.setHealth(func(h *Health) {
-		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): what changes is kept in memory, until the agent ends", s.path, why)
+		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): changes are kept in memory until the agent ends", s.path, why)
 	})
 	return nil
 }
 
-// memories counts databases in memory, whose names must differ within a process.
+// memories counts the databases in memory, whose names must be unique within a process.
 var memories atomic.Int64
 
-// memoryDSN names a new database in memory that several connections can share.
+// memoryDSN returns connection strings of a new database in memory, which connections can share.
 func memoryDSN() func(pragmas ...string) string {
 	name := fmt.Sprintf("/islet-%d", memories.Add(1))
 	return func(pragmas ...string) string { return connection(name, "memdb", pragmas...) }
@@ -87,9 +88,9 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// mend replaces the database by a new one if an error says that it is broken, or opens it in
-// memory if its disk takes no writes any more. It reports whether the caller should retry what
-// failed. Only the writer calls it.
+// mend replaces a broken database by a new one, or by one in memory if the disk has become
+// read-only. why is the error of the failed operation; mend reports whether to retry it. Only the
+// writer calls it.
 func (s *Store) mend(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || frozen(why) && readOnly(s.path)
 	if !corrupt(why) && !still || !s.mended.IsZero() && time.Since(s.mended) < repairEvery || s.Health().Volatile != "" {
@@ -98,7 +99,7 @@ func (s *Store) mend(why error) bool {
 	s.mended = time.Now()
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	s.log.Error("the database is broken or cannot be written: making it anew", "database", s.path, "error", why)
+	s.log.Error("the database is broken or cannot be written: creating it again", "database", s.path, "error", why)
 	s.closeFiles()
 	ctx := context.Background()
 	var err error
@@ -114,23 +115,23 @@ func (s *Store) mend(why error) bool {
 	return true
 }
 
-// startEmpty opens an empty database in memory, when nothing else works. It reports whether that
-// does. Only the writer calls it, with the gate locked.
+// startEmpty opens an empty database in memory, as the last resort. It reports whether that
+// succeeded. Only the writer calls it, with the gate locked.
 func (s *Store) startEmpty(why error) bool {
-	s.log.Error("the database could not be made anew: starting with an empty one in memory", "database", s.path, "error", why)
+	s.log.Error("the database could not be created again: starting with an empty one in memory", "database", s.path, "error", why)
 	if err := s.openAt(context.Background(), memoryDSN()); err != nil {
-		s.log.Error("no database at all", "error", err)
+		s.log.Error("no database could be opened", "error", err)
 		s.db, s.read = closed(), closed()
 		return false
 	}
 	s.setHealth(func(h *Health) {
-		h.Volatile = fmt.Sprintf("the database %s is broken (%v): all is kept in memory", s.path, why)
+		h.Volatile = fmt.Sprintf("the database %s is broken (%v): all data are kept in memory", s.path, why)
 	})
 	s.tellAgain()
 	return true
 }
 
-// tellAgain has whoever has rows in memory write them again.
+// tellAgain signals Repaired.
 func (s *Store) tellAgain() {
 	select {
 	case s.again <- struct{}{}:
@@ -138,7 +139,7 @@ func (s *Store) tellAgain() {
 	}
 }
 
-// closed is a database that refuses everything.
+// closed returns a database whose operations all fail.
 func closed() *sql.DB {
 	db, err := sql.Open("sqlite", "")
 	if err == nil {
@@ -147,7 +148,7 @@ func closed() *sql.DB {
 	return db
 }
 
-// askMend has the writer call mend with an error that a reader met, and returns its answer.
+// askMend makes the writer call mend with a reader's error, and returns its result.
 func (s *Store) askMend(ctx context.Context, why error) bool {
 	if !corrupt(why) {
 		return false

@@ -7,17 +7,16 @@ import (
 	"sync"
 )
 
-// riders are values of the meta table that are written with pods: each by the key that Ride
-// was given. The zero value is ready.
+// riders are values of meta that are written in each transaction that writes pods, by key. The
+// zero value is ready.
 type riders struct {
 	mu    sync.Mutex
 	value map[string]func() string
 }
 
-// Ride makes every UpdatePods that changes something store a value of Meta in its transaction:
-// for what must never be older than the pods, and is worth no write of its own. value is called
-// by whoever updates pods, more than once if the transaction is repeated; it must not use the
-// store.
+// Ride makes each UpdatePods with a change store a value of meta in its transaction. Use it for
+// values that must never be older than the pods, but need no write of their own. The caller of
+// UpdatePods blocks while value runs; value may run more than once, and must not use the store.
 func (s *Store) Ride(key string, value func() string) {
 	s.riding.mu.Lock()
 	defer s.riding.mu.Unlock()

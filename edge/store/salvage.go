@@ -12,14 +12,15 @@ import (
 	"github.com/islet-edge/islet/edge/store/pages"
 )
 
-// pageSize is that of all databases that islet made.
+// pageSize is the page size of all databases that islet created.
 const pageSize = 1024
 
-// mostSalvaged bounds what is read of a broken database: that of a node is far smaller.
+// mostSalvaged is the maximum size of a broken database that is read. A node's is far smaller.
 const mostSalvaged = 256 << 20
 
-// A shape tells the rows of a table from those of others: what a record of it holds, in
-// the order of its columns, the key first. It is the same in all versions of the schema.
+// A shape identifies the rows of a table by the columns of a record: their types in the stored
+// order, the key first. The columns of a table are the same in all versions of the schema. No row
+// matches two shapes, so their order does not matter; TestShapes checks both against the schema.
 type shape struct {
 	table, columns string
 	types          string // t text, i integer, b blob
@@ -27,25 +28,25 @@ type shape struct {
 }
 
 func shapes() []shape {
-	all := func([]any) bool { return true }
-	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") }
+	anyRow := func([]any) bool { return true }
+	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // no key of meta has a colon
 	return []shape{
 		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", func(v []any) bool { return v[0] != "" }},
-		{"objects", "kind, namespace, name, version, gone, data", "ttttib", all},
-		{"volumes", "volume, pod, path, data", "tttb", all},
-		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", all},
-		{"pulls", "image, name, namespace, secret, uid, hash", "tttttb", all},
-		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", all},
-		{"certificates", "uid, volume, source, state", "ttib", all},
-		{"events", "name, seq, told, event", "tiib", all},
-		{"admissions", "uid, reason, message", "ttt", all},
-		{"evictions", "uid, grace, disrupted", "tii", all},
-		{"allocations", "uid, generation, resources", "tib", all},
-		{"devices", "uid, container, resource, count, given", "tttib", all},
-		{"claims", "uid, driver, namespace, name, state", "ttttb", all},
+		{"objects", "kind, namespace, name, version, gone, data", "ttttib", anyRow},
+		{"volumes", "volume, pod, path, data", "tttb", anyRow},
+		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", anyRow},
+		{"pulls", "image, name, namespace, secret, uid, hash", "tttttb", anyRow},
+		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", anyRow},
+		{"certificates", "uid, volume, source, state", "ttib", anyRow},
+		{"events", "name, seq, told, event", "tiib", anyRow},
+		{"admissions", "uid, reason, message", "ttt", anyRow},
+		{"evictions", "uid, grace, disrupted", "tii", anyRow},
+		{"allocations", "uid, generation, resources", "tib", anyRow},
+		{"devices", "uid, container, resource, count, given", "tttib", anyRow},
+		{"claims", "uid, driver, namespace, name, state", "ttttb", anyRow},
 		{"leases", "addr, owner", "bt", func(v []any) bool { n := len(v[0].([]byte)); return n == 4 || n == 16 }},
-		{"statuses", "uid, status", "tb", all},
-		{"lives", "uid, lives", "ti", all},
+		{"statuses", "uid, status", "tb", anyRow},
+		{"lives", "uid, lives", "ti", anyRow},
 		{"imports", "digest, name", "tt", digest},
 		{"meta", "key, value", "tt", func(v []any) bool { return !digest(v) && v[0] != "" }},
 	}
@@ -72,8 +73,8 @@ func (s shape) fits(v []any) bool {
 	return s.is(v)
 }
 
-// salvage writes all rows that can be read of a database's files to an open one, and
-// gives how many those are.
+// salvage copies all rows that can be read from a database's files at path to an open database,
+// and returns their number.
 func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readSome(path)
 	if err != nil {
@@ -94,7 +95,7 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 			if !s.fits(row.Values) {
 				continue
 			}
-			// A row that is there twice is a copy that SQLite left behind: the later one counts no more.
+			// If a row occurs twice, the second one is a stale copy on an old page.
 			q := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(s.types)-1))
 			result, err := tx.ExecContext(ctx, q, row.Values...)
 			if err != nil {
@@ -109,8 +110,8 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	return n, tx.Commit()
 }
 
-// readSome reads a regular file; what of it the disk cannot give is zeros. There may be
-// no such file.
+// readSome reads a regular file. Blocks that the disk cannot read are zeros. A missing file is
+// empty.
 func readSome(path string) ([]byte, error) {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
@@ -120,7 +121,7 @@ func readSome(path string) ([]byte, error) {
 		return nil, err
 	}
 	if fi.Size() > mostSalvaged {
-		return nil, fmt.Errorf("%s has %d bytes, which no database of a node has", path, fi.Size())
+		return nil, fmt.Errorf("%s has %d bytes, more than the database of a node can have", path, fi.Size())
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,13 +132,14 @@ func readSome(path string) ([]byte, error) {
 	for at := 0; at < len(data); {
 		end := min(at+64*pageSize, len(data))
 		n, err := f.ReadAt(data[at:end], int64(at))
-		if at += n; err == nil {
+		at += n
+		if err == nil {
 			continue
 		}
 		if errors.Is(err, io.EOF) {
 			return data[:at], nil
 		}
-		for ; at < end; at += pageSize { // one by one: some sector of these is unreadable
+		for ; at < end; at += pageSize { // page by page: one of them is unreadable
 			_, _ = f.ReadAt(data[at:min(at+pageSize, end)], int64(at))
 		}
 		at = end

@@ -17,28 +17,28 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// KeyFile is the name of the file, beside the database, with the key that seals
-// what nobody may read who has the database alone.
+// KeyFile is the name of the file beside the database with the key that seals confidential
+// columns.
 const KeyFile = "store.key"
 
 const keySize = 32 // AES-256
 
-// errNoKey says that what is sealed cannot be read, nor ever will be.
+// errNoKey means that sealed data cannot be opened any more.
 var errNoKey = errors.New("the key file is gone")
 
-// A seal encrypts cells of the database with AES-256-GCM. Each is bound to its row:
-// moved to another one, it cannot be opened. The key file is made when something is
-// sealed for the first time and never replaced.
+// A seal encrypts columns of the database with AES-256-GCM. A sealed value is bound to its row:
+// it cannot be opened in another row. The key file is created with the first sealed value and is
+// never replaced.
 type seal struct {
 	path string
 
 	mu   sync.Mutex
 	aead cipher.AEAD // nil: not read yet
-	key  []byte      // of the file
-	hash []byte      // key of hashes, made of the same key
+	key  []byte      // content of the key file
+	hash []byte      // key for hashes, derived from key
 }
 
-// close seals data for the row of a table that the key columns name.
+// close seals data for the row of a table; row has the table's name and the key columns.
 func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(true)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	return aead.Seal(nonce, nonce, data, identity(row)), nil
 }
 
-// open gives the data that close sealed for the same row.
+// open returns the data that close sealed for the same row.
 func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(false)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	return aead.Open(nil, sealed[:n], sealed[n:], identity(row))
 }
 
-// identity cannot be the same for two rows: no column has a zero byte.
+// identity is unique for each row, because no column contains a zero byte.
 func identity(row []string) []byte { return []byte(strings.Join(row, "\x00")) }
 
 func (s *seal) cipher(make bool) (cipher.AEAD, error) {
@@ -98,7 +98,7 @@ func (s *seal) cipher(make bool) (cipher.AEAD, error) {
 	return s.aead, err
 }
 
-// lost reports whether the key file is gone, whose key is known.
+// lost reports whether the key file was removed after it was read.
 func (s *seal) lost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *seal) lost() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// restore makes the key file again if it is lost.
+// restore creates the key file again if it was removed.
 func (s *seal) restore() error {
 	if !s.lost() {
 		return nil
@@ -117,7 +117,7 @@ func (s *seal) restore() error {
 	return durable.Write(s.path, s.key, 0o600)
 }
 
-// hashKey is for hashes that are worth nothing without the key file.
+// hashKey returns the key for hashes.
 func (s *seal) hashKey() ([]byte, error) {
 	if _, err := s.cipher(true); err != nil {
 		return nil, err
@@ -133,7 +133,8 @@ func readKey(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !fi.Mode().IsRegular() || fi.Size() != keySize {
-		return nil, fmt.Errorf("%s is not a key file of %d bytes: put the right one back, or remove it to begin with a new key", path, keySize)
+		return nil, fmt.Errorf("%s is not a key file of %d bytes: restore the right one, or remove it to begin with a new key",
+			path, keySize)
 	}
 	if fi.Mode().Perm() != 0o600 {
 		if err := os.Chmod(path, 0o600); err != nil {
@@ -143,8 +144,8 @@ func readKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// makeKey makes a key file that is whole and on the disk before it has its name. If
-// there is one by then, it stays.
+// makeKey creates a key file. The file is complete and on the disk before it gets its name. An
+// existing key file is kept.
 func makeKey(path string) error {
 	key := make([]byte, keySize)
 	if _, err := rand.Read(key); err != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PutStatus remembers the newest status of a pod. It does not wait: the status
-// is written within a few seconds, or at Close, unless a newer one comes first.
+// PutStatus stores the status of a pod later: within a few seconds, or at Close. A newer status
+// replaces it. PutStatus does not block.
 func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 	data, err := status.Marshal()
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 	return nil
 }
 
-// StoreStatuses stores the statuses of pods before it returns: no power cut takes them.
+// StoreStatuses durably stores the statuses of pods.
 func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStatus) error {
 	raw := make(map[types.UID][]byte, len(all))
 	for uid, status := range all {
@@ -39,7 +39,7 @@ func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStat
 	}
 	return s.commit(ctx, func(tx *sql.Tx) error {
 		s.mu.Lock()
-		for uid := range raw { // older ones are not written after these
+		for uid := range raw { // so that older ones are not written after these
 			delete(s.statuses, uid)
 		}
 		s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStat
 	})
 }
 
-// Statuses gives the newest known status of each pod, written or not.
+// Statuses returns the newest status of each pod, including those that are not written yet.
 func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, error) {
 	raw := map[types.UID][]byte{}
 	err := s.query(ctx, func() { clear(raw) }, func(rows *sql.Rows) error {
@@ -69,7 +69,7 @@ func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, erro
 	for uid, data := range raw {
 		status := &v1.PodStatus{}
 		if err := status.Unmarshal(data); err != nil {
-			s.log.Error("a stored status cannot be decoded, leaving it out", "uid", uid, "error", err)
+			s.log.Error("a stored status cannot be decoded and is omitted", "uid", uid, "error", err)
 			continue
 		}
 		all[uid] = status
@@ -77,7 +77,7 @@ func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, erro
 	return all, nil
 }
 
-// dropStatuses forgets what is not yet written of pods that are gone.
+// dropStatuses removes the pending statuses of pods that were removed.
 func (s *Store) dropStatuses(uids []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *Store) dropStatuses(uids []types.UID) {
 	}
 }
 
-// flush writes the pending statuses and says whether that succeeded. It needs no
-// fsync: a power cut may take the last seconds of them, never the file's order.
+// flush writes the pending statuses and reports success. It needs no fsync: a power cut may lose
+// the statuses of the last seconds, but does not damage the file.
 func (s *Store) flush() bool {
 	s.mu.Lock()
 	pending := maps.Clone(s.statuses)
@@ -101,8 +101,8 @@ func (s *Store) flush() bool {
 		err = s.transact(coalesced, store)
 	}
 	if err != nil {
-		if !s.failing { // a full disk is not to be filled with this
-			s.log.Warn("the status of pods could not be stored, trying again", "error", s.explain(err))
+		if !s.failing { // log once: on a full disk the log must not grow
+			s.log.Warn("the status of pods could not be stored and is retried", "error", s.explain(err))
 		}
 		s.failing = true
 		return false
@@ -120,7 +120,7 @@ func (s *Store) flush() bool {
 
 func writeStatuses(tx *sql.Tx, all map[types.UID][]byte) error {
 	for uid, data := range all {
-		// Only of a pod that still exists: it may have been removed meanwhile.
+		// The pod may have been removed in the meantime.
 		if _, err := tx.Exec(`
 			INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
 			ON CONFLICT (uid) DO UPDATE SET status = excluded.status WHERE status IS NOT excluded.status`,

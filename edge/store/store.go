@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	flushEvery = 5 * time.Second // how old a status in memory gets at most
-	readers    = 2               // connections for reading, at most
+	flushEvery = 5 * time.Second // maximum age of a status that is not written
+	readers    = 2               // maximum number of connections for reading
 	readerIdle = 10 * time.Second
 )
 
-// A Store is an open database. All methods may be called concurrently.
+// A Store is an open database. Its methods are safe for concurrent use.
 type Store struct {
 	path string
 	log  *slog.Logger
 	seal *seal
 
-	db   *sql.DB // one connection, which only the writer uses
-	read *sql.DB
-	gate sync.RWMutex // held for reading while read is used, for writing while both are replaced
+	db   *sql.DB      // one connection, used by the writer only
+	read *sql.DB      // for all readers
+	gate sync.RWMutex // read-locked while read is used, locked while db and read are replaced
 
 	repairs chan repair   // to the writer
-	again   chan struct{} // capacity 1: rows may be missing since a repair
-	mended  time.Time     // the last repair; the writer's
-	files   fileSet       // the writer's
+	again   chan struct{} // capacity 1: rows may be missing after a repair
+	mended  time.Time     // the last repair; used by the writer
+	files   fileSet       // used by the writer
 
-	health sync.Mutex // guards what follows
+	health sync.Mutex // guards now
 	now    Health
 
 	writes  chan write    // to the writer
-	dirty   chan struct{} // capacity 1: there is a status to write
+	dirty   chan struct{} // capacity 1: statuses is not empty
 	stop    chan struct{}
 	done    chan struct{} // the writer has ended
 	failing bool          // the writer's last flush failed
@@ -51,14 +51,14 @@ type Store struct {
 	riding riders
 
 	mu       sync.Mutex
-	statuses map[types.UID][]byte // newest, not yet written; nil: gone
+	statuses map[types.UID][]byte // newest ones that are not written
 }
 
-// Open opens the database at path, or makes it, and migrates it to this islet's
-// version. A file that is broken is set aside, together with its -wal and -shm, and
-// a new one made with all rows that can be read: see Rebuilt. One of a newer islet is used
-// as it is if that islet's migrations left a way back, and else an error, never set aside. A disk without room for a
-// write is no obstacle to opening, nor is one that takes no writes: see Health.
+// Open opens or creates the database at path and migrates it to this version of islet. A broken
+// file is renamed together with its -wal and -shm, and replaced by a new one with all rows that
+// can be read: see Rebuilt. The database of a newer islet is used if its migrations allow that,
+// and is an error otherwise; it is never renamed. A full disk is no error. If the disk is
+// read-only, the database is in memory: see Health.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		repairs: make(chan repair), again: make(chan struct{}, 1),
@@ -72,7 +72,8 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 		s.closeFiles()
 		err = s.openMemory(ctx, syscall.EROFS)
 	case err != nil && frozen(err):
-		if err = s.openMemory(ctx, err); errors.Is(err, fs.ErrPermission) { // a file that is not ours
+		err = s.openMemory(ctx, err)
+		if errors.Is(err, fs.ErrPermission) { // the file belongs to another user
 			err = s.replace(ctx, err)
 		}
 	case err != nil && broken(err):
@@ -85,21 +86,21 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// A Health says what is wrong with the database; the zero value: nothing is.
+// A Health describes problems of the database; the zero value: none.
 type Health struct {
-	Aside    string // where the broken predecessor is; empty: there is none
-	Salvaged int    // rows that were read from it
-	Volatile string // why all is kept in memory only; empty: it is on the disk
+	Aside    string // path of the broken database that was replaced; empty: none
+	Salvaged int    // number of rows that were read from it
+	Volatile string // why all data are in memory only; empty: they are on the disk
 }
 
-// Rebuilt says whether a new database had to be made because the one that was there is
-// broken, and where that one is now.
+// Rebuilt reports whether a broken database was replaced by a new one, and returns the path of
+// the broken one.
 func (s *Store) Rebuilt() (aside string, yes bool) {
 	h := s.Health()
 	return h.Aside, h.Aside != ""
 }
 
-// Health gives how the database is.
+// Health returns the state of the database.
 func (s *Store) Health() Health {
 	s.health.Lock()
 	defer s.health.Unlock()
@@ -112,11 +113,11 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// Repaired says that the database was made anew while it was in use: who has rows in
-// memory writes them again, for some may be missing. Unchanged ones are not written.
+// Repaired returns a channel that receives a value after the database was replaced during use.
+// Receivers write all their rows again, since some may be missing; unchanged rows cost nothing.
 func (s *Store) Repaired() <-chan struct{} { return s.again }
 
-// Close writes what is pending and closes the database.
+// Close writes pending statuses and closes the database.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		close(s.stop)
@@ -130,10 +131,9 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// dsn gives a connection string. Caches are small, as the whole database of a node
-// is. The file is this process's alone, so that the index of the -wal lives on the
-// heap: a -shm file could not be made on a full disk, and two agents on one database
-// would be worse than one that does not start.
+// dsn returns connection strings. The caches are small, as a node's whole database is. The file
+// is locked exclusively, so the index of the -wal is on the heap: a -shm file could not be
+// created on a full disk, and a second agent must not use the same database.
 func dsn(path string) func(pragmas ...string) string {
 	return func(pragmas ...string) string { return connection(path, "unix-excl", pragmas...) }
 }

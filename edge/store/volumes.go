@@ -6,47 +6,48 @@ import (
 	"fmt"
 )
 
-// A VolumeKey names one place at which a volume is mounted, or is about to be.
+// A VolumeKey identifies a mount point of a volume.
 type VolumeKey struct {
-	Volume string // ID, of whichever pod
-	Pod    string // UID; empty: it is mounted for the whole node
+	Volume string // volume ID, unique over all pods
+	Pod    string // UID; empty: mounted for the whole node
 	Path   string
 }
 
-// A Volume is what is known of such a place. It is not sealed: what is mounted must be
-// known although the key is lost. Secrets have no place in it.
+// A Volume is the record of a mount. It is not sealed, because a mount must be known even if the
+// key is lost. It must not contain secrets.
 type Volume struct {
 	VolumeKey
-	Data []byte // what the driver needs to undo it
+	Data []byte // what the driver needs for the unmount
 }
 
-// PutVolume durably notes a place before anything is mounted there.
+// PutVolume durably records a mount point before anything is mounted there.
 func (s *Store) PutVolume(ctx context.Context, v Volume) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 			INSERT INTO volumes (volume, pod, path, data) VALUES (?, ?, ?, ?)
-			ON CONFLICT (volume, pod, path) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data`, v.Volume, v.Pod, v.Path, v.Data)
+			ON CONFLICT (volume, pod, path) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data`,
+			v.Volume, v.Pod, v.Path, v.Data)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note that volume %s is to be mounted at %s: %w", v.Volume, v.Path, err)
+		return fmt.Errorf("record the mount of volume %s at %s: %w", v.Volume, v.Path, err)
 	}
 	return nil
 }
 
-// RemoveVolume forgets a place where nothing is mounted any more.
+// RemoveVolume removes the record of a mount point after the unmount.
 func (s *Store) RemoveVolume(ctx context.Context, k VolumeKey) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM volumes WHERE (volume, pod, path) = (?, ?, ?)", k.Volume, k.Pod, k.Path)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note that volume %s is not mounted at %s: %w", k.Volume, k.Path, err)
+		return fmt.Errorf("remove the record of volume %s at %s: %w", k.Volume, k.Path, err)
 	}
 	return nil
 }
 
-// Volumes gives all places.
+// Volumes returns all recorded mounts.
 func (s *Store) Volumes(ctx context.Context) ([]Volume, error) {
 	var all []Volume
 	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
@@ -58,7 +59,7 @@ func (s *Store) Volumes(ctx context.Context) ([]Volume, error) {
 		return nil
 	}, "SELECT volume, pod, path, data FROM volumes")
 	if err != nil {
-		return nil, fmt.Errorf("read which volumes are mounted: %w", err)
+		return nil, fmt.Errorf("read the mounted volumes: %w", err)
 	}
 	return all, nil
 }

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// A write is a durable change on its way to the writer. Its do may be called more
-// than once and so sets, never adds to, what it returns.
+// A write is a durable change for the writer. do may be called more than once, so it must assign
+// its results, not accumulate them.
 type write struct {
 	do   func(tx *sql.Tx) error
 	done chan<- error
 }
 
-// commit hands a durable change to the writer and waits for its outcome. A context
-// that ends while the disk is busy does not cut that short: the outcome of a change
-// that was handed over must be known.
+// commit passes a durable change to the writer and waits for the result. A context that ends
+// after that does not end the wait: the caller must know the result of the change.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	done := make(chan error, 1)
 	select {
@@ -30,7 +29,7 @@ func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	}
 }
 
-// write owns the writing connection until the store is closed.
+// write runs the writer, which owns the writing connection, until the store is closed.
 func (s *Store) write() {
 	defer close(s.done)
 	var flush <-chan time.Time
@@ -59,8 +58,8 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change together with all that wait behind it. A change that
-// fails must not fail its neighbours: then each gets a transaction of its own.
+// group commits a change together with all waiting ones. If that fails, each change gets its own
+// transaction, so that a failing change does not fail the others.
 func (s *Store) group(first write) {
 	all := []write{first}
 	for more := true; more; {
@@ -109,7 +108,7 @@ func (s *Store) transact(class string, all ...write) error {
 	return nil
 }
 
-// undo rolls back; SQLite may have done so itself, as on a full disk.
+// undo rolls back. SQLite may have rolled back already, as on a full disk.
 func undo(tx *sql.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && code(err) == 0 {
 		return fmt.Errorf("roll back: %w", err)
@@ -117,8 +116,8 @@ func undo(tx *sql.Tx) error {
 	return nil
 }
 
-// query reads rows; scan is called once per row. If the database had to be made anew on
-// the way, start is called again before the first row; it drops what was read.
+// query calls scan for each row. It calls start before the first row. If the database was
+// replaced during the query, the query is repeated: start, which drops the rows, is called again.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
 	if err != nil && s.askMend(ctx, err) {

@@ -1,17 +1,16 @@
-// Package pages reads rows from the raw pages of a SQLite database, without SQLite: of a
-// file that is broken, whatever part of it is, and of one on a disk that takes no writes.
+// Package pages reads rows from the raw pages of a SQLite database, without SQLite: from a
+// damaged file, and from a file on a read-only disk.
 //
 //	islet.db     ---.                                    .--> each cell --> a record: a row
 //	                +--> the newest pages --not free------+
 //	islet.db-wal ---'    (committed frames count)        '--> overflow pages
 //
-// Each page stands for itself: the rows on a page are read whether the page that leads
-// there is intact or not, so that one broken page costs its own rows and those whose
-// values go on there, and no more. Only tables WITHOUT ROWID are read, which are all that
-// islet has; which table a row belongs to its shape says, which is for the caller to see.
-// Pages on the list of free ones are left out: what was deleted stays deleted. But not
-// those to which a page in use leads: then the list is broken, too.
+// Each page is read on its own, whether or not the page that refers to it is intact. So a damaged
+// page loses its own rows, and those whose overflow pages it has. Only tables WITHOUT ROWID are
+// read; islet has no others. A row does not name its table, so the caller recognizes the table by
+// the row's columns. Free pages are skipped, so that deleted rows stay deleted, except for those
+// that a page in use refers to: then the free list is damaged too.
 //
-// The format is that of https://www.sqlite.org/fileformat2.html. What is read is hostile:
-// every number is checked, and nothing is read twice.
+// The format is defined at https://www.sqlite.org/fileformat2.html. The input is not trusted:
+// every number is validated, and every loop is bounded.
 package pages

@@ -5,24 +5,24 @@ import (
 )
 
 const (
-	header    = 100 // bytes of the first page before its b-tree
+	header    = 100 // size of the header before the first page's b-tree
 	walHeader = 32
-	walFrame  = 24 // header of a frame
+	walFrame  = 24 // size of a frame's header
 	walMagic  = 0x377f0682
 	minPage   = 512
 	maxPage   = 65536
 	magic     = "SQLite format 3\x00"
 )
 
-// A File is the newest content of a database.
+// A File is the current content of a database.
 type File struct {
 	size  int            // of a page
 	pages map[int][]byte // by number, from 1
-	count int            // of pages
+	count int            // number of pages
 }
 
-// Open takes the content of a database and of its -wal. The size of a page is that of the
-// database's header, if that is intact, else of the -wal, else the given one.
+// Open returns the content of a database file and its -wal. The page size is the one in the
+// database's header if that is intact, else the one of the -wal, else size.
 func Open(db, wal []byte, size int) *File {
 	if n := headerSize(db); n > 0 {
 		size = n
@@ -63,8 +63,8 @@ func walSize(wal []byte) int {
 	return 0
 }
 
-// replay takes over the frames of a -wal up to its last commit, as SQLite does: each must
-// have the salts of the header, and a checksum over all before it.
+// replay applies the frames of a -wal up to its last commit, as SQLite does. Each frame must have
+// the salts of the header and a valid checksum over all frames before it.
 func (f *File) replay(wal []byte) {
 	if walSize(wal) != f.size {
 		return
@@ -111,8 +111,8 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// free gives the pages that hold nothing any more: those on the list, unless a page in use
-// leads to them. A broken list may name any page, and rows that are lost nobody gives back.
+// free returns the pages on the free list, without those that a page in use refers to: a damaged
+// list may name any page, and a row that is skipped would be lost.
 func (f *File) free() map[int]bool {
 	free := f.listed()
 	var used []int
@@ -121,7 +121,7 @@ func (f *File) free() map[int]bool {
 			used = append(used, f.children(n)...)
 		}
 	}
-	for len(used) > 0 { // each of them leaves the list, so this ends
+	for len(used) > 0 { // ends, since each round removes a page from free
 		n := used[len(used)-1]
 		used = used[:len(used)-1]
 		if free[n] {
@@ -132,8 +132,8 @@ func (f *File) free() map[int]bool {
 	return free
 }
 
-// listed gives the pages on the list of free ones. If the list, to which the header leads,
-// is not whole, then what looks like a part of it is taken for one.
+// listed returns the pages on the free list. If the list is incomplete, all pages that look like
+// a part of it are included.
 func (f *File) listed() map[int]bool {
 	free := map[int]bool{}
 	if p := f.pages[1]; headerSize(p) == f.size {
@@ -152,8 +152,8 @@ func (f *File) listed() map[int]bool {
 	return free
 }
 
-// trunk notes the pages that a page of the list of free pages names, and gives the next
-// such page. One that cannot be such a page names none.
+// trunk adds the pages that a trunk page of the free list names, and returns the next trunk page.
+// It ignores a page that cannot be a trunk page.
 func (f *File) trunk(n int, free map[int]bool) (next int) {
 	p := f.pages[n]
 	if p == nil {
@@ -165,7 +165,8 @@ func (f *File) trunk(n int, free map[int]bool) (next int) {
 	}
 	named := make([]int, count)
 	for i := range named {
-		if named[i] = int(binary.BigEndian.Uint32(p[8+4*i:])); named[i] < 2 || named[i] > f.count || named[i] == n {
+		named[i] = int(binary.BigEndian.Uint32(p[8+4*i:]))
+		if named[i] < 2 || named[i] > f.count || named[i] == n {
 			return 0
 		}
 	}

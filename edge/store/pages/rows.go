@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// Types of pages of an index b-tree, as which tables WITHOUT ROWID are stored.
+// Types of pages of an index b-tree, which is how tables WITHOUT ROWID are stored.
 const (
 	interior = 2
 	leaf     = 10
 )
 
-// A Row is what is on one place of a page.
+// A Row is a row of any table.
 type Row struct {
 	Page   int
-	Values []any // nil, int64, float64, string, []byte, as the columns of the table are stored: those of its key first
+	Values []any // nil, int64, float64, string or []byte, in the stored order: key columns first
 }
 
-// Rows gives all rows that can be read, by the pages that they are on.
+// Rows iterates over all rows that can be read, in the order of their pages.
 func (f *File) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		free := f.free()
@@ -38,11 +38,11 @@ func (f *File) Rows() iter.Seq[Row] {
 	}
 }
 
-// cells gives the payloads of a page that are whole.
+// cells returns the complete payloads of a page.
 func (f *File) cells(n int) (all [][]byte) {
 	p, at := f.pages[n], 0
 	if n == 1 {
-		at = header // the schema: a table of another kind, unless it is broken
+		at = header // the schema, which is a table with row IDs, unless it is damaged
 	}
 	skip, content := 0, at+8
 	switch p[at] {
@@ -68,7 +68,7 @@ func (f *File) cells(n int) (all [][]byte) {
 	return all
 }
 
-// payload gives what a cell holds, together with its overflow pages.
+// payload returns the content of a cell, including its overflow pages.
 func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	size, n := varint(p[at:])
 	if n == 0 || size == 0 || size > uint64(f.count*f.size) {
@@ -84,14 +84,15 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	if local == total {
 		return data, true
 	}
-	if at += local; at+4 > len(p) {
+	at += local
+	if at+4 > len(p) {
 		return nil, false
 	}
 	data = slices.Clone(data)
 	next := int(binary.BigEndian.Uint32(p[at:]))
-	for len(data) < total { // each page adds to it, so this ends
+	for len(data) < total { // ends, since each page adds data
 		q := f.pages[next]
-		if q == nil || blank(q) { // what a card loses reads as zeros
+		if q == nil || blank(q) { // lost blocks of a card read as zeros
 			return nil, false
 		}
 		next = int(binary.BigEndian.Uint32(q))
@@ -104,9 +105,9 @@ func blank(p []byte) bool {
 	return !slices.ContainsFunc(p, func(b byte) bool { return b != 0 })
 }
 
-// local is how much of a payload is on the page of its cell.
+// local returns the size of the part of a payload that is on the cell's page.
 func (f *File) local(total int) int {
-	u := f.size // islet's files reserve nothing of a page, whatever a broken header says
+	u := f.size // islet's files have no reserved space, whatever a damaged header says
 	most, least := (u-12)*64/255-23, (u-12)*32/255-23
 	if total <= most {
 		return total
@@ -131,7 +132,7 @@ func varint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// record reads the columns of a row. They must fill it exactly.
+// record decodes the columns of a row. They must fill it exactly.
 func record(b []byte) (values []any, ok bool) {
 	size, n := varint(b)
 	if n == 0 || size < uint64(n) || size > uint64(len(b)) {
@@ -153,7 +154,7 @@ func record(b []byte) (values []any, ok bool) {
 	return values, len(body) == 0 && len(values) > 0
 }
 
-// column reads a value of a serial type.
+// column decodes a value of a serial type.
 func column(t uint64, b []byte) (v any, length int, ok bool) {
 	switch {
 	case t == 0:

@@ -8,8 +8,8 @@ const (
 	schemaLeaf     = 13
 )
 
-// children gives the pages to which a page leads, down a b-tree: from the schema to the
-// tables, from there to the rows. Not those of long values.
+// children returns the pages that a page of a b-tree refers to: from the schema to the tables,
+// from there to the rows. It does not return overflow pages.
 func (f *File) children(n int) (all []int) {
 	p, at := f.pages[n], 0
 	if n == 1 {
@@ -41,8 +41,8 @@ func (f *File) children(n int) (all []int) {
 	return all
 }
 
-// root is the first page of the table that a cell of the schema tells of: the fourth
-// column, before the long one. 0: it cannot be read.
+// root returns the first page of the table that a cell of the schema describes: the fourth
+// column. 0: it cannot be read.
 func root(cell []byte) int {
 	_, size := varint(cell)
 	_, id := varint(cell[size:])
