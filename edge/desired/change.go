@@ -13,10 +13,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Set tells all that a source wants and what is wrong with it, in place of what
-// it told before. What is missing is ended, unless it came from an origin that now
-// has a problem, since then the source does not know. On an error nothing has
-// changed but the problems: the source tells its set again later.
+// Set replaces the full set of a source and its problems. Missing pods end, except those from an
+// origin with a problem, because the source cannot know whether they are still wanted. On an
+// error only the problems have changed, and the source must call Set again.
 func (d *Desired) Set(ctx context.Context, source string, claims []Claim, problems []Problem) error {
 	unsure := make(map[string]bool, len(problems))
 	for _, p := range problems {
@@ -25,7 +24,8 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	var held []types.UID
 	err := d.change(ctx, func(next rows, blocked map[string][]blocked) error {
 		gone := next.missing(source, claims, unsure)
-		if held = nil; d.Hold {
+		held = nil
+		if d.Hold {
 			gone, held = nil, gone
 		}
 		for _, uid := range gone {
@@ -46,31 +46,31 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	return err
 }
 
-// Update tells what changed in the set of a source since it last told: claims that
-// are new or other than before, and pods that are gone. What it does not name stays.
-// On an error nothing has changed: the source tells its full set then.
+// Update applies changes to the set of a source: new and changed claims, and pods that are gone.
+// All other pods of the source stay. On an error nothing has changed, and the source must call
+// Set.
 func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []Gone) error {
 	return d.change(ctx, func(next rows, all map[string][]blocked) error {
-		told := make(map[types.UID]bool, len(claims)+len(gone))
+		named := make(map[types.UID]bool, len(claims)+len(gone))
 		for _, g := range gone {
-			told[g.UID] = true
+			named[g.UID] = true
 			if row, ok := next[g.UID]; ok && row.Source == source {
 				next.end(g.UID, g.Ending.within(row.Pod))
 			}
 		}
 		for _, c := range claims {
-			told[c.Pod.UID] = true
+			named[c.Pod.UID] = true
 		}
-		still := slices.DeleteFunc(slices.Clone(all[source]), func(b blocked) bool { return told[b.Pod.UID] })
+		still := slices.DeleteFunc(slices.Clone(all[source]), func(b blocked) bool { return named[b.Pod.UID] })
 		all[source] = append(still, next.follow(source, claims)...)
 		return nil
 	})
 }
 
-// Fail tells why a source cannot tell what it wants. All its pods stay.
+// Fail reports why a source cannot read its set. All its pods stay.
 func (d *Desired) Fail(source string, problems []Problem) { d.report(source, problems, false) }
 
-// report replaces the problems of a source, and logs those that are new.
+// report replaces the problems of a source and logs new ones. spoken: the source has delivered its set.
 func (d *Desired) report(source string, problems []Problem, spoken bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {
@@ -92,9 +92,8 @@ func (d *Desired) logNew(before, now []Problem) {
 	}
 }
 
-// Apply makes the local source want pods, by namespace and name: an unchanged one
-// (its UID is the same) stays, a changed one is replaced gracefully. All are
-// applied, or none.
+// Apply sets pods of the local source, identified by namespace and name. An unchanged pod (the
+// same UID) stays, a changed one is replaced gracefully. It applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
@@ -114,8 +113,8 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	})
 }
 
-// Delete ends a pod of the local source within grace seconds; nil means as its
-// manifest says. A pod that is ending already can be given less time.
+// Delete ends a pod of the local source. grace is in seconds; nil means as in the manifest. The
+// grace period of a pod that is already ending can only be shortened.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		row, ok := next[uid]
@@ -134,8 +133,8 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 	})
 }
 
-// Forget is called when nothing is left of a pod that is Deleting. If it came
-// back meanwhile it is now wanted anew. Of any other UID it changes nothing.
+// Forget removes a deleting pod of which nothing is left on the node. If the pod was added again
+// in the meantime, it becomes wanted. For any other UID Forget does nothing.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		next.forget(uid)
@@ -143,26 +142,26 @@ func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	})
 }
 
-// Rewrite stores all that is known once more: the store may have lost rows. What it has
-// is not written.
+// Rewrite stores all pods again, because the store may have lost rows. Unchanged rows are not
+// written.
 func (d *Desired) Rewrite(ctx context.Context) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	if err := d.Store.UpdatePods(ctx, slices.Collect(maps.Values(d.rows)), nil); err != nil {
-		return fmt.Errorf("store the wanted pods once more: %w", err)
+		return fmt.Errorf("store the wanted pods again: %w", err)
 	}
 	return nil
 }
 
-// Recovered is a pod that the containers which run tell of.
+// Recovered is a pod that was reconstructed from its running containers.
 type Recovered struct {
 	Source   string
 	Pod      *v1.Pod
-	Deleting bool // it was being ended
+	Deleting bool // it was ending
 }
 
-// Adopt fills a store that was rebuilt with what runs. Pods whose UID is known
-// already are left alone; of two that claim a name the second one is ended.
+// Adopt adds running pods to a store that was rebuilt. It skips pods with a known UID. Of two pods
+// with the same name the second one is ended.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {

@@ -8,20 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An edit changes a copy of all that is known.
+// An edit modifies a copy of all rows and blocked claims.
 type edit func(next rows, claims map[string][]blocked) error
 
-// A change is an edit on its way.
+// A change is an edit that waits for its commit.
 type change struct {
 	edit edit
 	done bool
 	err  error
 }
 
-// change makes an edit, stores the difference, publishes it and pokes the UIDs
-// that look different. An error means that nothing changed. Each difference waits for
-// the disk, so whoever comes meanwhile shares the next wait: of a hundred pods that
-// are forgotten at once few wait for one another.
+// change applies an edit, stores the difference, publishes it and calls Poke for the changed
+// UIDs. On an error nothing has changed. Each commit waits for the disk, so edits that arrive
+// during a commit are committed together by the next one.
 func (d *Desired) change(ctx context.Context, e edit) error {
 	c := &change{edit: e}
 	d.asking.Lock()
@@ -33,7 +32,7 @@ func (d *Desired) change(ctx context.Context, e edit) error {
 	return c.err
 }
 
-// lead makes all changes that are asked for, unless another one has made c already.
+// lead commits all waiting edits, unless another caller has committed c already.
 func (d *Desired) lead(ctx context.Context, c *change) (changed []types.UID) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -44,18 +43,18 @@ func (d *Desired) lead(ctx context.Context, c *change) (changed []types.UID) {
 	group := d.asked
 	d.asked = nil
 	d.asking.Unlock()
-	if len(group) > 1 { // of which one may wait for longer than c's caller
+	if len(group) > 1 { // another caller may wait longer than c's
 		ctx = context.WithoutCancel(ctx)
 	}
 	changed, err := d.commit(ctx, group)
-	if err != nil && len(group) > 1 { // one must not fail its neighbours
+	if err != nil && len(group) > 1 { // a failing edit must not fail the others
 		for _, c := range group {
 			if c.err == nil {
-				of, err := d.commit(ctx, []*change{c})
+				one, err := d.commit(ctx, []*change{c})
 				if err != nil {
 					c.err = err
 				}
-				changed = append(changed, of...)
+				changed = append(changed, one...)
 			}
 		}
 	} else if err != nil {
@@ -67,21 +66,21 @@ func (d *Desired) lead(ctx context.Context, c *change) (changed []types.UID) {
 	return changed
 }
 
-// commit makes a group of changes one. Those whose edit fails have their error and are
-// left out; its own error means that nothing could be stored. The caller holds changing.
+// commit commits a group of changes together. Changes whose edit fails get their error and are
+// left out. An error of commit means that nothing was stored. The caller holds changing.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {
 		if c.err != nil {
 			continue
 		}
-		if c.err = c.edit(next, claims); c.err != nil { // half of it is done
+		if c.err = c.edit(next, claims); c.err != nil { // the edit may be half done: start over without it
 			return d.commit(ctx, group)
 		}
 		claims = next.retry(claims)
 	}
 	put, remove := difference(d.rows, next)
-	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // most often what another part of a pod says
+	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // usually a change of a field that is not kept
 		return nil, nil
 	}
 	if err := d.Store.UpdatePods(ctx, put, remove); err != nil {

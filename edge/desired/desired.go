@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Sources of pods, by the names a kubelet gives them in the annotation
-// kubernetes.io/config.source. Local is islet's own: what a person applied.
+// Sources of pods, as in the annotation kubernetes.io/config.source of a kubelet. Local is
+// islet's own source: pods that a person applied.
 const (
 	File  = keys.SourceFile
 	HTTP  = keys.SourceHTTP
@@ -28,92 +28,92 @@ const (
 )
 
 var (
-	// ErrNotFound is what Delete says of a UID that is not wanted.
+	// ErrNotFound is the error of Delete for a UID that is not wanted.
 	ErrNotFound = errors.New("not found")
-	// ErrForeign refuses to change a pod that another source wants: that source
-	// would only bring it back.
+	// ErrForeign is the error of changing a pod of another source, which would only create the
+	// pod again.
 	ErrForeign = errors.New("it belongs to another source")
 )
 
-// A Pod is what this node is to do about one UID.
+// A Pod is a pod that this node is to run or to end.
 type Pod struct {
-	Pod      *v1.Pod // not to be changed
+	Pod      *v1.Pod // must not be modified
 	Source   string
-	Origin   string        // the file or URL it comes from, for people
-	Deleting bool          // to be ended; Forget it when nothing of it is left
-	Grace    time.Duration // how long its containers get to end, when Deleting
-	Lives    int           // how often it has ended and come back under its UID
-	Waiting  types.UID     // not to be started before this pod, of the same name, is forgotten
-	Version  uint64        // of Desired when it last changed
+	Origin   string        // the file or URL, for messages
+	Deleting bool          // to be ended; call Forget when nothing of it is left
+	Grace    time.Duration // grace period, when Deleting
+	Lives    int           // how often it has ended and was started again under its UID
+	Waiting  types.UID     // do not start it before this pod, which has the same name, is forgotten
+	Version  uint64        // value of Desired.Version when it last changed
 }
 
-// A Claim is a pod that a source wants, or wants to end.
+// A Claim is a pod that a source wants to run or to end.
 type Claim struct {
 	Pod    *v1.Pod // its UID is set
-	Origin string  // the file or URL, for people
+	Origin string  // the file or URL, for messages
 	Ending *Ending // nil: it is to run
 }
 
-// An Ending is how a pod is to end.
+// An Ending says how a pod is to end.
 type Ending struct {
 	Grace  time.Duration // for all its containers
-	Forced bool          // nobody waited for this node: its source has forgotten it, or is about to
+	Forced bool          // a forced deletion: its source has removed the pod, or will without waiting
 }
 
 // A Gone is a pod that its source no longer knows.
 type Gone struct {
 	UID    types.UID
-	Ending *Ending // nil: as its manifest says
+	Ending *Ending // nil: with the grace period in its manifest
 }
 
-// A Problem is why something that a source says cannot be followed.
+// A Problem is the reason why a source or one of its pods cannot be followed.
 type Problem struct {
 	Source  string
 	Origin  string // the file or URL
-	Field   string // path in the manifest, when it is about one
+	Field   string // path in the manifest, if the problem is about a field
 	Message string
 }
 
-// A Store keeps the rows. *store.Store is one.
+// A Store stores the rows. *store.Store is one.
 type Store interface {
 	Pods(ctx context.Context) ([]store.Pod, error)
 	// UpdatePods writes all or nothing, durably.
 	UpdatePods(ctx context.Context, put []store.Pod, remove []types.UID) error
 }
 
-// Config of Desired.
+// Config has the dependencies of a Desired.
 type Config struct {
 	Store Store
-	Poke  func(types.UID) // told of each changed UID; called without a lock held, must not block
-	// Hold has no pod end because the full set of its source lacks it; Held tells of those. That
-	// goes for one, too, that is to start when another of its name, or its own former life, has
-	// ended: it starts meanwhile. It was wanted when this agent began, whose word is not taken for
-	// what is wanted no more: where the agent only does not find it, the node would be without the
-	// pod. Where somebody has removed it, it runs until an agent comes that does not hold.
+	Poke  func(types.UID) // called for each changed UID, without a lock held; must not block
+	// Hold keeps pods running that are missing from the full set of their source; Held returns
+	// them. A held pod also starts if it waits for the end of another pod with its name, or of
+	// its own former life. Hold is set while a new version of the agent is on trial: if that
+	// version fails to find a pod, the node must not lose it. A pod that was removed on purpose
+	// then runs until an agent starts without Hold.
 	Hold bool
 	Log  *slog.Logger
 }
 
-// Desired is safe for concurrent use.
+// A Desired merges the pods of all sources. It is safe for concurrent use.
 type Desired struct {
 	Config
 
-	changing sync.Mutex // one group of changes at a time, from reading the rows to publishing new ones
+	changing sync.Mutex // one commit at a time, from reading rows to publishing new ones
 	rows     rows
 
 	asking sync.Mutex
-	asked  []*change // wait for changing
+	asked  []*change // waiting for changing
 
 	mu       sync.RWMutex // the published view; never held during I/O
 	pods     map[types.UID]Pod
 	version  uint64
 	spoken   map[string]bool
-	problems map[string][]Problem // by source, as it told
+	problems map[string][]Problem // by source, as reported
 	blocked  map[string][]blocked // by source
 	held     map[string][]types.UID
 }
 
-// New loads what the store has: the initial value of every source.
+// New loads the stored pods, which are the initial set of every source.
 func New(c Config) (*Desired, error) {
 	stored, err := c.Store.Pods(context.Background())
 	if err != nil {
@@ -131,15 +131,15 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// rank is for pods of the node's own that a version stored which gave them no priority: their
-// manifest may not be read again for as long as there is no network, or never.
+// rank sets the priority of static pods that an older version stored without one. Their manifests
+// may not be read again for a long time, if there is no network.
 func rank(source string, pod *v1.Pod) {
 	if source != API {
 		demand.Rank(pod)
 	}
 }
 
-// Get gives the pod with a UID.
+// Get returns the pod with a UID.
 func (d *Desired) Get(uid types.UID) (Pod, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -147,7 +147,7 @@ func (d *Desired) Get(uid types.UID) (Pod, bool) {
 	return p, ok
 }
 
-// List gives all pods by namespace, name and UID.
+// List returns all pods, sorted by namespace, name and UID.
 func (d *Desired) List() []Pod {
 	d.mu.RLock()
 	all := slices.Collect(maps.Values(d.pods))
@@ -158,8 +158,8 @@ func (d *Desired) List() []Pod {
 	return all
 }
 
-// Each calls f with all pods, in no order. It copies no list of them; f is short and asks
-// nothing of d.
+// Each calls f for all pods, in no order. It does not copy the list. f must be fast, and must not
+// call methods of d.
 func (d *Desired) Each(f func(Pod)) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -168,28 +168,28 @@ func (d *Desired) Each(f func(Pod)) {
 	}
 }
 
-// Version grows with every change of a pod.
+// Version increases with each change of a pod.
 func (d *Desired) Version() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.version
 }
 
-// Spoken says whether a source has told its full set since the agent started.
-// Until then what runs of that source is no orphan.
+// Spoken reports whether a source has delivered its full set since the agent started. Until then
+// no running pod of that source is an orphan.
 func (d *Desired) Spoken(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.spoken[source]
 }
 
-// Held are the pods that only Hold keeps.
+// Held returns the pods that run only because of Hold.
 func (d *Desired) Held() (all []types.UID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, held := range d.held {
 		for _, uid := range held {
-			if p, ok := d.pods[uid]; ok && !p.Deleting { // else somebody ended it meanwhile
+			if p, ok := d.pods[uid]; ok && !p.Deleting { // otherwise it was ended in another way
 				all = append(all, uid)
 			}
 		}
@@ -197,25 +197,31 @@ func (d *Desired) Held() (all []types.UID) {
 	return all
 }
 
-// Problems gives all there are, by source and origin.
+// Problems returns all problems, sorted by source and origin.
 func (d *Desired) Problems() []Problem {
 	d.mu.RLock()
 	all := slices.Concat(slices.Collect(maps.Values(d.problems))...)
 	all = append(all, problemsOf(d.blocked)...)
 	d.mu.RUnlock()
 	slices.SortFunc(all, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+		return cmp.Or(
+			cmp.Compare(a.Source, b.Source), cmp.Compare(a.Origin, b.Origin),
+			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message),
+		)
 	})
 	return all
 }
 
-// publish shows a change to readers and gives the UIDs whose Pod is another now.
+// publish makes a change visible to readers and returns the UIDs whose Pod changed.
 func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.waits()
 	version := d.version + 1 // only written here, so no lock to read it
 	for uid, row := range next {
-		p := Pod{Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting, Grace: row.Grace, Lives: row.Lives, Waiting: waits[uid]}
+		p := Pod{
+			Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting,
+			Grace: row.Grace, Lives: row.Lives, Waiting: waits[uid],
+		}
 		p.Version = d.pods[uid].Version
 		if p != d.pods[uid] {
 			p.Version = version

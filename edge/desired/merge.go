@@ -15,14 +15,14 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// rows is everything known, by UID. Its methods are pure.
+// rows are all pods by UID. Their methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blocked claim cannot be followed now, but may be when a name gets free.
+// A blocked claim cannot be followed now, but may be when its name is free.
 type blocked struct {
 	Claim
 	field, why string
-	final      bool // whatever happens to other pods
+	final      bool // it stays blocked whatever happens to other pods
 }
 
 func problemsOf(all map[string][]blocked) (problems []Problem) {
@@ -38,10 +38,10 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// holds says that the row is the one that owns its namespace and name.
+// holds reports whether the row owns its namespace and name.
 func holds(row store.Pod) bool { return !row.Deleting || row.Again }
 
-// holder gives the row that owns a name.
+// holder returns the row that owns a name.
 func (r rows) holder(name types.NamespacedName) (store.Pod, bool) {
 	for _, row := range r {
 		if holds(row) && nameOf(row.Pod) == name {
@@ -51,8 +51,8 @@ func (r rows) holder(name types.NamespacedName) (store.Pod, bool) {
 	return store.Pod{}, false
 }
 
-// waits tells for each wanted pod which deleting one of the same name must be
-// forgotten first: the oldest, if there are several.
+// waits returns for each wanted pod the deleting pod with the same name that must be forgotten
+// first: the oldest, if there are several.
 func (r rows) waits() map[types.UID]types.UID {
 	ending := map[types.NamespacedName]store.Pod{}
 	for _, row := range r {
@@ -61,7 +61,7 @@ func (r rows) waits() map[types.UID]types.UID {
 		}
 	}
 	waits := map[types.UID]types.UID{}
-	if len(ending) == 0 || len(ending) == len(r) { // of each name there is one
+	if len(ending) == 0 || len(ending) == len(r) { // no name occurs twice
 		return waits
 	}
 	for uid, row := range r {
@@ -72,8 +72,8 @@ func (r rows) waits() map[types.UID]types.UID {
 	return waits
 }
 
-// missing are the pods of a source that claims, all that it wants, lack. It is unsure of what
-// came from some origins; those are not.
+// missing returns the pods of a source that are not in claims, its full set. It omits pods of
+// origins that have a problem (unsure).
 func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
@@ -92,10 +92,10 @@ func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (go
 	return gone
 }
 
-// follow makes a source want claims too, and gives those it cannot follow. Of the
-// API server's pods one that is new under a name has taken it from the former.
+// follow applies the claims of a source and returns those that are blocked. A new pod of the API
+// server replaces the API server's former pod with the same name.
 func (r rows) follow(source string, claims []Claim) []blocked {
-	// Of two files that fix the same UID, the one it came from until now counts.
+	// If two files have the same UID, the file that the pod came from before takes precedence.
 	moved := func(c Claim) int {
 		if r[c.Pod.UID].Origin == c.Origin {
 			return 0
@@ -107,16 +107,20 @@ func (r rows) follow(source string, claims []Claim) []blocked {
 	taken := map[types.UID]Claim{}
 	for _, c := range claims {
 		first, twice := taken[c.Pod.UID]
-		if h, ok := r.holder(nameOf(c.Pod)); ok && source == API && h.Source == API && h.Pod.UID != c.Pod.UID && c.Ending == nil && taken[h.Pod.UID].Pod == nil {
+		h, ok := r.holder(nameOf(c.Pod))
+		if ok && source == API && h.Source == API && h.Pod.UID != c.Pod.UID && c.Ending == nil && taken[h.Pod.UID].Pod == nil {
 			r.end(h.Pod.UID, graceOf(h.Pod))
+		}
+		block := func(field, format string, args ...any) {
+			failed = append(failed, blocked{c, field, fmt.Sprintf(format, args...), true})
 		}
 		switch why := r.claimable(source, c); {
 		case c.Pod.UID == "":
-			failed = append(failed, blocked{c, "metadata.uid", fmt.Sprintf("pod %s has no UID", nameOf(c.Pod)), true})
+			block("metadata.uid", "pod %s has no UID", nameOf(c.Pod))
 		case twice && first.Origin != c.Origin:
-			failed = append(failed, blocked{c, "metadata.uid", fmt.Sprintf("the UID of pod %s is already used in %s", nameOf(c.Pod), first.Origin), true})
+			block("metadata.uid", "the UID of pod %s is already used in %s", nameOf(c.Pod), first.Origin)
 		case twice:
-			failed = append(failed, blocked{c, "metadata.uid", fmt.Sprintf("the UID of pod %s is used twice", nameOf(c.Pod)), true})
+			block("metadata.uid", "the UID of pod %s is used twice", nameOf(c.Pod))
 		case why != "":
 			failed = append(failed, blocked{c, "metadata.name", why, false})
 		default:
@@ -127,7 +131,7 @@ func (r rows) follow(source string, claims []Claim) []blocked {
 	return failed
 }
 
-// claimable says why a claim cannot be followed now, if it cannot.
+// claimable returns why a claim is blocked; empty: it is not.
 func (r rows) claimable(source string, c Claim) (why string) {
 	name := nameOf(c.Pod)
 	if h, ok := r.holder(name); ok && h.Pod.UID != c.Pod.UID {
@@ -140,13 +144,13 @@ func (r rows) claimable(source string, c Claim) (why string) {
 	return ""
 }
 
-// claim follows a claimable claim.
+// claim applies a claim that is not blocked.
 func (r rows) claim(source string, c Claim) {
 	row, known := r[c.Pod.UID]
 	switch {
 	case !known:
 		row = store.Pod{Seq: r.nextSeq(), Pod: c.Pod}
-	case row.Deleting: // the old one ends first, then it is started anew
+	case row.Deleting: // it ends first, and then starts again
 		row.Again = true
 	}
 	row.Source, row.Origin = source, c.Origin
@@ -159,7 +163,7 @@ func (r rows) claim(source string, c Claim) {
 	}
 }
 
-// end makes a pod go. It can only get less time, never more.
+// end marks a pod as deleting. The grace period can only be shortened.
 func (r rows) end(uid types.UID, grace time.Duration) {
 	row := r[uid]
 	if !row.Deleting || grace < row.Grace {
@@ -169,7 +173,7 @@ func (r rows) end(uid types.UID, grace time.Duration) {
 	r[uid] = row
 }
 
-// forget removes what has ended, or makes it wanted anew if it came back.
+// forget removes a row that has ended, or makes it wanted if it was added again.
 func (r rows) forget(uid types.UID) {
 	switch row := r[uid]; {
 	case row.Again:
@@ -189,8 +193,8 @@ func (r rows) nextSeq() int64 {
 	return last + 1
 }
 
-// retry follows the blocked claims that can be followed now and gives the others.
-// Sources take turns in the order of their names.
+// retry applies the blocked claims that are not blocked any more, and returns the others. It goes
+// through the sources in the order of their names.
 func (r rows) retry(all map[string][]blocked) map[string][]blocked {
 	still := map[string][]blocked{}
 	for _, source := range slices.Sorted(maps.Keys(all)) {
@@ -209,8 +213,8 @@ func (r rows) retry(all map[string][]blocked) map[string][]blocked {
 	return still
 }
 
-// difference gives what to write and to remove. A pod that starts anew under its
-// UID is both: what is stored beside it belongs to its former life.
+// difference returns the rows to write and to remove. A pod that starts again under its UID is
+// both, because the other rows stored for it belong to its former life.
 func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	for uid, row := range next {
 		before, known := old[uid]
@@ -230,7 +234,7 @@ func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	return put, remove
 }
 
-// same says whether two manifests of a UID ask for the same.
+// same reports whether two manifests of a UID are equal, except for the time they were seen.
 func same(a, b *v1.Pod) bool {
 	if a == b {
 		return true
@@ -242,7 +246,7 @@ func same(a, b *v1.Pod) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// within is how long the containers of a pod get.
+// within returns the grace period of a pod.
 func (e *Ending) within(p *v1.Pod) time.Duration {
 	if e != nil {
 		return e.Grace

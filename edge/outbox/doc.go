@@ -1,20 +1,20 @@
-// Package outbox tells the API server what became of the pods of this node: their
-// statuses, mirror pods of those that the node has from elsewhere, the end of deleted
-// ones, and events.
+// Package outbox reports the pods of this node to the API server: their statuses, mirror pods for
+// static pods, the removal of deleted pods that have ended, and events.
 //
 //	status.Make --Put--> newest status per pod ---.
-//	worker ----Finish--> nothing of it is left ---+--differs from--> PATCH pods/status
+//	worker ----Finish--> nothing is left on node -+--differs from--> PATCH pods/status
 //	                                              |                  POST, DELETE pods (mirrors)
 //	source.API --Listed, Seen, Gone--> as the ----'                  DELETE pods (ended) --> Forget
 //	                                   server shows it
 //
-// There is no queue that could overflow or get lost: what is to be sent is what differs
-// between the newest status and what the server shows. So a status that changed ten
-// times while the link was down is sent once; after a restart of the agent the store has
-// the statuses, the first list has the server's side, and only differences are sent.
+// There is no queue. The outbox sends the difference between the newest status and the server's
+// version. So a status that changed ten times while the link was down is sent once. After a
+// restart of the agent the store has the statuses and the first list has the server's versions,
+// and only differences are sent.
 //
-// What a user waits for (phase, readiness, states of containers, addresses) is sent at
-// once, the rest a few seconds later, and that a pod is about to start, or to be
-// ready, when there is nothing else to tell, ten a second: of a hundred that start, few are sent it. How
-// a deleted pod ended is sent once nothing of it is left, or a second later. A server that fails is asked by one request at a time, ever more rarely.
+// Changes that users wait for (phase, readiness, states of containers, addresses) are sent at
+// once, other changes a few seconds later. A status that only says that the pod is about to start
+// or to become ready is delayed, and at most ten a second are sent: of a hundred pods that start,
+// few need it. The last status of a deleted pod is sent when nothing of the pod is left on the
+// node, or a second later. A server that fails gets one request at a time, with a back-off.
 package outbox

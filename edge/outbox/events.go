@@ -24,73 +24,73 @@ import (
 )
 
 const (
-	component = "kubelet" // as which events are told, so that what people filter by works
+	component = "kubelet" // the events' source, so that the filters of users work
 
-	maxEvents    = 1024 // kept in memory, four for each of 250 pods; the oldest go first
-	perObject    = 25   // distinct or repeated events of an object that are sent at once
+	maxEvents    = 1024 // kept in memory, four for each of 250 pods; the oldest are dropped
+	perObject    = 25   // budget: distinct or repeated events of an object that are sent at once
 	refill       = 5 * time.Minute
-	recentEvents = 20               // of an object, given by Recent
-	repeatEvery  = 5 * time.Second  // how often the count of one event is told, at most
-	similar      = 10 * time.Minute // in which events of an object and reason are alike
-	mostAlike    = 10               // of these, before they are told as one
+	recentEvents = 20               // maximum length of Recent
+	repeatEvery  = 5 * time.Second  // minimum interval between updates of one event's count
+	similar      = 10 * time.Minute // window for events of an object that differ in their message only
+	mostAlike    = 10               // such events before the next ones are combined
 )
 
-// EventsConfig is what an Events needs.
+// EventsConfig has the dependencies and settings of an Events.
 type EventsConfig struct {
-	Client *kube.Client // nil: events are only kept for Recent
+	Client *kube.Client // nil: events are not sent
 	Node   string
-	QPS    float64 // eventRecordQPS, a bound of their own; 0: none
+	QPS    float64 // eventRecordQPS, separate from the client's limit; 0: unlimited
 	Burst  int     // eventBurst
 	Retry  <-chan struct{}
-	Now    func() time.Time // nil: time.Now. The clock that others are told
-	Store  EventStore       // nil: the events end with the agent
-	// Spare reports that the disk is to be spared: events are stored more seldom then. Nil:
+	Now    func() time.Time // wall clock of the events' times; nil: time.Now
+	Store  EventStore       // nil: the events are lost when the agent ends
+	// Spare reports whether to avoid writes to the disk: events are then stored less often. nil:
 	// never.
 	Spare func() bool
 	Log   *slog.Logger
 }
 
-// Events records what happens to pods and the node, in the words of a kubelet. It is
-// safe for concurrent use. A bounded number is kept. Those that the API server does not
-// know, and warnings, are stored after some seconds, many at once, and so outlive the
-// agent; what was told before that is not written.
+// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe
+// for concurrent use. It keeps a bounded number of events. Events that the API server does not
+// have, and warnings, are stored after some seconds, many at a time, so that they survive a
+// restart. Events that were sent before that are not written to the disk.
 type Events struct {
 	EventsConfig
 	wake    chan struct{} // capacity 1
-	changed chan struct{} // capacity 1: there may be something to store
-	wrote   time.Time     // keep's: when it last did
-	failing bool          // the store did
+	changed chan struct{} // capacity 1: there may be an event to store
+	wrote   time.Time     // the last write to the store; used by keep only
+	failing bool          // the last write has failed
 
 	mu      sync.Mutex
 	kept    []*record                   // oldest first
-	of      map[types.UID][]*record     // the same, by object: what happens is compared with that object's
-	removed []string                    // names of events that are not kept any more, and still stored
-	objects map[types.UID]*rate.Limiter // how many events of an object are told
+	of      map[types.UID][]*record     // the same records by object
+	removed []string                    // names of dropped events that are still in the store
+	objects map[types.UID]*rate.Limiter // budgets of objects
 	names   int64
 	seq     int64 // of the newest
 	dropped int
-	sent    time.Time // when the server last took an event
+	sent    time.Time // when the server last accepted an event
 }
 
-// A record is one event, however often it happened. It is what events differ in: there are
-// some for each pod, and a v1.Event takes three times as much memory.
+// A record is an event with its count. It has only the fields in which events differ: there are
+// several for each pod, and a v1.Event takes three times as much memory.
 type record struct {
 	key                           eventKey
 	name, message                 string
-	object, namespace, objectKind string // what it is about
+	object, namespace, objectKind string // the involved object
 	annotations                   map[string]string
 	count                         int32
-	told                          int32     // the count that the server knows; 0: nothing of it
+	told                          int32     // the count that was last sent; 0: never sent
 	mute                          bool      // its object has used up its budget
-	firstSecond, lastSecond       int64     // since 1970, by the clock that others are told
-	last                          time.Time // when it happened last
+	firstSecond, lastSecond       int64     // Unix times of the wall clock
+	last                          time.Time // of the last occurrence, monotonic
 	next                          time.Time
 
 	seq    int64
 	stored stored
 }
 
-// recordOf takes what events differ in.
+// recordOf converts an event to a record.
 func recordOf(ev *v1.Event) *record {
 	o := ev.InvolvedObject
 	return &record{
@@ -100,18 +100,21 @@ func recordOf(ev *v1.Event) *record {
 	}
 }
 
-// event is what a record is as an object of the API.
+// event converts a record to an event.
 func (e *Events) event(r *record) *v1.Event {
 	return &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: r.eventNamespace(), Name: r.name, Annotations: maps.Clone(r.annotations)},
-		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: r.objectKind, Namespace: r.namespace, Name: r.object, UID: r.key.uid, FieldPath: r.key.field},
-		Type:           r.key.kind, Reason: r.key.reason, Message: r.message, Count: r.count,
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.eventNamespace(), Name: r.name, Annotations: maps.Clone(r.annotations)},
+		InvolvedObject: v1.ObjectReference{
+			APIVersion: "v1", Kind: r.objectKind, Namespace: r.namespace, Name: r.object, UID: r.key.uid, FieldPath: r.key.field,
+		},
+		Type: r.key.kind, Reason: r.key.reason, Message: r.message, Count: r.count,
 		FirstTimestamp: metav1.Unix(r.firstSecond, 0), LastTimestamp: metav1.Unix(r.lastSecond, 0),
-		Source: v1.EventSource{Component: component, Host: e.EventsConfig.Node}, ReportingController: component, ReportingInstance: e.EventsConfig.Node,
+		Source:              v1.EventSource{Component: component, Host: e.EventsConfig.Node},
+		ReportingController: component, ReportingInstance: e.EventsConfig.Node,
 	}
 }
 
-// eventNamespace is where events of an object are: those of a node in the default one.
+// eventNamespace returns the namespace of the event: the object's, or default for a node.
 func (r *record) eventNamespace() string { return cmp.Or(r.namespace, metav1.NamespaceDefault) }
 
 type eventKey struct {
@@ -119,7 +122,7 @@ type eventKey struct {
 	field, kind, reason, message string
 }
 
-// NewEvents takes over what is stored, and starts nothing.
+// NewEvents loads the stored events. It starts no goroutine.
 func NewEvents(c EventsConfig) (*Events, error) {
 	if c.Node == "" || c.Log == nil {
 		return nil, errors.New("events: a part of the configuration is missing")
@@ -127,7 +130,10 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	e := &Events{EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), of: map[types.UID][]*record{}, objects: map[types.UID]*rate.Limiter{}}
+	e := &Events{
+		EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		of: map[types.UID][]*record{}, objects: map[types.UID]*rate.Limiter{},
+	}
 	if c.Store != nil {
 		if err := e.load(context.Background()); err != nil {
 			return nil, err
@@ -136,20 +142,27 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	return e, nil
 }
 
-// Pod notes an event of a pod, or of one of its containers if that is named. The type
-// is v1.EventTypeNormal or v1.EventTypeWarning; reasons are the kubelet's.
+// Pod records an event of a pod, or of one of its containers if container is set. eventType is
+// v1.EventTypeNormal or v1.EventTypeWarning. The reasons are a kubelet's.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
-	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, FieldPath: fieldPath(p, container)}, nil, eventType, reason, message)
+	about := podReference(p)
+	about.FieldPath = fieldPath(p, container)
+	e.add(about, nil, eventType, reason, message)
 }
 
-// PodWith is Pod for an event with annotations.
+// PodWith records an event of a pod with annotations.
 func (e *Events) PodWith(annotations map[string]string, p *v1.Pod, eventType, reason, message string) {
-	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, annotations, eventType, reason, message)
+	e.add(podReference(p), annotations, eventType, reason, message)
 }
 
-// Node notes an event of the node. As with a kubelet, its name stands for its UID.
+func podReference(p *v1.Pod) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// Node records an event of the node. As with a kubelet, the UID of the object is the node's name.
 func (e *Events) Node(eventType, reason, message string) {
-	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}, nil, eventType, reason, message)
+	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}
+	e.add(about, nil, eventType, reason, message)
 }
 
 func fieldPath(p *v1.Pod, container string) string {
@@ -205,27 +218,29 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	}
 }
 
-// put keeps an event, as the newest. The caller holds mu.
+// put adds an event as the newest. The caller holds mu.
 func (e *Events) put(r *record) {
 	e.kept = append(e.kept, r)
 	e.of[r.key.uid] = append(e.of[r.key.uid], r)
 }
 
-// remove keeps an event no more. The caller holds mu.
+// remove removes an event. The caller holds mu.
 func (e *Events) remove(r *record) {
 	is := func(other *record) bool { return other == r }
 	e.kept = slices.DeleteFunc(e.kept, is)
-	if e.of[r.key.uid] = slices.DeleteFunc(e.of[r.key.uid], is); len(e.of[r.key.uid]) == 0 {
+	e.of[r.key.uid] = slices.DeleteFunc(e.of[r.key.uid], is)
+	if len(e.of[r.key.uid]) == 0 {
 		delete(e.of, r.key.uid)
 	}
 }
 
-// alike counts the events that differ from one in their message only.
+// alike counts the recent events that differ from key in their message only. It returns 0 if the
+// event with this key exists.
 func (e *Events) alike(key eventKey, now time.Time) (n int) {
 	for _, r := range e.of[key.uid] {
 		k := r.key
 		if k.message == key.message {
-			if k == key { // a repeated one is no other
+			if k == key { // a repeated event is not combined
 				return 0
 			}
 			continue
@@ -238,11 +253,11 @@ func (e *Events) alike(key eventKey, now time.Time) (n int) {
 	return n
 }
 
-// spend takes from the budget of an object.
+// spend takes one event from the budget of an object. It reports whether there was one left.
 func (e *Events) spend(uid types.UID, now time.Time) bool {
 	b, ok := e.objects[uid]
 	if !ok {
-		if len(e.objects) > maxEvents { // those that are full again need no memory
+		if len(e.objects) > maxEvents { // a full budget is the same as none
 			maps.DeleteFunc(e.objects, func(_ types.UID, b *rate.Limiter) bool { return b.TokensAt(now) >= perObject })
 		}
 		b = rate.NewLimiter(rate.Every(refill), perObject)
@@ -251,7 +266,7 @@ func (e *Events) spend(uid types.UID, now time.Time) bool {
 	return b.AllowN(now, 1)
 }
 
-// Recent gives the last events of an object, oldest first.
+// Recent returns the last events of an object, oldest first.
 func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -261,7 +276,7 @@ func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	return all[max(0, len(all)-recentEvents):]
 }
 
-// All gives the events of every object that are kept, oldest first.
+// All returns all events that are kept, oldest first.
 func (e *Events) All() (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -285,7 +300,7 @@ func (e *Events) Run(ctx context.Context) error {
 	return e.tell(kube.Unbound(ctx))
 }
 
-// tell sends events until ctx ends.
+// tell sends events to the API server until ctx ends.
 func (e *Events) tell(ctx context.Context) error {
 	tokens := rate.NewLimiter(rate.Inf, 0)
 	if e.QPS > 0 {
@@ -297,7 +312,7 @@ func (e *Events) tell(ctx context.Context) error {
 		if r != nil {
 			if wait = take(tokens); wait == 0 {
 				if err := e.send(ctx, r); err != nil {
-					e.Log.Debug("an event could not be sent, trying again", "error", err)
+					e.Log.Debug("an event could not be sent and is retried", "error", err)
 					if _, ended := kube.Wait(ctx, &again, err, e.Retry); ended != nil {
 						return nil
 					}
@@ -313,7 +328,7 @@ func (e *Events) tell(ctx context.Context) error {
 	}
 }
 
-// sleep waits, and unless a failure has to be waited out also ends with news.
+// sleep waits for d, a retry signal, or, unless deaf, a new event. It returns false when ctx has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -333,7 +348,7 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	return true
 }
 
-// next gives a copy of the oldest event that is to be told, or says when to ask again.
+// next returns a copy of the oldest event to send, or the time after which to call it again.
 func (e *Events) next() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -359,23 +374,23 @@ func (e *Events) next() (*record, time.Duration) {
 	return nil, wait
 }
 
-// send makes an event, or tells its new count. One that the server refuses is given up.
+// send creates an event or updates its count. An event that the server rejects is not retried.
 func (e *Events) send(ctx context.Context, r *record) error {
 	var err error
 	if r.told > 0 {
 		err = e.patch(ctx, r)
 	}
-	if r.told == 0 || apierrors.IsNotFound(err) { // events live for an hour only
+	if r.told == 0 || apierrors.IsNotFound(err) { // the server removes events after an hour
 		_, err = kube.Create(ctx, e.Client, e.event(r))
 	}
-	if r.told == 0 && apierrors.IsAlreadyExists(err) { // told by an agent that ended before it noted that
+	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run sent it, but did not store that
 		err = e.patch(ctx, r)
 	}
 	if err != nil && !refusal(err) {
 		return err
 	}
 	if err != nil {
-		e.Log.Debug("the API server refuses an event", "reason", r.key.reason, "object", r.object, "error", err)
+		e.Log.Debug("the API server rejects an event", "reason", r.key.reason, "object", r.object, "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -394,7 +409,7 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	return nil
 }
 
-// patch tells the new count of an event.
+// patch updates the count of an event.
 func (e *Events) patch(ctx context.Context, r *record) error {
 	data, err := json.Marshal(map[string]any{"count": r.count, "lastTimestamp": metav1.Unix(r.lastSecond, 0), "message": r.message})
 	if err != nil {
@@ -404,7 +419,7 @@ func (e *Events) patch(ctx context.Context, r *record) error {
 	return err
 }
 
-// take takes a token and gives 0, or says how long to wait for the next one.
+// take takes a token and returns 0, or returns the time until the next token.
 func take(tokens *rate.Limiter) time.Duration {
 	r := tokens.Reserve()
 	wait := r.Delay()

@@ -13,29 +13,29 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// An item is what there is to tell of one pod. It is guarded by the Outbox's mu.
+// An item is the state of one pod that is to be reported. It is guarded by the Outbox's mu.
 type item struct {
 	name     types.NamespacedName
-	uid      types.UID     // of a pod of the API server; empty: the item is a mirror pod
-	manifest *v1.Pod       // as the node wants it; nil: it does not
-	want     *v1.PodStatus // the newest; nil: there is none
-	begins   bool          // want says no more than that the pod is about to start, or to be ready
+	uid      types.UID     // of a pod of the API server; empty: a mirror pod
+	manifest *v1.Pod       // as the node wants it; nil: it does not want it
+	want     *v1.PodStatus // the newest status; nil: none
+	begins   bool          // want only says that the pod is about to start or to become ready
 	ends     bool          // want says that all its containers have ended
-	finish   bool          // nothing of it is left here
-	server   *view         // as the server shows it; nil: not there
+	finish   bool          // nothing of the pod is left on the node
+	server   *view         // the server's version; nil: it does not exist there
 
-	due   time.Time // when to look at it; zero: not before something happens
-	busy  bool
-	tries int // refused in a row
+	due   time.Time // of the next attempt; zero: none is scheduled
+	busy  bool      // a request is in flight
+	tries int       // consecutive refusals
 }
 
-// A view is how the server shows a pod.
+// A view is the server's version of a pod.
 type view struct {
 	uid      types.UID
 	version  uint64
 	deleting bool
 	mirror   bool
-	hash     string // of the pod it mirrors
+	hash     string // of a mirror pod: the hash of its manifest
 	status   v1.PodStatus
 }
 
@@ -46,36 +46,36 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 	return v
 }
 
-// soon makes the item due within d, if it is not sooner.
+// soon makes the item due within d.
 func (it *item) soon(d time.Duration) {
 	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
 		it.due = at
 	}
 }
 
-// starts says that there is nothing to tell but that the pod is about to start, or to be
-// ready. One that the server shows as ready is not about to be.
+// starts reports whether the only news is that the pod is about to start or to become ready. It
+// is false if the server's version is ready.
 func (it *item) starts() bool {
 	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !ready(&it.server.status))
 }
 
-// ending says that a pod is deleted and its containers have ended: soon nothing of it is
-// left here, and then one request tells how it ended.
+// ending reports whether the pod is deleted and its containers have ended. Soon nothing of it will
+// be left on the node, and then one request can report the end.
 func (it *item) ending() bool {
 	return it.uid != "" && it.ends && !it.finish && it.server != nil && it.server.deleting
 }
 
-// over says that a pod has ended.
+// over reports whether a pod has ended.
 func over(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
-// see takes what the server shows, unless that is older than what is known.
+// see records the server's version, unless it is older than the known one.
 func (it *item) see(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
 }
 
-// urgency says within which time a status is to be sent that follows another.
+// urgency returns the maximum delay for sending the status now, if before was sent.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && fresh(now):
@@ -90,22 +90,24 @@ func urgency(before, now *v1.PodStatus) time.Duration {
 	return calm
 }
 
-// fresh says that a pod is about to start, or to be ready, and has no trouble to tell of.
+// fresh reports whether a pod is about to start or to become ready, and has no problem.
 func fresh(s *v1.PodStatus) bool {
 	if s.Phase != v1.PodPending {
 		return unready(s)
 	}
 	for c := range podspec.Statuses(s) {
-		if w := c.State.Waiting; w == nil && c.State.Terminated == nil && c.State.Running == nil || w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+		w := c.State.Waiting
+		stateless := w == nil && c.State.Terminated == nil && c.State.Running == nil
+		if stateless || w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			return false
 		}
 	}
 	return true
 }
 
-// unready says that all containers of a pod have just started for the first time, and one
-// is not ready: most programs answer their first probes within a moment, and then one
-// request tells of both. A node's own clock says what is just.
+// unready reports whether all containers of a pod have just started for the first time, and one
+// is not ready. Most programs answer their first probes soon, and then one request reports both.
+// The times are compared with this node's own clock.
 func unready(s *v1.PodStatus) bool {
 	waits := false
 	for _, c := range s.ContainerStatuses {
@@ -143,7 +145,7 @@ func states(s *v1.PodStatus) (all []state) {
 	return all
 }
 
-// refusal says that an error is about the one object, not about the server.
+// refusal reports whether the server has rejected the request because of the object itself.
 func refusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
 		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)

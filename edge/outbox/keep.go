@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	storeAfter = 10 * time.Second // how old an event gets in memory alone; one that was told meanwhile is not written
-	storeEvery = time.Minute      // how often events are written, at most
-	// storeSeldom is the same while the disk is spared: a power cut loses what is younger.
+	storeAfter = 10 * time.Second // delay before an event is written, unless it is sent before
+	storeEvery = time.Minute      // minimum interval between writes of events
+	// storeSeldom replaces storeEvery while Spare is true: a power cut loses younger events.
 	storeSeldom = 30 * time.Minute
 	combined    = "(combined from similar events): "
 )
 
-// An EventStore keeps events over a restart. *store.Store is one.
+// An EventStore stores events across restarts. *store.Store is one.
 type EventStore interface {
 	Events(ctx context.Context) ([]store.Event, error)
-	// UpdateEvents writes and removes, by name, all or nothing.
+	// UpdateEvents writes events and removes them by name, all or none.
 	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
 }
 
-// stored is what the store has of a record.
+// stored is the state of a record in the store.
 type stored struct {
 	count, told int32
 	there       bool
 }
 
-// load takes over the events of the last run.
+// load adds the stored events of the last run.
 func (e *Events) load(ctx context.Context) error {
 	all, err := e.Store.Events(ctx)
 	if err != nil {
@@ -54,14 +54,13 @@ func (e *Events) load(ctx context.Context) error {
 	return nil
 }
 
-// lasting says that an event is to outlive the agent: the API server does not know it, or
-// it is a warning, which a person looks for.
+// lasting reports whether an event is to be stored: the API server does not have it, or it is a
+// warning, which users look for.
 func (r *record) lasting() bool {
 	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.mute
 }
 
-// keep writes what changed until ctx ends, and then once more. While nothing happens it
-// waits.
+// keep writes changes until ctx ends, and then once more. It does nothing while no event occurs.
 func (e *Events) keep(ctx context.Context) {
 	for {
 		select {
@@ -78,7 +77,7 @@ func (e *Events) keep(ctx context.Context) {
 	}
 }
 
-// every is how often events are written now, at most.
+// every returns the current minimum interval between writes.
 func (e *Events) every() time.Duration {
 	if e.Spare != nil && e.Spare() {
 		return storeSeldom
@@ -86,8 +85,8 @@ func (e *Events) every() time.Duration {
 	return storeEvery
 }
 
-// write stores the difference, in one transaction: without what will be told soon, unless
-// this is the last time.
+// write stores the difference in one transaction. Unless last is set, it omits events that will be
+// sent soon.
 func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()
@@ -110,7 +109,7 @@ func (e *Events) write(ctx context.Context, last bool) {
 	defer e.mu.Unlock()
 	if err != nil {
 		if !e.failing {
-			e.Log.Warn("events could not be stored, trying again with the next", "error", err)
+			e.Log.Warn("events could not be stored and are retried with the next ones", "error", err)
 		}
 		e.failing = true
 		return
@@ -122,10 +121,10 @@ func (e *Events) write(ctx context.Context, last bool) {
 	e.removed = e.removed[gone:]
 }
 
-// difference gives what to write and to remove, and what the store has of each record
-// then. later says that something was left out that may be told soon. What went well on a
-// node that stands alone is written when the agent ends, and costs its flash nothing
-// before. The caller holds mu.
+// difference returns the rows to write and to remove, and the resulting state of each record in
+// the store. later reports whether an event was omitted because it may be sent soon. Normal events
+// of a node without a cluster are written only when the agent ends, which spares the flash. The
+// caller holds mu.
 func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
@@ -147,14 +146,14 @@ func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map
 	return put, now, remove, later
 }
 
-// Dropped is how many events were lost that nobody was told of, since the agent started.
+// Dropped returns the number of events that were dropped unsent since the agent started.
 func (e *Events) Dropped() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.dropped
 }
 
-// drop forgets the oldest events beyond the bound. The caller holds mu.
+// drop removes the oldest events above maxEvents. The caller holds mu.
 func (e *Events) drop() {
 	over := len(e.kept) - maxEvents
 	if over <= 0 {
@@ -168,7 +167,8 @@ func (e *Events) drop() {
 		if r.told == r.count || r.mute || e.Client == nil {
 			continue
 		}
-		if e.dropped++; e.dropped == 1 {
+		e.dropped++
+		if e.dropped == 1 {
 			e.Log.Warn(fmt.Sprintf("more than %d events wait for the API server: the oldest are dropped", maxEvents))
 		}
 	}

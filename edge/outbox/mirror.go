@@ -16,14 +16,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// mirror makes the server show a pod that the node has from elsewhere, as it is.
+// mirror makes the server's mirror pod of a static pod match the manifest and the status.
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/
 func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	owner := o.NodeUID()
 	switch {
 	case now.server == nil && now.manifest == nil:
 		return nil
-	case now.manifest == nil && !o.Spoken(): // its source may still want it
+	case now.manifest == nil && !o.Spoken(): // a source may still want it
 		o.later(it)
 		return nil
 	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[keys.ConfigHash]):
@@ -39,7 +39,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 		}
 		p := &v1.Pod{}
 		m, err := kube.Create(ctx, o.Client, mirrorOf(now.manifest, owner))
-		if apierrors.IsAlreadyExists(err) { // the watch will tell of it, if it is a mirror pod
+		if apierrors.IsAlreadyExists(err) { // the watch will report it, if it is a mirror pod
 			if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 				m = &p.ObjectMeta
 				if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
@@ -48,7 +48,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("show pod %s in the cluster: %w", now.name, err)
+			return fmt.Errorf("create the mirror pod of %s: %w", now.name, err)
 		}
 		now.server = viewOf(m, p.Status)
 		o.mu.Lock()
@@ -61,16 +61,18 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	return o.patch(ctx, it, now)
 }
 
-// later looks again when others may have spoken.
+// later schedules another attempt, after other parts may have reported.
 func (o *Outbox) later(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it.soon(calm)
 }
 
-// mirrorOf is the pod that stands in the cluster for one of this node's own.
+// mirrorOf returns the mirror pod of a static pod.
 func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
-	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: maps.Clone(p.Annotations)}, Spec: p.Spec}
+	m := &v1.Pod{Spec: p.Spec, ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: maps.Clone(p.Annotations),
+	}}
 	hideOwn(&m.Spec)
 	m.Annotations[v1.MirrorPodAnnotationKey] = p.Annotations[keys.ConfigHash]
 	yes := true
@@ -78,9 +80,9 @@ func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	return m
 }
 
-// hideOwn takes from a mirror pod what it names of this node's own manifests: an API
-// server takes no mirror pod that names ConfigMaps, Secrets or claims, for they would be
-// its own. Such volumes are shown as emptyDirs, such variables without a value.
+// hideOwn removes the references to objects in this node's manifests from a mirror pod. An API
+// server rejects mirror pods that reference ConfigMaps, Secrets or claims, which would mean its
+// own objects. The volumes become emptyDirs, the variables have no value.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 func hideOwn(spec *v1.PodSpec) {
 	own := false
@@ -94,7 +96,9 @@ func hideOwn(spec *v1.PodSpec) {
 		v := &spec.Volumes[i].VolumeSource
 		named := v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil
 		if v.Projected != nil {
-			named = slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil })
+			named = slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool {
+				return s.ConfigMap != nil || s.Secret != nil
+			})
 		}
 		if named {
 			*v = v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}

@@ -2,8 +2,8 @@ package outbox
 
 import v1 "k8s.io/api/core/v1"
 
-// Listed takes all pods that the server has of this node, whatever was known before: a
-// server that was restored from a backup has older versions.
+// Listed receives all pods of this node that the server has. It replaces all known versions: a
+// server that was restored from a backup has older ones.
 func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Lock()
 	there := map[*item]bool{}
@@ -24,7 +24,7 @@ func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Unlock()
 }
 
-// Seen takes a pod that is new or was changed.
+// Seen receives a new or changed pod.
 func (o *Outbox) Seen(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,12 +32,12 @@ func (o *Outbox) Seen(p *v1.Pod) {
 	if it.finish || it.server.deleting || it.uid == "" {
 		it.soon(0)
 	} else {
-		it.soon(calm) // if someone wrote over the status; mostly it is an echo
+		it.soon(calm) // in case another client overwrote the status; usually it is the node's own change
 	}
 	o.signal()
 }
 
-// Gone takes a pod that was removed.
+// Gone receives a removed pod.
 func (o *Outbox) Gone(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,7 +53,7 @@ func (o *Outbox) Gone(p *v1.Pod) {
 	o.signal()
 }
 
-// itemOf finds the item of a pod of the server. The caller holds mu.
+// itemOf returns the item of a pod of the server. The caller holds mu.
 func (o *Outbox) itemOf(p *v1.Pod) *item {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return o.mirrorItem(nameOf(p))
@@ -61,14 +61,14 @@ func (o *Outbox) itemOf(p *v1.Pod) *item {
 	return o.podItem(nameOf(p), p.UID)
 }
 
-// see takes how the server shows a pod. The caller holds mu.
+// see records the server's version of a pod. The caller holds mu.
 func (o *Outbox) see(p *v1.Pod) *item {
 	it := o.itemOf(p)
 	it.see(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
 	return it
 }
 
-// drop forgets an item of which neither side knows. The caller holds mu.
+// drop removes an item that neither the node nor the server has. The caller holds mu.
 func (o *Outbox) drop(it *item) {
 	if it.busy || it.server != nil || it.finish || it.manifest != nil {
 		return
@@ -80,7 +80,7 @@ func (o *Outbox) drop(it *item) {
 	}
 }
 
-// forgotten drops what the node has to say of a pod of the API server.
+// forgotten removes the node's version of a pod of the API server.
 func (o *Outbox) forgotten(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,85 +16,86 @@ import (
 )
 
 const (
-	parallel   = 4                // requests at once while the server is well
-	starting   = time.Second      // how long the first words of a pod wait for news
-	calm       = 5 * time.Second  // how long other things do
-	apart      = time.Second / 10 // two first words, at least: of many that start, most have more to tell soon
-	patience   = 20 * time.Second // how long the first words of a pod wait for those of others besides
+	parallel   = 4                // concurrent requests while the server answers
+	starting   = time.Second      // delay of a first status, in case more news follow
+	calm       = 5 * time.Second  // delay of other changes
+	apart      = time.Second / 10 // minimum interval of first statuses: most starting pods soon have more news
+	patience   = 20 * time.Second // maximum additional delay of a first status
 	firstRetry = time.Second / 2
-	lastRetry  = time.Minute     // while the server fails, for half an hour and more
-	refused    = 5 * time.Minute // at most, between tries of what the server refuses
+	lastRetry  = time.Minute     // after the server has failed for half an hour
+	refused    = 5 * time.Minute // maximum interval between attempts that the server rejects
 )
 
-// Config is what an Outbox needs.
+// Config has the dependencies of an Outbox.
 type Config struct {
 	Client *kube.Client
 	Node   string
-	// NodeUID is that of the Node, which owns the mirror pods; empty while it is not
-	// known: there are no mirror pods before.
+	// NodeUID returns the UID of the Node, which owns the mirror pods; empty: not known yet. No
+	// mirror pod is created before it is known.
 	NodeUID func() types.UID
-	// Wanted says whether the node knows a pod, as one to run or to end. It is called
-	// without locks held.
+	// Wanted reports whether the node has a pod, to run or to end. It is called without locks.
 	Wanted func(types.UID) bool
-	// Spoken says whether all sources but the API server have told what they want; a
-	// mirror pod of which no source knows stays until then.
+	// Spoken reports whether all sources except the API server have delivered their sets. Until
+	// then no mirror pod is deleted.
 	Spoken func() bool
-	// Forget is called once nothing of a pod is left here and the API server knows.
+	// Forget is called when nothing of a pod is left on the node and the API server knows it.
 	Forget func(ctx context.Context, uid types.UID) error
-	Retry  <-chan struct{} // the server may answer again; nil: never said
+	Retry  <-chan struct{} // the server may answer again; nil: retry by time only
 	Log    *slog.Logger
 }
 
-// An Outbox is safe for concurrent use.
+// An Outbox reports pods to the API server. It is safe for concurrent use.
 type Outbox struct {
 	Config
 	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	pods    map[types.UID]*item            // of the API server
-	mirrors map[types.NamespacedName]*item // of other sources
-	listed  bool                           // the server has told all that it has
-	busy    int
-	pause   time.Time     // nothing is sent before
-	asked   time.Time     // whatever else happens, as the server asked
-	spoke   time.Time     // when first words were sent last
-	trouble retry.Backoff // of the server
-	heard   int           // signals of Retry
-	offline bool          // nothing is sent before the next of them
+	mirrors map[types.NamespacedName]*item // of static pods
+	listed  bool                           // Listed was called
+	busy    int                            // requests in flight
+	pause   time.Time                      // nothing is sent before this time
+	asked   time.Time                      // Retry-After of the server: pause is never earlier
+	spoke   time.Time                      // when a first status was last sent
+	trouble retry.Backoff                  // of the server
+	heard   int                            // number of signals of Retry
+	offline bool                           // nothing is sent before the next signal of Retry
 }
 
-// New starts nothing.
+// New returns an Outbox. It starts no goroutine.
 func New(c Config) (*Outbox, error) {
 	if c.Client == nil || c.Node == "" || c.NodeUID == nil || c.Wanted == nil || c.Spoken == nil || c.Forget == nil {
 		return nil, errors.New("outbox: a part of the configuration is missing")
 	}
-	return &Outbox{Config: c, trouble: retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}, wake: make(chan struct{}, 1), pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}}, nil
+	return &Outbox{
+		Config: c, wake: make(chan struct{}, 1), trouble: retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry},
+		pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{},
+	}, nil
 }
 
-// Put takes the newest status of a pod, with the pod as the node wants it. Neither is
-// changed, and neither may change afterwards. It never blocks. At the start of the
-// agent it is to be told all statuses that the store has. A pod that waits for the
-// end of another one of its name has no status to tell yet.
+// Put sets the newest status of a pod, and the pod as the node wants it. The caller must not
+// modify them afterwards. Put does not block. Call it for all stored statuses when the agent
+// starts. A pod that waits for the end of another pod with its name has no status yet.
 func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.item(p)
-	if it.manifest == nil || it.manifest.UID != p.UID { // a static pod that replaces another
+	if it.manifest == nil || it.manifest.UID != p.UID { // a static pod that replaces another one
 		it.want = nil
 	}
 	it.manifest = p
 	it.ends = over(status)
-	if d := urgency(it.want, status); it.ending() {
-		it.soon(max(d, starting))
-	} else {
-		it.soon(d)
+	d := urgency(it.want, status)
+	if it.ending() {
+		d = max(d, starting)
 	}
+	it.soon(d)
 	it.want, it.begins = status, fresh(status)
 	o.signal()
 }
 
-// Finish says that nothing of a pod is left here. What has to be told is told, then the
-// pod is forgotten: at once if the API server has no part in it, else once that knows.
+// Finish reports that nothing of a pod is left on the node. The pod is forgotten: at once if it is
+// not from the API server, otherwise after its last status was sent and the pod was deleted there.
 func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	if !fromAPI(p) {
 		o.mu.Lock()
@@ -115,7 +116,7 @@ func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// Pending is how many pods have something that the API server does not know yet.
+// Pending returns the number of pods with changes that the API server does not have yet.
 func (o *Outbox) Pending() (n int) {
 	o.mu.Lock()
 	listed, all := o.listed, o.all()
@@ -138,7 +139,7 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// item gives the item of a pod as the node wants it. The caller holds mu.
+// item returns the item of a pod that the node wants. The caller holds mu.
 func (o *Outbox) item(p *v1.Pod) *item {
 	if fromAPI(p) {
 		return o.podItem(nameOf(p), p.UID)
@@ -181,7 +182,7 @@ func (o *Outbox) signal() {
 	}
 }
 
-// Run sends until ctx ends.
+// Run sends changes until ctx ends.
 func (o *Outbox) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -210,7 +211,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// next gives what is to be sent now, marked as busy, and when to ask again.
+// next returns the items to send now, marked as busy, and the time after which to call it again.
 func (o *Outbox) next() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -244,7 +245,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 		}
 	}
 	switch turn := o.spoke.Add(apart); {
-	case len(last) == 0 || o.busy > 0: // most of them have started before their turn comes
+	case len(last) == 0 || o.busy > 0: // most pods have started before their turn
 	case now.Before(turn):
 		later(turn)
 	default:
@@ -254,7 +255,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 	return due, wait
 }
 
-// send does what is next for one item.
+// send sends the next request for one item and schedules the following one.
 func (o *Outbox) send(ctx context.Context, it *item) {
 	o.mu.Lock()
 	heard := o.heard
@@ -273,15 +274,17 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		o.trouble.Reset()
 		it.tries++
 		it.soon(min(firstRetry<<min(it.tries, 12), refused))
-		o.Log.Warn("the API server refuses the status of a pod, trying again", "pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+		o.Log.Warn("the API server rejects the status of a pod, it is retried",
+			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.soon(0)
-		o.offline = o.heard == heard // else the link changed meanwhile
+		o.offline = o.heard == heard // otherwise the link has changed since the request began
 	default:
 		it.soon(0)
 		if now := time.Now(); !now.Before(o.pause) {
 			if !o.trouble.Failing() {
-				o.Log.Warn("the API server cannot be reached with the status of pods, trying again", "pod", it.name.String(), "uid", it.uid, "error", err)
+				o.Log.Warn("the status of pods cannot be sent, as the API server does not answer; it is retried",
+					"pod", it.name.String(), "uid", it.uid, "error", err)
 			}
 			asked := kube.RetryAfter(err)
 			o.asked, o.pause = now.Add(asked), now.Add(o.trouble.Next(asked))

@@ -6,18 +6,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A rush is when many pods start or end at once. The API server is busy with their
-// tokens and statuses then, which people wait for, and each of them has events: those
-// that are no warnings give way.
+// During a rush many pods start or end at once. The API server is then busy with their tokens and
+// statuses, which users wait for. So events that are not warnings are delayed.
 const (
-	few       = 20 // events within a lull are no rush
+	few       = 20 // events within a lull that are not a rush yet
 	lull      = time.Second
-	late      = 10 * time.Second // an event does not wait longer than this
+	late      = 10 * time.Second // maximum delay of an event
 	mostWaits = maxEvents * 3 / 4
 )
 
-// yields is for how long events that are no warnings give way; 0: they do not. The caller
-// holds mu.
+// yields returns the delay of events that are not warnings; 0: there is no rush. The caller holds
+// mu.
 func (e *Events) yields(now time.Time) time.Duration {
 	if len(e.kept) <= few {
 		return 0
@@ -31,15 +30,16 @@ func (e *Events) yields(now time.Time) time.Duration {
 		if r.mute || r.told == r.count || r.key.kind != v1.EventTypeNormal {
 			continue
 		}
-		if n++; n > mostWaits || now.Sub(r.last) >= late {
+		n++
+		if n > mostWaits || now.Sub(r.last) >= late {
 			return 0
 		}
 	}
 	return wait
 }
 
-// underway says that the API server takes events, or soon will: what waits for its turn
-// is not written to the disk meanwhile. The caller holds mu.
+// underway reports whether the API server accepts events, or soon will: waiting events are not
+// written to the disk then. The caller holds mu.
 func (e *Events) underway(now time.Time) bool {
 	return now.Sub(e.sent) < storeAfter || e.yields(now) > 0
 }

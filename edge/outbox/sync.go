@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// sync makes the server's side of one pod what it should be. It works on a copy, so
-// that news may come meanwhile: they make the item due again.
+// sync makes the server's version of one pod match the item. It works on a copy of the item;
+// changes in the meantime make the item due again.
 func (o *Outbox) sync(ctx context.Context, it *item) error {
 	o.mu.Lock()
 	now := *it
@@ -26,8 +26,8 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	}
 	switch {
 	case now.server == nil || now.finish && !now.server.deleting:
-		// The server no longer has it, or wants it to run after all: either way it need
-		// not be told of its end.
+		// The server does not have the pod, or wants it to run: it need not be told that the pod
+		// has ended.
 		if now.finish {
 			return o.forget(ctx, it)
 		}
@@ -52,7 +52,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 }
 
 func (o *Outbox) forget(ctx context.Context, it *item) error {
-	o.forgotten(it) // first, as what follows may want it anew
+	o.forgotten(it) // before Forget, after which the pod may be wanted again
 	if err := o.Forget(ctx, it.uid); err != nil {
 		o.mu.Lock()
 		it.finish = true
@@ -62,14 +62,15 @@ func (o *Outbox) forget(ctx context.Context, it *item) error {
 	return nil
 }
 
-// patch sends what of the status differs. A pod that is no longer there is no error.
+// patch sends the difference of the status. A pod that does not exist any more is not an error.
 func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	before, after, data, err := now.change()
 	if err != nil || data == nil {
 		return err
 	}
-	m, err := kube.Patch[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
-	if apierrors.IsConflict(err) { // another pod has the name, or it is written all the time
+	ns, name := now.name.Namespace, now.name.Name
+	m, err := kube.Patch[v1.Pod](ctx, o.Client, ns, name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if apierrors.IsConflict(err) { // another pod has the name, or other clients keep writing to it
 		var p *v1.Pod
 		if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 			m, err = &p.ObjectMeta, nil
@@ -91,21 +92,21 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	return nil
 }
 
-// change is what of the server's status should be another, and the patch for that; nil:
-// nothing.
+// change returns the node's part of the server's status and of the wanted one, and the patch
+// between them; nil: they are equal.
 func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
 	before, after = own(it.server.status, it.want), agreeing(own(*it.want, it.want), it.server.status)
 	data, err = patch.Status(it.server.uid, before, after)
 	return before, after, data, err
 }
 
-// pending says whether the server's side is not known to be as it should be.
+// pending reports whether the server's version is not known to match the item.
 func (it *item) pending(listed bool) bool {
 	switch {
 	case it.finish || !listed && it.want != nil:
 		return true
 	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[keys.ConfigHash]):
-		return true // the mirror pod is missing, or is that of another
+		return true // the mirror pod is missing, or has another manifest
 	case it.want == nil || it.server == nil:
 		return false
 	}
@@ -113,8 +114,8 @@ func (it *item) pending(listed bool) bool {
 	return err != nil || data != nil
 }
 
-// merged is what the server makes of a status when a node says that its part of it is
-// no longer as before: the answer does not show it, and its echo may be late.
+// merged returns the status that the server has after a patch from before to after. The answer of
+// the request does not contain it, and the watch may report it late.
 func merged(server, before, after v1.PodStatus) v1.PodStatus {
 	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
 	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
@@ -127,8 +128,8 @@ func merged(server, before, after v1.PodStatus) v1.PodStatus {
 	return after
 }
 
-// delete removes a pod for good; one that is no longer there is removed. The limit of
-// requests has counted the status that went before, and with it the end of the pod.
+// delete removes a pod from the server; a missing pod is not an error. It does not count for the
+// rate limit, because the status that was sent before has counted.
 func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
 	err := kube.Delete[v1.Pod](kube.Unbound(ctx), o.Client, it.name.Namespace, it.name.Name, at)
@@ -147,8 +148,8 @@ func (o *Outbox) lost(it *item, uid types.UID) {
 	}
 }
 
-// own leaves of a status what is a node's to tell. One condition is that with a kubelet's
-// reason, or while the node tells it: others set it too.
+// own returns the part of a status that the node sets. The condition DisruptionTarget belongs to
+// the node if it has a kubelet's reason, or if told has it: other clients set it too.
 func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
@@ -157,15 +158,16 @@ func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 			v1.PodResizePending, v1.PodResizeInProgress:
 			return false
 		case v1.DisruptionTarget:
-			return c.Reason != v1.PodReasonTerminationByKubelet && !slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
+			return c.Reason != v1.PodReasonTerminationByKubelet &&
+				!slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
 		}
 		return true
 	})
 	return s
 }
 
-// agreeing takes over from the server what a node does not change: when the pod first
-// started, and when conditions changed that are as they were.
+// agreeing copies values from the server that a node does not change: the start time, the QoS
+// class, and the times of unchanged conditions.
 func agreeing(s, server v1.PodStatus) v1.PodStatus {
 	if server.StartTime != nil {
 		s.StartTime = server.StartTime

@@ -22,41 +22,40 @@ import (
 
 const (
 	apiFirstRetry = 500 * time.Millisecond
-	apiLastRetry  = time.Minute      // of an outage of half an hour and more
-	apiSteady     = 10 * time.Second // a watch that lived as long has shown that the server is well
-	apiBatch      = 512              // events that are told in one change, at most
+	apiLastRetry  = time.Minute      // after an outage of half an hour
+	apiSteady     = 10 * time.Second // duration of a watch that resets the back-off
+	apiBatch      = 512              // maximum number of events in one update
 )
 
-// An APISink takes what the API server says. *desired.Desired is one.
+// An APISink receives the pods of the API server. *desired.Desired is one.
 type APISink interface {
 	Sink
-	// Update takes what changed in the set of a source. On an error the full set is
-	// told again.
+	// Update receives changes to the set of a source. After an error the full set is sent with
+	// Set.
 	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
 }
 
-// An Observer learns how the API server shows the pods of this node, mirror pods
-// too. It is told after the sink, by one goroutine, and must not keep what it is
-// given.
+// An Observer receives the server's version of all pods of this node, including mirror pods. It is
+// called after the sink, by one goroutine, and must not retain its arguments.
 type Observer interface {
-	Listed(pods []v1.Pod) // all there are
-	Seen(pod *v1.Pod)     // one is new or was changed
-	Gone(pod *v1.Pod)     // one was removed
+	Listed(pods []v1.Pod) // all pods
+	Seen(pod *v1.Pod)     // a new or changed pod
+	Gone(pod *v1.Pod)     // a removed pod
 }
 
-// A History knows whether the API server is where it was. *history.History is one.
+// A History detects that the API server lost history. *history.History is one.
 type History interface {
-	Doubt()                           // a watch ended: it may be another server now
-	Settle(ctx context.Context) error // called before a list or a version from before is believed
-	// Resume is called before a watch goes on from a version.
+	Doubt()                           // a watch ended: the server may have been replaced
+	Settle(ctx context.Context) error // called before a list, or an earlier version, is used
+	// Resume is called before a watch continues from a version.
 	Resume(ctx context.Context, version string) error
-	Seen(version string) // called before what has this version is given to the sink
+	Seen(version string) // called before the sink receives an object of this version
 	// Listed compares the versions of two lists, and reports whether the second is older.
 	Listed(ctx context.Context, before, now string) bool
-	Rewritten() <-chan struct{} // versions from before mean nothing any more
+	Rewritten() <-chan struct{} // receives a value when all earlier versions are invalid
 }
 
-// anyHistory believes every server.
+// anyHistory is a History that detects nothing.
 type anyHistory struct{}
 
 func (anyHistory) Doubt()                                      {}
@@ -66,28 +65,28 @@ func (anyHistory) Seen(string)                                 {}
 func (anyHistory) Listed(context.Context, string, string) bool { return false }
 func (anyHistory) Rewritten() <-chan struct{}                  { return nil }
 
-// APIConfig says from where to take pods.
+// APIConfig has the dependencies of an API.
 type APIConfig struct {
 	Client   *kube.Client
 	Node     string          // name of this node
-	Sink     APISink         // of the pods to run
+	Sink     APISink         // receives the pods to run
 	Observer Observer        // nil: none
-	History  History         // nil: every server is believed
-	Again    <-chan struct{} // the full set is to be listed anew; nil: never
-	Retry    <-chan struct{} // the server may answer again; nil: never said
+	History  History         // nil: lost history is not detected
+	Again    <-chan struct{} // requests a new list; nil: never
+	Retry    <-chan struct{} // the server may answer again; nil: retry by time only
 	Log      *slog.Logger
 }
 
 // API is the source of the pods that the scheduler bound to this node.
 type API struct {
 	APIConfig
-	version   string // of the last thing that the sink has taken; empty: list anew
+	version   string // to continue the watch from; empty: list first
 	newest    string // of the last list or event, to compare the next list with
-	warned    bool   // of this outage
+	warned    bool   // the current outage was logged
 	rewritten <-chan struct{}
 }
 
-// NewAPI checks the configuration.
+// NewAPI validates the configuration.
 func NewAPI(c APIConfig) (*API, error) {
 	if c.Client == nil || c.Node == "" || c.Sink == nil {
 		return nil, errors.New("pods of the API server: client, node or sink is missing")
@@ -98,9 +97,9 @@ func NewAPI(c APIConfig) (*API, error) {
 	return &API{APIConfig: c, rewritten: c.History.Rewritten()}, nil
 }
 
-// Run tells the sink what the server wants until ctx ends. A watch that ended goes
-// on where it was; only when the server no longer knows that place, or the sink could
-// not take something, the full set is listed.
+// Run delivers the pods to the sink until ctx ends. A watch that ended continues at its last
+// version. The full set is listed only if the server does not know that version any more, or if
+// the sink returned an error.
 func (a *API) Run(ctx context.Context) error {
 	again := retry.Backoff{First: apiFirstRetry, Soon: apiLastRetry / 4, Most: apiLastRetry}
 	for {
@@ -127,12 +126,12 @@ func (a *API) report(err error) {
 	case a.warned, errors.Is(err, kube.ErrNoLink):
 		a.Log.Debug("the pods of the API server cannot be followed yet", "error", err)
 	default:
-		a.Log.Warn("the pods of the API server cannot be followed, those that are known stay", "error", err)
+		a.Log.Warn("the pods of the API server cannot be followed, the known pods stay", "error", err)
 		a.warned = true
 	}
 }
 
-// follow lists if it must, then watches until that ends.
+// follow lists the pods if necessary, and watches them until the watch ends.
 func (a *API) follow(ctx context.Context) error {
 	if err := a.History.Settle(ctx); err != nil {
 		return err
@@ -146,7 +145,7 @@ func (a *API) follow(ctx context.Context) error {
 	}
 	if a.version == "" {
 		if err := a.list(ctx); err != nil {
-			if !errors.Is(err, kube.ErrNoLink) { // which the link itself tells
+			if !errors.Is(err, kube.ErrNoLink) { // package link reports that one
 				a.Sink.Fail(desired.API, []desired.Problem{{Message: err.Error()}})
 			}
 			return err
@@ -173,8 +172,7 @@ func (a *API) options(version string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node, ResourceVersion: version, AllowWatchBookmarks: true}
 }
 
-// forget drops the version if it is of a history that the server does not have, or if
-// someone wants the list.
+// forget drops the version if the history was rewritten or a new list is requested.
 func (a *API) forget() {
 	select {
 	case <-a.rewritten:
@@ -185,7 +183,7 @@ func (a *API) forget() {
 	}
 }
 
-// watchError says when to list anew.
+// watchError drops the version if the error requires a new list.
 func (a *API) watchError(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, errNotTaken) {
 		a.version = ""
@@ -193,12 +191,11 @@ func (a *API) watchError(err error) error {
 	return fmt.Errorf("watch the pods of this node: %w", err)
 }
 
-// errNotTaken says that the sink does not know what it was told.
+// errNotTaken means that the sink has failed to apply an update.
 var errNotTaken = errors.New("not taken")
 
-// list tells the full set. It asks for the newest one and not for any that a cache
-// has (resourceVersion 0): an older one would end pods, or begin some again that
-// have ended.
+// list delivers the full set. It reads the newest state, not one from the server's cache
+// (resourceVersion 0): an older one would end pods, or start ended pods again.
 func (a *API) list(ctx context.Context) error {
 	o := a.options("")
 	o.AllowWatchBookmarks = false
@@ -206,8 +203,8 @@ func (a *API) list(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the pods of this node: %w", err)
 	}
-	if versionless(all.ResourceVersion) { // whoever answered, an API server says of which moment its list is
-		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not that of an API server; the pods stay")
+	if versionless(all.ResourceVersion) { // an API server always sets it
+		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the pods stay")
 	}
 	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
 		a.newest = ""
@@ -231,8 +228,8 @@ func (a *API) list(ctx context.Context) error {
 
 func versionless(version string) bool { return version == "" || version == "0" }
 
-// next waits for an event and gives it with those that have arrived behind it. A watch
-// of another history, which may be deaf, ends.
+// next waits for an event and returns it with all events that are queued behind it. It ends a
+// watch whose history was rewritten, because such a watch may receive no more events.
 func (a *API) next(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
 	select {
 	case <-ctx.Done():
@@ -263,7 +260,7 @@ func (a *API) next(ctx context.Context, events <-chan apiwatch.Event) (batch []a
 	return batch, true
 }
 
-// take tells what some events changed, of each pod only the newest.
+// take applies a batch of events. For each pod it uses the newest one.
 func (a *API) take(ctx context.Context, batch []apiwatch.Event) error {
 	latest := map[types.UID]apiwatch.Event{}
 	version := a.version

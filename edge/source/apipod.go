@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// claimOf gives what the node needs of a pod of the API server. A mirror pod is no
-// claim: it only shows a pod that the node has from elsewhere.
+// claimOf returns the claim of a pod of the API server. It returns false for a mirror pod, which
+// only represents a static pod of this node.
 func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return desired.Claim{}, false
@@ -21,8 +21,8 @@ func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	return desired.Claim{Pod: needed(p), Ending: endingOf(p)}, true
 }
 
-// endingOf is nil for a pod that nobody deletes. As under a kubelet no container is
-// killed at once: one that a finalizer keeps after a forced deletion has a second.
+// endingOf returns nil for a pod that is not being deleted. As with a kubelet, the minimum grace
+// period is one second, for a pod that a finalizer keeps after a forced deletion.
 func endingOf(p *v1.Pod) *desired.Ending {
 	if p.DeletionTimestamp == nil {
 		return nil
@@ -37,12 +37,11 @@ func endingOf(p *v1.Pod) *desired.Ending {
 	return &desired.Ending{Grace: time.Duration(max(*seconds, 1)) * time.Second, Forced: *seconds == 0}
 }
 
-// needed copies of a pod what its containers and a person on the device can see, and
-// nothing that changes with each status: that would be a write to the disk each time.
-// Of the status these stay: its QoS class, the claims that were made for it, and conditions
-// that its readiness waits for.
-// That of a pod that has ended (by eviction, or on this node before its store was lost)
-// stays whole: it changes no more, and nobody else knows what became of the containers.
+// needed returns a copy of a pod with the fields that its containers and local users can read,
+// without the status, whose changes would each cost a write to the disk. It keeps these parts of
+// the status: the QoS class, the generated ResourceClaims, and the conditions of readiness gates.
+// The status of a pod that has ended (by eviction, or on this node before its store was lost) is
+// kept completely: it does not change any more, and no other copy of it exists.
 func needed(p *v1.Pod) *v1.Pod {
 	n := &v1.Pod{Spec: p.Spec}
 	n.ObjectMeta = metav1.ObjectMeta{
@@ -59,7 +58,8 @@ func needed(p *v1.Pod) *v1.Pod {
 		return n
 	}
 	n.Status.QOSClass = p.Status.QOSClass
-	n.Status.ResourceClaimStatuses, n.Status.ExtendedResourceClaimStatus = p.Status.ResourceClaimStatuses, p.Status.ExtendedResourceClaimStatus
+	n.Status.ResourceClaimStatuses = p.Status.ResourceClaimStatuses
+	n.Status.ExtendedResourceClaimStatus = p.Status.ExtendedResourceClaimStatus
 	for _, c := range p.Status.Conditions {
 		waited := func(g v1.PodReadinessGate) bool { return g.ConditionType == c.Type }
 		if slices.ContainsFunc(p.Spec.ReadinessGates, waited) {

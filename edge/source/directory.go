@@ -16,54 +16,55 @@ import (
 )
 
 const (
-	// quiet is how long a directory must rest before it is read: writing a file
-	// makes several events, and half a file may parse.
+	// quiet is the time without events before a directory is read: writing a file causes several
+	// events, and half a file may be a valid manifest.
 	quiet = 100 * time.Millisecond
-	// restless is after how long it is read although it does not rest.
+	// restless is the maximum delay by quiet.
 	restless = time.Second
 )
 
-// DirectoryConfig says where manifests are.
+// DirectoryConfig has the dependencies and settings of a Directory.
 type DirectoryConfig struct {
 	Path     string        // a directory, or a single file (--pod-manifest-path)
-	Interval time.Duration // fileCheckFrequency: how often to look without an event
+	Interval time.Duration // fileCheckFrequency: interval of checks without an event
 	Decode   Decode
 	Sink     ManifestSink
 	Log      *slog.Logger
 }
 
-// A Directory is the source "file". It reads all files of a directory but those
-// whose names begin with a dot, and follows symbolic links; directories in it are
-// ignored. See https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
+// A Directory is the source "file". It reads all files of a directory except those whose names
+// begin with a dot. It follows symbolic links, and ignores subdirectories. See
+// https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 type Directory struct {
 	DirectoryConfig
 	files   map[string]file // by path, as last read
-	told    bool            // the sink has the set of files
-	removed bool            // Path itself was seen to be removed or renamed
-	gone    map[string]bool // files that were seen to be removed or renamed, until it is told
+	told    bool            // the sink has accepted files
+	removed bool            // an event said that Path itself was removed or renamed
+	gone    map[string]bool // files that were removed or renamed since the last update of the sink
 }
 
-// NewDirectory checks the configuration.
+// NewDirectory validates the configuration.
 func NewDirectory(c DirectoryConfig) (*Directory, error) {
 	path, err := filepath.Abs(c.Path)
 	if err != nil || c.Path == "" || c.Interval <= 0 {
 		return nil, fmt.Errorf("manifest path %q, checked every %s: both must be set", c.Path, c.Interval)
 	}
-	c.Path = path // stored with the pods, so it must not depend on how it was written
+	c.Path = path // it is stored with the pods, so it must not depend on the notation
 	return &Directory{DirectoryConfig: c, gone: map[string]bool{}}, nil
 }
 
-// Run tells the sink what is there, now and at every change, until ctx ends.
+// Run delivers the manifests to the sink, at first and after each change, until ctx ends.
 func (d *Directory) Run(ctx context.Context) error {
 	w := newWatch(d.Path, d.Log)
 	defer w.close()
 	tick := time.NewTicker(d.Interval)
 	defer tick.Stop()
 	var read <-chan time.Time
-	var since time.Time // of the first event that is not looked at yet
+	var since time.Time // of the first event that was not handled yet
 	for {
-		w.follow() // before reading: a change after it makes an event
-		if d.check(ctx); d.open() {
+		w.follow() // before reading, so that later changes cause events
+		d.check(ctx)
+		if d.open() {
 			read, since = time.After(restless), time.Now()
 		}
 		for again := false; !again; {
@@ -74,7 +75,7 @@ func (d *Directory) Run(ctx context.Context) error {
 				if !d.concerns(e) {
 					continue
 				}
-			case err := <-w.errors(): // such as events that were lost
+			case err := <-w.errors(): // such as an overflow of the queue
 				d.Log.Debug("inotify", "path", d.Path, "error", err)
 			case <-read:
 				read, again = nil, true
@@ -91,8 +92,8 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 }
 
-// open says whether a file was not read since it was being written, the end of
-// which makes no event.
+// open reports whether a file was skipped because it was open for writing. Closing it causes no
+// event.
 func (d *Directory) open() bool {
 	for _, f := range d.files {
 		if !f.open.IsZero() {
@@ -102,9 +103,8 @@ func (d *Directory) open() bool {
 	return false
 }
 
-// concerns says whether an event may change the set, and notes when it is the end
-// of Path itself or of a file that was read. The watch of its parent tells of its
-// neighbours, too.
+// concerns reports whether an event may change the set. It records the removal of Path itself or
+// of a file that was read. The watch of the parent directory reports other files, too.
 func (d *Directory) concerns(e fsnotify.Event) bool {
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		d.removed = d.removed || e.Name == d.Path
@@ -115,20 +115,20 @@ func (d *Directory) concerns(e fsnotify.Event) bool {
 	return e.Name == d.Path || filepath.Dir(e.Name) == d.Path
 }
 
-// check reads what changed and tells the sink if anything did, or if it refused
-// to take it the last time.
+// check reads changed files, and updates the sink if a file changed or if the last update of the
+// sink failed.
 func (d *Directory) check(ctx context.Context) {
 	files, changed, err := scan(d.Path, d.files, d.Decode)
 	switch {
 	case err == nil:
 		d.removed = false
 	case errors.Is(err, fs.ErrNotExist) && d.removed:
-		// Someone took it away before our eyes, with all that was in it. One that is
-		// merely absent, as when its disk is not mounted, ends no pod.
+		// Path was removed while it was watched, so its pods end. A path that is merely missing,
+		// as when its disk is not mounted, ends no pod.
 		files, changed, err = nil, len(d.files) > 0, nil
 	default:
 		d.told = false
-		d.Sink.Fail(desired.File, []desired.Problem{{Origin: d.Path, Message: "its pods stay as they are: " + err.Error()}})
+		d.Sink.Fail(desired.File, []desired.Problem{{Origin: d.Path, Message: "its pods stay unchanged: " + err.Error()}})
 		return
 	}
 	d.files = files
@@ -146,7 +146,7 @@ func (d *Directory) check(ctx context.Context) {
 			without.claims = append(without.claims, f.claims...)
 		}
 	}
-	// The sink shows an error of its own as a problem; the next check tries again.
+	// The sink reports its own errors as problems; the next check retries.
 	if len(back) > 0 {
 		if d.told = d.Sink.Set(ctx, desired.File, without.claims, problems) == nil; !d.told {
 			return
@@ -156,9 +156,8 @@ func (d *Directory) check(ctx context.Context) {
 	d.told = tell(ctx, d.Sink, desired.File, all, problems) == nil
 }
 
-// back gives the files that were removed and put back: the pods of such a one end and
-// start anew, also those that are the same, as under a kubelet. One that is there again
-// but cannot be read yet is kept for later.
+// back returns the files that were removed and created again. As with a kubelet, their pods end
+// and start again, even if unchanged. A file that cannot be read yet stays in d.gone.
 func (d *Directory) back() map[string]bool {
 	back := map[string]bool{}
 	for name := range d.gone {

@@ -20,28 +20,28 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// fresh is how long after its last change a file is read again at every check: a
-// second change within one tick of the file system's clock does not show.
+// fresh is the age of a file's last change below which the file is read at every check: a second
+// change within one tick of the file system's clock is not visible.
 const fresh = 3 * time.Second
 
-// patience is for how long a file that someone has open for writing, but does not
-// change, is not read.
+// patience is the time for which a file that is open for writing, but does not change, is not
+// read.
 const patience = 5 * time.Second
 
 // errOpen says that a file is open for writing.
 var errOpen = errors.New("is being written; it is read when that has ended")
 
-// A file is what was last read of one.
+// A file is the result of the last read of one manifest.
 type file struct {
 	id      identity
-	settled bool      // need not be read while id stays
+	settled bool      // the file need not be read again while id is the same
 	open    time.Time // when it was first seen open for writing, with this id
 	content
 	problems []desired.Problem
 }
 
-// An identity changes with the content of a file. It also has the time of the last
-// change of the inode, which no program can set.
+// An identity changes with the content of a file. It includes the time of the inode's last
+// change, which programs cannot set.
 type identity struct {
 	dev, ino      uint64
 	size          int64
@@ -56,8 +56,8 @@ func identify(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scan reads the manifests at path, a directory or one file, but for those that
-// are as they were in old. An error means that it cannot be told what is there.
+// scan reads the manifests at path, a directory or one file. It does not read files that are
+// unchanged since old. An error means that path itself cannot be read.
 func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := list(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func scan(path string, old map[string]file, decode Decode) (files map[string]fil
 	return files, changed, nil
 }
 
-// list gives the paths of what may be manifests.
+// list returns the paths of all files that may be manifests.
 func list(path string) ([]string, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -105,8 +105,8 @@ func list(path string) ([]string, error) {
 	return names, nil
 }
 
-// look reads one file unless it is as before. Not there are also directories
-// behind a symbolic link.
+// look reads one file unless it is unchanged. there is false for a missing file, and for a
+// symbolic link to a directory.
 func look(name string, before file, decode Decode) (f file, there bool) {
 	fi, err := os.Stat(name)
 	switch {
@@ -119,7 +119,7 @@ func look(name string, before file, decode Decode) (f file, there bool) {
 		return broken(name, err.Error()), true
 	case fi.IsDir():
 		return file{}, false
-	case !fi.Mode().IsRegular(): // opening a device can do harm
+	case !fi.Mode().IsRegular(): // opening a device may have side effects
 		return broken(name, "is "+kind(fi)+", not a manifest"), true
 	case before.settled && before.id == identify(fi):
 		return before, true
@@ -146,10 +146,10 @@ func broken(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
-// read never waits, as opening a FIFO would, and reads no more than a manifest can
-// have. While it reads it holds a lease, if the file system has such: that is refused
-// when the file is open for writing, and keeps others from opening it so (fcntl(2)).
-// Half a manifest can be a valid one.
+// read reads a file of at most manifest.MaxSize. It does not block, as opening a FIFO would.
+// During the read it holds a lease (fcntl(2)) if the file system supports leases: the kernel
+// refuses the lease while the file is open for writing, and delays writers until it is released.
+// Half a manifest can be valid.
 func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -171,7 +171,7 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	return data, fi, err
 }
 
-// limited reads all there is, or fails if that is more than a manifest can have.
+// limited reads all data, or fails if there are more than a manifest may have.
 func limited(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxSize+1))
 	if err == nil && len(data) > manifest.MaxSize {
@@ -192,7 +192,7 @@ func kind(fi fs.FileInfo) string {
 	return "of type " + fi.Mode().Type().String()
 }
 
-// inOrder gives the files by their paths.
+// inOrder iterates over the files by their paths.
 func inOrder(files map[string]file) iter.Seq2[string, file] {
 	return func(yield func(string, file) bool) {
 		for _, name := range slices.Sorted(maps.Keys(files)) {

@@ -9,34 +9,33 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A Sink takes what a source tells. *desired.Desired is one.
+// A Sink receives the set of a source. *desired.Desired is one.
 type Sink interface {
-	// Set takes the full set of a source in place of the former one. Pods of an
-	// origin that has a problem are kept as they are. An error means that the set
-	// was not taken and is to be told again.
+	// Set receives the full set of a source, which replaces the former one. The pods of an
+	// origin with a problem are kept. After an error the source calls Set again.
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
-	// Fail takes why a source cannot tell its set: all its pods stay.
+	// Fail receives the reason why a source cannot read its set: all its pods stay.
 	Fail(source string, problems []desired.Problem)
 }
 
-// A ManifestSink takes what a source of manifests tells.
+// A ManifestSink receives the set of a source of manifests.
 type ManifestSink interface {
 	Sink
-	// SetObjects takes what else a source has, in place of the former, before Set takes its
-	// pods, which may use it. Objects of an origin that has a problem are kept as they are.
+	// SetObjects receives the objects of a source that are not pods, before Set receives the pods
+	// that may use them. The objects of an origin with a problem are kept.
 	SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error
 }
 
-// Decode reads a manifest that came from a file or URL.
+// Decode decodes a manifest from a file or URL.
 type Decode func(data []byte, origin string) (manifest.Set, error)
 
-// content is what a manifest says.
+// content is the content of manifests.
 type content struct {
 	claims  []desired.Claim
 	objects []local.Claimed
 }
 
-// tell gives a sink all that a source has: first what its pods use.
+// tell delivers the set of a source: first the objects, then the pods that use them.
 func tell(ctx context.Context, to ManifestSink, source string, all content, problems []desired.Problem) error {
 	if err := to.SetObjects(ctx, source, all.objects, problems); err != nil {
 		return err
@@ -44,11 +43,12 @@ func tell(ctx context.Context, to ManifestSink, source string, all content, prob
 	return to.Set(ctx, source, all.claims, problems)
 }
 
-// parse decodes a manifest. Its content and problems carry shown as their origin,
-// which is origin without secrets.
+// parse decodes a manifest. shown is the origin without secrets, for the claims, objects and
+// problems.
 func parse(decode Decode, data []byte, origin, shown string) (all content, problems []desired.Problem) {
 	if blank(data) {
-		return content{}, []desired.Problem{{Origin: shown, Message: "is empty; its former pods stay: remove the file, or serve a List without items, to end them"}}
+		const empty = "is empty; its former pods stay: remove the file, or serve a List without items, to end them"
+		return content{}, []desired.Problem{{Origin: shown, Message: empty}}
 	}
 	set, err := decode(data, origin)
 	if err != nil {
@@ -77,7 +77,7 @@ func describe(err error, origin string) (problems []desired.Problem) {
 	return problems
 }
 
-// blank says that a manifest has no document, only comments and space.
+// blank reports whether a manifest has only comments and white space.
 func blank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		switch line = bytes.Trim(line, " \t\r\n\x00\ufeff"); {

@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	requestTimeout = 30 * time.Second // of a whole request; a phone link is slow
+	requestTimeout = 30 * time.Second // for a whole request; a mobile link is slow
 	firstRetry     = time.Second
 	maxRedirects   = 5
-	maxHeaders     = 64 << 10 // bytes of an answer
+	maxHeaders     = 64 << 10 // maximum size of a response's headers, in bytes
 )
 
-// URLConfig says from where to fetch manifests.
+// URLConfig has the dependencies and settings of a URL.
 type URLConfig struct {
 	URL       string            // http or https (--manifest-url)
-	Header    http.Header       // sent with each request to the URL's own host (--manifest-url-header)
+	Header    http.Header       // sent to the URL's own host only (--manifest-url-header)
 	Interval  time.Duration     // httpCheckFrequency
-	Transport http.RoundTripper // nil: one of its own, with TLS
+	Transport http.RoundTripper // nil: a new one, with TLS
 	TLS       *tls.Config       // nil: the system's certificate authorities
 	Decode    Decode
 	Sink      ManifestSink
 	Log       *slog.Logger
 }
 
-// A URL is the source "http": what a server serves, pods and what they use.
+// A URL is the source "http": pods and other objects that a server provides.
 type URL struct {
 	URLConfig
 	shown  string // the URL without its password
 	client *http.Client
 
-	etag, modified string // of content
+	etag, modified string // of the last valid response
 	sum            [sha256.Size]byte
 	content
-	told  bool          // the sink has content
-	asked time.Duration // by the server, to be left alone: of its last answer
+	told  bool          // the sink has accepted content
+	asked time.Duration // Retry-After of the last response
 }
 
-// NewURL checks the configuration.
+// NewURL validates the configuration.
 func NewURL(c URLConfig) (*URL, error) {
 	u, err := url.Parse(c.URL)
-	var wrong *url.Error // which would show a password
+	var wrong *url.Error // its text would contain the password
 	if errors.As(err, &wrong) {
 		return nil, fmt.Errorf("manifest URL: %w", wrong.Err)
 	}
@@ -76,8 +76,8 @@ func NewURL(c URLConfig) (*URL, error) {
 	return s, nil
 }
 
-// Run fetches now and at every interval, until ctx ends. After a failure it tries
-// again sooner: at boot the link is often seconds late.
+// Run fetches the manifests now and at every interval, until ctx ends. After a failure it retries
+// sooner, because the link is often late at boot.
 func (s *URL) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
 	again := retry.Backoff{First: firstRetry, Most: s.Interval}
@@ -85,7 +85,7 @@ func (s *URL) Run(ctx context.Context) error {
 		var wait time.Duration
 		if s.check(ctx) {
 			again.Reset()
-			wait = s.Interval - retry.Within(s.Interval/10) // so that a fleet does not ask in step
+			wait = s.Interval - retry.Within(s.Interval/10) // spreads the requests of a fleet
 		} else {
 			wait = again.Next(s.asked)
 		}
@@ -99,7 +99,7 @@ func (s *URL) Run(ctx context.Context) error {
 	}
 }
 
-// check fetches once and tells the sink, and says whether both went well.
+// check fetches once and updates the sink. It reports whether both succeeded.
 func (s *URL) check(ctx context.Context) bool {
 	all, problems, err := s.fetch(ctx)
 	switch {
@@ -116,14 +116,14 @@ func (s *URL) check(ctx context.Context) bool {
 		return false
 	}
 	s.content = all
-	if err == nil || !s.told { // new, or the sink has not taken it yet
+	if err == nil || !s.told { // new, or the last update of the sink failed
 		s.told = tell(ctx, s.Sink, desired.HTTP, all, nil) == nil
 	}
 	return s.told
 }
 
-// steady takes from an error what differs at each try, the local port, so that it
-// stays one problem and is logged once.
+// steady removes the parts of an error that differ at each attempt, such as the local port, so
+// that it stays the same problem and is logged once.
 func steady(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -136,7 +136,7 @@ func steady(err error) error {
 	return err
 }
 
-// errSame says that the server still serves what it served before.
+// errSame means that the content is unchanged.
 var errSame = errors.New("not modified")
 
 func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
@@ -188,9 +188,8 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	return all, problems, nil
 }
 
-// redirect bounds how a server may send us elsewhere: not from https to http, and
-// never together with the configured headers, which may hold a secret, to another
-// host.
+// redirect restricts redirects: not from https to http, and to another host only without the
+// configured headers, which may contain a secret.
 func (s *URL) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)

@@ -9,25 +9,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watch follows a path by inotify, and its parent, which tells when the path is
-// made, replaced or removed. Without inotify it is silent.
+// A watch watches a path by inotify. It also watches the parent directory, which reports the
+// creation, replacement and removal of the path. Without inotify it sends no events.
 type watch struct {
 	path string
-	id   identity // of what path was when its watch was added
+	id   identity // of the watched directory
 	*fsnotify.Watcher
 }
 
 func newWatch(path string, log *slog.Logger) *watch {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("no inotify: changed manifests are only seen at every fileCheckFrequency", "path", path, "error", err)
+		log.Warn("inotify is not available: changed manifests are only noticed every fileCheckFrequency", "path", path, "error", err)
 		return &watch{path: path}
 	}
 	return &watch{path: path, Watcher: w}
 }
 
-// follow adds the watches that are missing, or that are on what path was before.
-// What cannot be watched is left to the regular check.
+// follow adds missing watches, and replaces the watch of a directory that was replaced. Paths
+// that cannot be watched are covered by the regular check.
 func (w *watch) follow() {
 	if w.Watcher == nil {
 		return
