@@ -41,7 +41,7 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `
-				INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)`,
+			INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)`,
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone, sealed)
 		return err
 	})

@@ -57,7 +57,6 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 	_, err := tx.ExecContext(ctx, `
 		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET seq = excluded.seq, source = excluded.source, origin = excluded.origin,
 			manifest = excluded.manifest, deleting = excluded.deleting, grace = excluded.grace, again = excluded.again
 		WHERE (seq, source, origin, manifest, deleting, grace, again) IS NOT (excluded.seq, excluded.source, excluded.origin,

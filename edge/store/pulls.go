@@ -59,7 +59,7 @@ func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `
-				INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
+			INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
 		return err
 	})
 	if err != nil {
