@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// bootstrap gets the node's first certificate, or one in place of an expired one, with
-// the credentials of the bootstrap kubeconfig:
+// bootstrap obtains the node's first certificate, or a replacement for an expired one, with the
+// credentials of the bootstrap kubeconfig:
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/
 func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
@@ -24,13 +24,16 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i.lack(&noCredentials{ReasonBootstrapping, "asking " + with.Host + " for a client certificate"})
-	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: i.link.answers})
+	i.lack(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
+	c, err := kube.New(kube.Config{
+		Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now,
+		QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: i.link.answers,
+	})
 	if err != nil {
 		return err
 	}
 	defer c.CloseConnections()
-	a, err := c.Ready(ctx) // what is wrong with the way is found here
+	a, err := c.Ready(ctx) // detects problems of the connection
 	if err != nil && i.link.clock.learn(err, with) {
 		a, err = c.Ready(ctx)
 	}
@@ -54,7 +57,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// rotate replaces the certificate by a newer one.
+// rotate replaces the certificate by a new one.
 func (i *identity) rotate(ctx context.Context) error { return i.obtain(ctx, i.link.client) }
 
 func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
@@ -70,15 +73,15 @@ func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// obtain asks for a certificate and saves it.
+// obtain requests a certificate and saves it.
 func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *clock, waiting func(name string)) (*pair, error) {
 	key, keyPEM, err := p.pendingKey()
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("create a key: %w", err)
 	}
 	cert, err := r.obtain(ctx, c, key, waiting)
 	if errors.Is(err, errDenied) {
-		_ = os.Remove(p.pending()) // the next request is another one
+		_ = os.Remove(p.pending()) // the next request must have another key
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	return made, nil
 }
 
-// leafOf gives the certificate of a configuration, or nil if it has none.
+// leafOf returns the certificate of a configuration, or nil if it has none.
 func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	if len(cfg.CertData) == 0 {
 		return nil, nil
@@ -106,7 +109,7 @@ func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	return cert.Leaf, nil
 }
 
-// leafOfUser gives the certificate that a kubeconfig's user has.
+// leafOfUser returns the certificate of a kubeconfig's user.
 func leafOfUser(user *api.AuthInfo) (*x509.Certificate, error) {
 	cert, key := user.ClientCertificateData, user.ClientKeyData
 	var err error

@@ -11,23 +11,23 @@ import (
 const (
 	floorKey   = "clock-floor"
 	saveEvery  = time.Hour
-	saveWithin = 5 * time.Second // at the end
+	saveWithin = 5 * time.Second // maximum time for the last write
 
-	// A Date that is further ahead of what is known than ahead, or so far behind the
-	// floor, is provisional until so many answers agree, on connections of their own and
-	// some time apart.
+	// A Date is provisional if it is more than ahead later than Now, or more than ahead earlier
+	// than the floor. It is accepted when this number of answers agree, on separate connections
+	// and some time apart.
 	ahead     = 10 * time.Minute
-	agreement = time.Minute // by which answers that agree may differ
+	agreement = time.Minute // maximum difference of answers that agree
 	answers   = 3
-	askAgain  = 8 * time.Second // for the next one
+	askAgain  = 8 * time.Second // interval of the requests
 )
 
-// A clock knows a time that has certainly passed.
+// A clock has a lower bound of the current time.
 //
 //	Date of an answer --small step, or confirmed--> proven, stored
-//	                  --large step, either way----> claimed --answers agree--> proven
-//	                                                        '--they do not---> forgotten
-//	NotBefore of a certificate --> hint --a server's certificate was over by then--> forgotten
+//	                  --large step, either way----> claimed --answers agree-----> proven
+//	                                                        '--answers disagree-> dropped
+//	NotBefore of a certificate --> hint --a server's certificate would have expired--> dropped
 //
 //	Now = the latest of machine, proven, hint
 type clock struct {
@@ -37,15 +37,15 @@ type clock struct {
 
 	mu      sync.Mutex
 	proven  since
-	hint    since     // what certificates say; never stored, dropped when it does not fit
-	wrong   time.Time // a hint that was refuted; others from then on are too
-	claimed since     // a large step, by answers so far
+	hint    since     // from certificates; never stored, dropped when it contradicts a server's certificate
+	wrong   time.Time // a hint that was refuted; later ones are ignored too
+	claimed since     // a large step that is not confirmed yet
 	agreed  int
-	doubt   chan struct{} // capacity 1: there is a claim
-	refused string        // the last Date that was not believed, with the reason
+	doubt   chan struct{} // capacity 1: claimed was set
+	refused string        // the last Date that was rejected, with the reason
 }
 
-// since is a time and when it was known, by the machine's monotonic reading.
+// since is a time, and the machine's monotonic time at which it was current.
 type since struct{ t, at time.Time }
 
 func (s since) now() time.Time {
@@ -64,12 +64,12 @@ func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	}
 	text, found, err := c.meta.Meta(ctx, floorKey)
 	if err != nil {
-		return nil, fmt.Errorf("read the time that has passed at least: %w", err)
+		return nil, fmt.Errorf("read the stored lower bound of the time: %w", err)
 	}
 	if found && text != "" {
 		t, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			c.log.Warn("the stored time is not one: it is ignored", "error", err)
+			c.log.Warn("the stored lower bound of the time cannot be parsed and is ignored", "error", err)
 		} else {
 			c.proven = from(t)
 		}
@@ -77,7 +77,7 @@ func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	return c, nil
 }
 
-// Now is the machine's time, or what is known to have passed if that is later.
+// Now returns the machine's time, or the lower bound if that is later.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// suggest takes when a certificate of the cluster's CA began to be valid.
+// suggest records the NotBefore of a certificate of the cluster's CA.
 func (c *clock) suggest(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,9 +103,9 @@ func (c *clock) suggest(t time.Time) {
 	}
 }
 
-// contradict takes the life of a server's certificate that is over by Now. When it is
-// good by all but what other certificates suggested, it is they that are wrong. It
-// reports whether that was so.
+// contradict is called with the validity of a server's certificate that has expired at Now. If
+// the certificate is valid without the hint, the hint is wrong and is dropped. contradict reports
+// whether that was so.
 func (c *clock) contradict(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,23 +116,24 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	if c.hint.t.IsZero() || !c.now().After(ends) || without.After(ends) {
 		return false
 	}
-	c.log.Warn("a certificate claims to be from a time that cannot be: its time no longer counts", "claimed", c.hint.t)
+	c.log.Warn("a certificate begins at an impossible time, which is ignored", "claimed", c.hint.t)
 	c.wrong = c.hint.t
-	if c.hint = (since{}); begins.After(without) {
+	c.hint = since{}
+	if begins.After(without) {
 		c.hint = from(begins)
 	}
 	return true
 }
 
-// answered takes the Date of an answer, and when the certificate of the server that sent
-// it ends. Fresh says that it came over a connection of its own.
+// answered evaluates the Date of an answer. until is the NotAfter of the server's certificate.
+// fresh: the answer came over a new connection.
 func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, proven := c.now(), c.proven.now()
 	switch {
 	case date.After(until):
-		c.refuse(date, "the server's own certificate is over at "+until.UTC().Format(time.RFC3339))
+		c.refuse(date, "the server's own certificate expired at "+until.UTC().Format(time.RFC3339))
 		return
 	case !date.After(now.Add(ahead)) && !date.Before(proven.Add(-ahead)):
 		c.claimed, c.agreed = since{}, 0
@@ -141,7 +142,8 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 		}
 		return
 	}
-	if off := date.Sub(c.claimed.now()).Abs(); c.claimed.t.IsZero() || off > agreement {
+	off := date.Sub(c.claimed.now()).Abs()
+	if c.claimed.t.IsZero() || off > agreement {
 		c.claimed, c.agreed = from(date), 1
 		poke(c.doubt)
 		return
@@ -149,20 +151,21 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 	if !fresh {
 		return
 	}
-	if c.agreed++; c.agreed < answers {
+	c.agreed++
+	if c.agreed < answers {
 		return
 	}
 	c.settle(date, proven)
 }
 
-// settle takes a step that answers agree on, either way. One that is wrong is taken back
-// the same way, and does no harm meanwhile: a certificate that is over by then is still
-// tried.
+// settle accepts a step, forward or back, that several answers agree on. A wrong step is reverted
+// in the same way, and has no lasting effect: a certificate that seems to have expired is still
+// used.
 func (c *clock) settle(date, proven time.Time) {
 	if date.Before(proven) {
-		c.log.Warn("the time that has passed at least was wrong: the API server says so repeatedly", "was", proven, "now", date.UTC())
+		c.log.Warn("the lower bound of the time was wrong, as several answers of the API server show", "was", proven, "now", date.UTC())
 	} else {
-		c.log.Info("this machine's clock is behind; the API server's time counts", "server", date.UTC(), "machine", c.machine().UTC())
+		c.log.Info("this machine's clock is behind, the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
 	}
 	c.proven, c.claimed, c.agreed = from(date), since{}, 0
 }
@@ -171,8 +174,8 @@ func (c *clock) refuse(date time.Time, why string) {
 	c.refused = date.UTC().Format(time.RFC3339) + ": " + why
 }
 
-// unsure is how long to wait before the server should be asked for its time once more; 0:
-// it need not be.
+// unsure returns the time after which the server should be asked for its time again; 0: there is
+// no need.
 func (c *clock) unsure() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,8 +185,8 @@ func (c *clock) unsure() time.Duration {
 	return askAgain
 }
 
-// later is the latest time that anybody claims: enough to suspect a certificate, not to
-// distrust it.
+// later returns the latest time, including the unconfirmed one. It is enough to suspect that a
+// certificate has expired, but not to reject it.
 func (c *clock) later() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +197,7 @@ func (c *clock) later() time.Time {
 	return now
 }
 
-// run stores the floor hourly and at the end.
+// run stores the lower bound every hour and when ctx ends.
 func (c *clock) run(ctx context.Context) error {
 	every := time.NewTicker(saveEvery)
 	defer every.Stop()
@@ -219,7 +222,7 @@ func (c *clock) save(ctx context.Context) {
 		return
 	}
 	if err := c.meta.SetMeta(ctx, floorKey, floor.Format(time.RFC3339)); err != nil {
-		c.log.Warn("the time that has passed at least is not stored", "error", err)
+		c.log.Warn("the lower bound of the time is not stored", "error", err)
 	}
 }
 
@@ -228,8 +231,8 @@ const (
 	clockStep   = 30 * time.Second
 )
 
-// sleep waits for a time, a signal, the end of ctx, which is false, or until somebody sets
-// the machine's clock: what failed because of the time may then succeed.
+// sleep waits for d, a signal, or a step of the machine's clock, after which a request that
+// failed because of the time may succeed. It returns false if ctx has ended.
 func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struct{}) bool {
 	began, machine := time.Now(), c.machine().Round(0)
 	end := time.NewTimer(d)
@@ -257,15 +260,15 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 	}
 }
 
-// Times is what the node knows of the time.
+// Times is what the node knows about the time.
 type Times struct {
-	Now     time.Time // by which certificates are judged
+	Now     time.Time // the time for judging certificates
 	Machine time.Time
-	// Floor has passed for certain; Hint is what certificates suggest; Claimed is what the
-	// API server says, not believed yet. Each is zero when there is none.
+	// Floor is a lower bound that is certain; Hint comes from certificates; Claimed comes from
+	// the API server and is not confirmed yet. Each is zero if there is none.
 	Floor, Hint, Claimed time.Time
-	Answers              int    // that agree on Claimed
-	Refused              string // the last time of a server that was not believed, and why
+	Answers              int    // number of answers that agree on Claimed
+	Refused              string // the last time of a server that was rejected, with the reason
 }
 
 func (c *clock) times() Times {
@@ -277,13 +280,13 @@ func (c *clock) times() Times {
 	}
 }
 
-// reset forgets all but the machine's clock.
+// reset drops everything except the machine's clock.
 func (c *clock) reset(ctx context.Context) error {
 	c.mu.Lock()
 	c.proven, c.hint, c.claimed, c.wrong, c.agreed, c.refused = since{}, since{}, since{}, time.Time{}, 0, ""
 	c.mu.Unlock()
 	if err := c.meta.SetMeta(ctx, floorKey, ""); err != nil {
-		return fmt.Errorf("forget the stored time: %w", err)
+		return fmt.Errorf("remove the stored time: %w", err)
 	}
 	return nil
 }

@@ -23,21 +23,21 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// errDenied is why a request for a certificate will never be answered with one.
+// errDenied means that a certificate signing request was denied or has failed for good.
 var errDenied = errors.New("denied")
 
-// names are what a serving certificate is for.
+// names are the names and addresses in a serving certificate.
 type names struct {
 	dns []string
 	ips []netip.Addr
 }
 
-// A request asks the control plane for a certificate:
+// A request is a certificate signing request:
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/
 type request struct {
 	signer string
 	node   string
-	usage  certificatesv1.KeyUsage // beyond digital signature
+	usage  certificatesv1.KeyUsage // in addition to digital signature
 	names  names
 }
 
@@ -49,16 +49,16 @@ func servingRequest(node string, n names) request {
 	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtain asks with a key and waits until there is a certificate, however long that
-// takes. It may be repeated: a request of the same key and content has the same name,
-// and is not made twice. The waiting is told by its name.
+// obtain creates the request with a key and waits, without a limit, for the certificate. It may be
+// repeated: a request with the same key and content has the same name and is not created twice.
+// It calls waiting with that name.
 func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
 	csr, err := r.object(key)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := kube.Create(ctx, c, csr); err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("ask for a certificate: %w", err)
+		return nil, fmt.Errorf("create a certificate signing request: %w", err)
 	}
 	for {
 		cert, err := r.wait(ctx, c, csr.Name, waiting)
@@ -68,13 +68,13 @@ func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, 
 	}
 }
 
-// wait looks once and then until a watch ends; without a certificate or an error the
-// caller waits again.
+// wait reads the request and watches it until the watch ends. If it returns neither a certificate
+// nor an error, the caller must call it again.
 func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
 	one := "metadata.name=" + name
 	list, err := kube.List[certificatesv1.CertificateSigningRequestList](ctx, c, "", metav1.ListOptions{FieldSelector: one})
 	if err != nil {
-		return nil, fmt.Errorf("look at certificate signing request %s: %w", name, err)
+		return nil, fmt.Errorf("read certificate signing request %s: %w", name, err)
 	}
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("certificate signing request %s was deleted", name)
@@ -83,7 +83,8 @@ func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting 
 		return cert, err
 	}
 	waiting(name)
-	w, err := kube.Watch[certificatesv1.CertificateSigningRequest](ctx, c, "", metav1.ListOptions{FieldSelector: one, ResourceVersion: list.ResourceVersion})
+	o := metav1.ListOptions{FieldSelector: one, ResourceVersion: list.ResourceVersion}
+	w, err := kube.Watch[certificatesv1.CertificateSigningRequest](ctx, c, "", o)
 	if err != nil {
 		return nil, fmt.Errorf("watch certificate signing request %s: %w", name, err)
 	}
@@ -100,7 +101,7 @@ func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting 
 	return nil, ctx.Err()
 }
 
-// issued gives the certificate if there is one, or why there will be none.
+// issued returns the certificate if there is one. The error means that there will be none.
 func issued(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
@@ -123,7 +124,7 @@ func (r request) object(key crypto.Signer) (*certificatesv1.CertificateSigningRe
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate request: %w", err)
+		return nil, fmt.Errorf("create a certificate request: %w", err)
 	}
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package link is the node's way to its API server: who the node is, what time it
-// is at least, and whether the server answers.
+// Package link is the node's connection to its API server: the node's credentials, a lower bound
+// of the current time, and whether the server answers.
 //
 //	kubeconfig, pki/ --read, watched--> identity --*rest.Config--> kube.Client --> server
 //	bootstrap kubeconfig --CSR, rotation--^                          |      ^
-//	                                                      every outcome     | may it try?
+//	                                                      every result      | admits requests
 //	                                                                 v      |
 //	store <--floor-- clock <--Date, NotBefore-- health --State--> Changed, gate
 //	                   |                          ^-- network changed
@@ -13,29 +13,27 @@
 // # State
 //
 //	         a request got no answer,                    probe fails
-//	         or one that makes suspicious                (with new connections too)
+//	         or a suspicious one                         (with new connections too)
 //	Up ------------------------------> Connecting ------------------------> Down
 //	^                                      |                                |  | probe fails:
 //	'--------- probe: server ready --------'<------- probe after back-off --'<-' longer back-off
 //
-// Nobody asks the server anything to know the state: what the node's own requests
-// meet tells it. Only a suspicion is settled by a probe, GET /readyz. While the state is
-// Down every request fails at once, whoever makes it, and the probe is all that leaves
-// the node; so a server that comes back is not met by everything that waited, and what
-// callers do in their loops costs no byte. While Connecting requests wait for a moment.
-// Only an API server's own answer makes the link Up: the page of a captive portal or a proxy,
-// a redirect, and anything but "ok" to the probe is NotAPIServer.
+// The state follows from the results of the node's own requests, so an idle node sends nothing to
+// learn it. Only a suspicion causes a probe, GET /readyz. While the state is Down every request
+// fails at once and only the probe leaves the node. So a server that returns is not flooded by
+// waiting requests, and callers may retry at no cost. While the state is Connecting, requests wait
+// for a moment. Only an API server's answer makes the link Up. The page of a captive portal or a
+// proxy, a redirect, and any answer to the probe other than "ok" is NotAPIServer.
 //
 // # Time
 //
-// A board without a clock of its own boots in 1970, one with a broken clock in any year,
-// and a server may have one too. Two wrong conclusions must not be drawn: that a valid
-// certificate is not valid yet, and that an expired one is still good. So Now is the later
-// of the machine's clock, a floor, and what certificates of the cluster's CA suggest. The
-// floor is made only of Dates of verified servers, within their certificates: small steps
-// at once, large ones when several answers agree and the machine's clock is known to be
-// behind. It is stored at most hourly, and goes back when answers agree on that. The machine's
-// clock itself never raises the floor: a wrong future would be believed for ever. Nothing
-// is deleted because of a date: an expired certificate stays, and is used again when
-// the time turns out to be another.
+// A board without a real-time clock boots in 1970, one with a broken clock in any year, and the
+// server's clock may be wrong too. Two errors must be avoided: rejecting a valid certificate as not
+// valid yet, and using an expired one. So Now is the latest of the machine's clock, a floor, and
+// the hints of certificates of the cluster's CA. The floor comes only from Dates of verified
+// servers that are within the validity of their certificates. Small steps are accepted at once,
+// large ones when several answers agree. The floor is stored at most hourly, and moves back if
+// several answers agree on that. The machine's clock never raises the floor, because a wrong
+// future would stay for ever. Nothing is deleted because of a date: an expired certificate is
+// kept, and is used again when the time turns out to be different.
 package link

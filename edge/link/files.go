@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// settle is how long files must be quiet before they are read: a certificate and
-	// its key are two files.
+	// settle is the time without changes before files are read: a certificate and its key are
+	// two files.
 	settle = 200 * time.Millisecond
-	// drainMost is how long after the first change they are read, also while there are more.
+	// drainMost is the maximum delay by settle.
 	drainMost = 5 * time.Second
-	// recheck is how often directories that cannot be watched, or are not there yet,
-	// are looked at.
+	// recheck is the interval for checking directories that are missing or cannot be watched.
 	recheck = time.Minute
 )
 
-// files tells when a file of credentials that somebody else keeps may have changed.
+// files reloads credentials when another program may have changed their files.
 type files struct {
 	dirs   map[string]struct{}
-	own    string // of them, the one that this package writes to
+	own    string // the directory that this package writes to
 	reload func()
 }
 
@@ -45,9 +44,9 @@ func newFiles(l *Link) *files {
 	return f
 }
 
-// watch begins to follow the directories, before anybody reads what is in them: a change
-// after that makes an event. It gives nil when there is nothing to follow, and without
-// inotify, when the recheck has to do.
+// watch starts to watch the directories before their files are read, so that later changes cause
+// events. It returns nil if there is nothing to watch, and if inotify is not available: then run
+// reloads every recheck.
 func (f *files) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
 		return nil
@@ -56,13 +55,13 @@ func (f *files) watch() *fsnotify.Watcher {
 	if err != nil {
 		return nil
 	}
-	_ = os.MkdirAll(f.own, 0o755) // now, so that it is no news later
+	_ = os.MkdirAll(f.own, 0o755) // now, so that its creation is not reported as a change
 	_, _ = f.follow(w)
 	f.reload()
 	return w
 }
 
-// run reloads until ctx ends, and closes what watch gave.
+// run reloads until ctx ends, and closes w.
 func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	if len(f.dirs) == 0 {
 		<-ctx.Done()
@@ -80,7 +79,7 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 		wait := recheck
 		if w != nil {
 			all, fresh := f.follow(w)
-			if fresh { // of what happened there before nobody was told
+			if fresh { // earlier changes in the directory were not reported
 				f.reload()
 			}
 			if all {
@@ -107,16 +106,15 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// passing tells whether a file is one that this package writes and that says nothing: the
-// key of a request, and what is not whole yet. To read the credentials anew for it would
-// end the wait after a request that failed, which writes it again.
+// passing reports whether a file is a temporary file of this package: the key of a request, or an
+// incomplete file. Reloading the credentials for it would end the back-off after a failed request,
+// which writes the file again.
 func passing(path string) bool {
 	name := filepath.Base(path)
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow watches the directories, and tells whether all of them are watched, and whether
-// one was not before.
+// follow adds missing watches. all: all directories are watched; fresh: at least one watch is new.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	has := w.WatchList()
 	all = true
@@ -128,7 +126,7 @@ func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	return all, fresh
 }
 
-// drain reads events until there is none for a while, or for drainMost.
+// drain reads events until none arrives for settle, or for drainMost.
 func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
 	for began := time.Now(); time.Since(began) < drainMost; {
 		quiet := time.NewTimer(settle)

@@ -19,69 +19,71 @@ import (
 )
 
 const (
-	// How long a probe waits while nothing arrives, to which a link with long round trips
-	// adds some: on connections that exist, and with name resolution and handshakes.
+	// Time without data after which a probe fails, plus some round trips: on existing
+	// connections, and with name resolution and handshakes.
 	probeOld = 5 * time.Second
 	probeNew = 15 * time.Second
-	// stable is how long a link is up before its troubles count as over.
+	// stable is the duration of a working link that resets the back-off.
 	stable = 10 * time.Second
-	// doubt is how long a good probe outweighs answers that make suspicious.
+	// doubt is the time after a successful probe in which suspicious answers are ignored.
 	doubt = 10 * time.Second
-	quiet = time.Minute // between lines of the log
-	apart = time.Second // between probes of a link that comes and goes
+	quiet = time.Minute // minimum interval of log messages
+	apart = time.Second // minimum interval of probes of a flapping link
 
 	firstRetry  = time.Second
-	mostRetry   = 2 * time.Minute  // of an outage of an hour and more
-	mostRefused = 30 * time.Second // while one side does not accept the other: each is a handshake for both
+	mostRetry   = 2 * time.Minute  // after an outage of an hour
+	mostRefused = 30 * time.Second // while one side rejects the other: each attempt costs both a handshake
 )
 
-// health settles whether the server answers.
+// health determines whether the server answers.
 type health struct {
 	client   *kube.Client
 	clock    *clock
 	states   *states
 	identity *identity
 	network  <-chan struct{}
-	claim    Claim // nil: every machine may use the link
+	claim    Claim // nil: every machine may use the node's name
 	log      *slog.Logger
 
 	suspicion   chan struct{}   // capacity 1
-	retried     chan struct{}   // capacity 1: it is worth a try
-	credentials <-chan struct{} // they changed
-	told        trouble         // what the log last said; zero: that the link is up
+	retried     chan struct{}   // capacity 1: requests an attempt
+	credentials <-chan struct{} // the credentials changed
+	told        trouble         // last logged; zero: the link is up
 	toldAt      time.Time
 }
 
 func newHealth(l *Link) *health {
 	return &health{
-		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged, claim: l.cfg.Claim, log: l.cfg.Log,
-		suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1), credentials: l.identity.changed, told: trouble{reason: ReasonNoCredentials},
+		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged,
+		claim: l.cfg.Claim, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1),
+		credentials: l.identity.changed, told: trouble{reason: ReasonNoCredentials},
 	}
 }
 
-// after hears how every request of the client ended.
+// after evaluates the result of a request of the client.
 func (h *health) after(status int, err error) {
 	switch {
 	case err != nil && !errors.Is(err, kube.ErrNotServer):
-		h.log.Debug("a request was not answered; is the API server still there", "error", err)
+		h.log.Debug("a request was not answered: the API server is probed", "error", err)
 		poke(h.suspicion)
-	case err != nil: // a proxy may well have a page for some paths alone
+	case err != nil: // some proxies answer only some paths themselves
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
 			poke(h.suspicion)
 		}
-	case status == http.StatusUnauthorized, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+	case status == http.StatusUnauthorized, status == http.StatusBadGateway,
+		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
 			poke(h.suspicion)
 		}
 	}
 }
 
-// trouble is why a probe failed.
+// trouble is the reason why a probe failed.
 type trouble struct {
 	reason, message string
-	most            time.Duration // bound of the back-off; 0: only a change helps
-	wait            time.Duration // at least, as the server asked
-	again           bool          // it is worth another try at once
+	most            time.Duration // maximum back-off; 0: wait for new credentials
+	wait            time.Duration // minimum back-off, by the server's Retry-After
+	again           bool          // retry at once
 }
 
 func (h *health) run(ctx context.Context) error {
@@ -92,7 +94,7 @@ func (h *health) run(ctx context.Context) error {
 		h.forget()
 		t := h.probe(ctx, probeOld)
 		if t != nil && ctx.Err() == nil && t.reason == ReasonUnreachable {
-			h.client.CloseConnections() // they may lead nowhere
+			h.client.CloseConnections() // their peer may not exist any more
 			t = h.probe(ctx, probeNew)
 		}
 		if t == nil {
@@ -110,7 +112,7 @@ func (h *health) run(ctx context.Context) error {
 	return nil
 }
 
-// admitted asks whether this machine may use the link, which is there.
+// admitted returns a trouble if this machine must not use the link, although the server answers.
 func (h *health) admitted(ctx context.Context) *trouble {
 	if h.claim == nil {
 		return nil
@@ -120,13 +122,13 @@ func (h *health) admitted(ctx context.Context) *trouble {
 	case err != nil:
 		return unanswered(err)
 	case why != "":
-		h.client.CloseConnections() // watches of before go on, else
+		h.client.CloseConnections() // ends existing watches
 		return &trouble{reason: ReasonDuplicate, message: why, most: apart, wait: wait}
 	}
 	return nil
 }
 
-// forget drops the signals of before a probe, which sees what they are about.
+// forget drops signals from before a probe, since the probe covers them.
 func (h *health) forget() {
 	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retried} {
 		select {
@@ -136,7 +138,7 @@ func (h *health) forget() {
 	}
 }
 
-// up is until there is a suspicion. Probes are a second apart at least.
+// up returns when there is a suspicion, at least a second after the last probe.
 func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time) {
 	h.states.set(State{Phase: Up})
 	h.tell(trouble{})
@@ -145,13 +147,13 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.network: // connections may have lost their way
+		case <-h.network: // the routes of connections may have changed
 			suspected = !h.holds(ctx)
 		case <-h.credentials:
 			suspected = true
 		case <-h.suspicion:
 			suspected = true
-		case <-h.clock.doubt: // a question of when to ask
+		case <-h.clock.doubt: // askTime has a new value
 		case <-h.askTime():
 			if t := h.ask(ctx, probeNew, h.client.ReadyAnew); t != nil && t.reason == ReasonUnreachable {
 				suspected = true
@@ -166,8 +168,8 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "a request was not answered"})
 }
 
-// holds looks whether the server still answers, while the link counts as up: most changes
-// of the network are not about the way to the server.
+// holds probes the server while the link stays up: most changes of the network do not affect the
+// connection to the server.
 func (h *health) holds(ctx context.Context) bool {
 	t := h.probe(ctx, probeOld)
 	if t == nil {
@@ -199,7 +201,7 @@ func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
 }
 
-// tell logs what is new; a link that flaps gets a line a minute.
+// tell logs a change; for a flapping link at most once a minute.
 func (h *health) tell(t trouble) {
 	if t.reason == h.told.reason || (!h.toldAt.IsZero() && time.Since(h.toldAt) < quiet) {
 		return
@@ -212,7 +214,7 @@ func (h *health) tell(t trouble) {
 	h.log.Warn("no link to the API server", "reason", t.reason, "error", t.message)
 }
 
-// askTime signals when the server is to be asked for its time once more.
+// askTime returns a timer for the next request of the server's time.
 func (h *health) askTime() <-chan time.Time {
 	if wait := h.clock.unsure(); wait > 0 {
 		return time.After(wait)
@@ -220,23 +222,24 @@ func (h *health) askTime() <-chan time.Time {
 	return nil
 }
 
-// probe asks the server whether it is ready; nil: it is there for this node. What its
-// certificate says of the time may make another try worth it.
+// probe sends GET /readyz; nil: the server answers this node. It repeats the probe at once if a
+// certificate has corrected the clock.
 func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
 	by := h.client.Ready
 	if h.clock.unsure() > 0 {
 		by = h.client.ReadyAnew
 	}
 	for range certificateTries {
-		if t = h.ask(ctx, within, by); t == nil || !t.again {
+		t = h.ask(ctx, within, by)
+		if t == nil || !t.again {
 			return t
 		}
 	}
 	return t
 }
 
-// certificateTries is how often what a certificate says of the time is followed at once:
-// that of the server, and that of the node against it.
+// certificateTries is the maximum number of attempts: the server's certificate may correct the
+// clock, and the node's certificate may correct it again.
 const certificateTries = 3
 
 func (h *health) ask(ctx context.Context, within time.Duration, by func(context.Context) (kube.Answer, error)) *trouble {
@@ -252,7 +255,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, by func(context.
 	if err != nil {
 		t := unanswered(err)
 		if t.reason == ReasonServerCertificate {
-			t.message += "; if the cluster has another CA now, put a kubeconfig with it in place of " + h.identity.link.cfg.Kubeconfig
+			t.message += "; if the cluster has a new CA, replace " + h.identity.link.cfg.Kubeconfig + " by a kubeconfig with it"
 		}
 		t.again = h.clock.learn(err, cfg)
 		return t
@@ -265,9 +268,10 @@ func (h *health) ask(ctx context.Context, within time.Duration, by func(context.
 		reason, message := h.identity.refused()
 		return &trouble{reason: reason, message: message, most: mostRefused, wait: a.RetryAfter}
 	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
-		return &trouble{reason: ReasonNotReady, message: fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status)), most: mostRetry, wait: a.RetryAfter}
+		message := fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status))
+		return &trouble{reason: ReasonNotReady, message: message, most: mostRetry, wait: a.RetryAfter}
 	}
-	return nil // ready, or at least there: it may keep its health to itself
+	return nil // ready, or at least an API server that may not reveal its health
 }
 
 func unanswered(err error) *trouble {
@@ -290,9 +294,9 @@ func unanswered(err error) *trouble {
 	return &trouble{reason: ReasonUnreachable, message: message, most: mostRetry}
 }
 
-// learn looks at a server's certificate that was refused because of the time. When its
-// chain leads to the cluster's CA it says that the time of its beginning has come, or
-// that other certificates claim one that cannot be; learn reports whether that was news.
+// learn evaluates a server's certificate that was rejected because of the time. If its chain leads
+// to the cluster's CA, then its NotBefore has passed, or an earlier hint was wrong. learn reports
+// whether it has corrected the clock.
 func (c *clock) learn(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {
@@ -304,7 +308,10 @@ func (c *clock) learn(err error, cfg *rest.Config) bool {
 	for _, cert := range invalid.UnverifiedCertificates[1:] {
 		chain.AddCert(cert)
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, CurrentTime: leaf.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+	o := x509.VerifyOptions{
+		Roots: roots, Intermediates: chain, CurrentTime: leaf.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if _, err := leaf.Verify(o); err != nil {
 		return false
 	}
 	before := c.Now()

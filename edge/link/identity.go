@@ -20,43 +20,41 @@ import (
 
 const (
 	firstAttempt = 2 * time.Second
-	mostAttempt  = time.Minute // once the server has answered
-	// afterDenial is how long a node whose request was denied waits before it makes
-	// another one, for another key.
+	mostAttempt  = time.Minute // if the server has answered
+	// afterDenial is the pause after a denied request, before one with another key is created.
 	afterDenial = 10 * time.Minute
 )
 
-// noCredentials is why there is no client.
+// noCredentials is the reason why the node has no credentials.
 type noCredentials struct{ reason, message string }
 
-// Error is for a person.
+// Error implements error.
 func (e *noCredentials) Error() string { return e.reason + ": " + e.message }
 
-// Is tells that a request without credentials did not leave the node.
+// Is makes the error equal to kube.ErrNoLink: the request has not left the node.
 func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink }
 
-// identity is who the node is to the API server: what the kubeconfig says, with the
-// newest certificate.
+// identity has the node's credentials: those of the kubeconfig, with the newest certificate.
 //
-//	no usable kubeconfig, or its certificate expired --bootstrap--> pair, kubeconfig
-//	70 to 90 % of the certificate's life have passed --rotate-----> pair
+//	no usable kubeconfig, or its certificate has expired --bootstrap--> pair, kubeconfig
+//	70 to 90 % of the certificate's life have passed -------rotate----> pair
 type identity struct {
 	link    *Link
 	log     *slog.Logger
 	pairs   pairs
-	files   chan struct{} // capacity 1: they may have changed
-	changed chan struct{} // capacity 1: what rest gives has changed
+	files   chan struct{} // capacity 1: files may have changed
+	changed chan struct{} // capacity 1: the result of rest has changed
 
-	failed string // what run last logged
+	failed string // the error that run last logged
 
 	failures atomic.Uint64
 
 	mu      sync.Mutex
 	config  *rest.Config      // nil: see missing
-	leaf    *x509.Certificate // nil: the credentials are no certificate
+	leaf    *x509.Certificate // nil: the credentials do not contain a certificate
 	missing *noCredentials
-	// rejected is a certificate that is over by what anybody knows of the time and that the
-	// server did not accept: the clock alone takes nobody's credentials away.
+	// rejected is a certificate that has expired by every known time and that the server did not
+	// accept. A clock alone never invalidates the credentials.
 	rejected *x509.Certificate
 }
 
@@ -64,13 +62,13 @@ func newIdentity(l *Link) *identity {
 	return &identity{
 		link: l, log: l.cfg.Log, pairs: pairs{dir: l.cfg.CertDir, prefix: "kubelet-client"},
 		files: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		missing: &noCredentials{ReasonNoCredentials, "this node stands alone"},
+		missing: &noCredentials{ReasonNoCredentials, "this node has no cluster"},
 	}
 }
 
 func (i *identity) filesChanged() { poke(i.files) }
 
-// rest is what the client uses now; always the same pointer for the same credentials.
+// rest returns the client's configuration. For the same credentials the pointer is the same.
 func (i *identity) rest() (*rest.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -89,20 +87,23 @@ func (i *identity) expiry() time.Time {
 	return i.leaf.NotAfter
 }
 
-// refused says why a server may not have accepted the credentials.
+// refused returns why the server may have rejected the credentials.
 func (i *identity) refused() (reason, message string) {
 	until := i.expiry()
-	if over := !until.IsZero() && i.link.clock.later().After(until); over {
+	if !until.IsZero() && i.link.clock.later().After(until) {
 		i.mu.Lock()
 		i.rejected = i.leaf
 		i.mu.Unlock()
-		i.filesChanged() // to take or get another
-		return ReasonCertificateExpired, fmt.Sprintf("the client certificate expired at %s; give a bootstrap kubeconfig (--bootstrap-kubeconfig) or another kubeconfig", until.Format(time.RFC3339))
+		i.filesChanged() // to read or obtain another one
+		message := fmt.Sprintf("the client certificate expired at %s; provide a bootstrap kubeconfig "+
+			"(--bootstrap-kubeconfig) or another kubeconfig",
+			until.Format(time.RFC3339))
+		return ReasonCertificateExpired, message
 	}
-	return ReasonUnauthorized, "the server refuses the credentials of " + i.link.cfg.Kubeconfig
+	return ReasonUnauthorized, "the server rejects the credentials of " + i.link.cfg.Kubeconfig
 }
 
-// load reads the files and tells whether their credentials can be used.
+// load reads the files and reports whether their credentials can be used.
 func (i *identity) load() bool {
 	config, leaf, err := i.read()
 	if err != nil {
@@ -118,7 +119,7 @@ func (i *identity) load() bool {
 	if over && i.link.cfg.BootstrapKubeconfig != "" {
 		message := "the client certificate expired at " + leaf.NotAfter.Format(time.RFC3339)
 		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
-			message += fmt.Sprintf(", and there is nothing to get another with: %v", err)
+			message += fmt.Sprintf(", and a new one cannot be requested: %v", err)
 		}
 		i.lose(&noCredentials{ReasonCertificateExpired, message})
 		return false
@@ -132,7 +133,7 @@ func (i *identity) load() bool {
 	return true
 }
 
-// lose is lack, unless it is known already and something is done about it.
+// lose is lack, but keeps the reason of a bootstrap that is in progress.
 func (i *identity) lose(why *noCredentials) {
 	i.mu.Lock()
 	known := i.missing != nil && i.missing.reason == ReasonBootstrapping
@@ -142,7 +143,7 @@ func (i *identity) lose(why *noCredentials) {
 	}
 }
 
-// lack takes the credentials away, with the reason.
+// lack removes the credentials and sets the reason.
 func (i *identity) lack(why *noCredentials) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -152,8 +153,8 @@ func (i *identity) lack(why *noCredentials) {
 	}
 }
 
-// read gives what kubeconfig and pair say. A bootstrap that was cut off after its pair
-// was saved is completed.
+// read returns the credentials of the kubeconfig and the newest pair. If a bootstrap ended after
+// its pair was saved, read writes the missing kubeconfig.
 func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	cfg := i.link.cfg
 	if cfg.Kubeconfig == "" {
@@ -161,7 +162,8 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	}
 	newest, pairErr := i.pairs.load()
 	kubeconfig, user, err := readKubeconfig(cfg.Kubeconfig)
-	if errors.Is(err, fs.ErrNotExist) && newest != nil && cfg.BootstrapKubeconfig != "" && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
+	interrupted := errors.Is(err, fs.ErrNotExist) && newest != nil && cfg.BootstrapKubeconfig != ""
+	if interrupted && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
 		if err = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err == nil {
 			kubeconfig, user, err = readKubeconfig(cfg.Kubeconfig)
 		}
@@ -186,10 +188,10 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	return config, leaf, nil
 }
 
-// better tells whether the newest pair counts, and not what the kubeconfig says. A pair
-// that was rotated is issued later, and ends later, than the certificate that a kubeconfig
-// began with. One that was issued after the pair was put there by somebody, such as for
-// another CA, which does not accept the pair; it counts until it is over.
+// better reports whether the newest pair replaces the kubeconfig's certificate. A rotated pair is
+// issued later, and expires later, than the kubeconfig's first certificate. A certificate that was
+// issued after the pair was put there on purpose, such as for another CA, which would not accept
+// the pair. It is used until it expires.
 func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.current() {
 		return true
@@ -207,11 +209,11 @@ func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
-// look is how long the next decision is put off at most: timers of months would not
-// see that the clock was set.
+// look is the maximum sleep before the next decision. A timer of months would not notice that the
+// clock was set.
 const look = time.Hour
 
-// ClientCertificate is what the node shows its API server; nil: it has none.
+// ClientCertificate returns the node's client certificate; nil: it has none.
 func (l *Link) ClientCertificate() *tls.Certificate {
 	c, err := l.identity.rest()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// readKubeconfig gives what a kubeconfig says for its current context, with relative
-// paths made absolute.
+// readKubeconfig returns a kubeconfig and the user of its current context, with relative paths
+// made absolute.
 func readKubeconfig(path string) (*api.Config, *api.AuthInfo, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -51,8 +51,8 @@ func parseKubeconfig(text []byte, path string) (*api.Config, *api.AuthInfo, erro
 	return cfg, user, nil
 }
 
-// restConfig makes the client's configuration, with the content of files in place of
-// their paths: two of the same content are then equal.
+// restConfig returns the client's configuration, with the content of files instead of their
+// paths, so that configurations with equal content are equal.
 func restConfig(cfg *api.Config) (*rest.Config, error) {
 	out, err := clientcmd.NewNonInteractiveClientConfig(*cfg, cfg.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
@@ -73,7 +73,7 @@ func restConfig(cfg *api.Config) (*rest.Config, error) {
 	return out, nil
 }
 
-// readRest reads a kubeconfig as it is.
+// readRest reads a kubeconfig and returns the client's configuration.
 func readRest(path string) (*rest.Config, error) {
 	cfg, _, err := readKubeconfig(path)
 	if err != nil {
@@ -86,8 +86,8 @@ func readRest(path string) (*rest.Config, error) {
 	return out, nil
 }
 
-// writeKubeconfig makes the kubeconfig of a node that has bootstrapped: the server of
-// the bootstrap kubeconfig, with the pair's file as credentials, as a kubelet writes it.
+// writeKubeconfig writes the kubeconfig of a node after its bootstrap, as a kubelet does: the
+// server of the bootstrap kubeconfig, with the pair's file as credentials.
 func writeKubeconfig(path, bootstrap, pairFile string) error {
 	from, _, err := readKubeconfig(bootstrap)
 	if err != nil {

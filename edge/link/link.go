@@ -15,58 +15,58 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Meta keeps small values durably; store.Store is one.
+// Meta durably stores small values. *store.Store is one.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config says who the node is and where it keeps that.
+// Config has the dependencies and settings of a Link.
 type Config struct {
-	// Kubeconfig and BootstrapKubeconfig are files, of which either may not exist yet.
-	// Both empty: the node stands alone.
+	// Kubeconfig and BootstrapKubeconfig are paths of files that need not exist yet. If both are
+	// empty, the node has no cluster.
 	Kubeconfig, BootstrapKubeconfig string
-	// CertDir holds the certificates the node makes or is given; --cert-dir.
+	// CertDir is the directory of the node's certificates (--cert-dir).
 	CertDir  string
 	NodeName string
-	// Hostname and NodeIPs are what a serving certificate is for, until SetAddresses.
+	// Hostname and NodeIPs are the serving certificate's names until SetAddresses is called.
 	Hostname string
 	NodeIPs  []netip.Addr
-	// Rotate renews the client certificate; rotateCertificates.
+	// Rotate renews the client certificate (rotateCertificates).
 	Rotate bool
-	// ServerTLSBootstrap lets the control plane sign the serving certificate.
+	// ServerTLSBootstrap requests the serving certificate from the control plane.
 	ServerTLSBootstrap bool
-	// TLSCertFile and TLSKeyFile are a serving certificate that somebody else keeps.
+	// TLSCertFile and TLSKeyFile are a serving certificate that another program manages.
 	TLSCertFile, TLSKeyFile string
 	// QPS and Burst are kubeAPIQPS and kubeAPIBurst.
 	QPS   float32
 	Burst int
-	// JSON is contentType: what is said to the API server is not protobuf.
+	// JSON makes requests use JSON instead of protobuf (contentType).
 	JSON bool
 	Meta Meta
-	// Dial makes connections to the API server; nil: the network's. Only tests have another,
-	// as of Clock.
+	// Dial opens connections to the API server; nil: the network's. For tests, like Clock.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Clock is the machine's; nil: time.Now.
 	Clock func() time.Time
-	// NetworkChanged may be nil; a signal, that the way out changed (and not the network
-	// of a pod), makes a node that is down try at once and one that is up look again.
+	// NetworkChanged receives a value when the node's own network has changed, but not for changes
+	// of pod networks. A link that is down then retries at once, and one that is up is probed. It
+	// may be nil.
 	NetworkChanged <-chan struct{}
-	// Claim says whether this machine may use the node's credentials; nil: it may.
+	// Claim decides whether this machine may use the node's credentials; nil: it may.
 	Claim Claim
 	Log   *slog.Logger
 }
 
-// A Claim tells this machine from another one with the name of the node. *twin.Twin is one.
+// A Claim detects another machine with the name of this node. *twin.Twin is one.
 type Claim interface {
-	// Admit is asked after each probe that the server answered. An empty why: the link is up.
-	// Else it is down, and Admit is asked again after wait, or when something changed. The
-	// error is one of the server or of the link.
+	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise it
+	// is down, and Admit is called again after wait or after a change. The error is one of the
+	// server or of the connection.
 	Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
 }
 
-// A Link is a node's way to its API server. All methods may be called concurrently,
-// before, while and after Run runs.
+// A Link is a node's connection to its API server. All methods are safe for concurrent use,
+// before, during and after Run.
 type Link struct {
 	cfg      Config
 	clock    *clock
@@ -76,11 +76,11 @@ type Link struct {
 	serving  *serving
 	files    *files
 	client   *kube.Client
-	answers  *kube.Answers // of all its clients
+	answers  *kube.Answers // shared by all its clients
 }
 
-// New reads what there is and connects to nothing. That files are missing or broken is
-// no error but a State: the node runs meanwhile.
+// New reads the files and opens no connection. Missing or broken files are not an error but a
+// State: the node runs without the server.
 func New(ctx context.Context, cfg Config) (*Link, error) {
 	switch {
 	case cfg.NodeName == "":
@@ -97,7 +97,8 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	}
 	l.identity = newIdentity(l)
 	if l.client, err = kube.New(kube.Config{
-		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: l.answers,
+		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
+		JSON: cfg.JSON, Answers: l.answers,
 		Before: l.states.admit, After: func(status int, err error) { l.health.after(status, err) },
 		Heard: func(date, until time.Time) { l.clock.answered(date, until, false) },
 	}); err != nil {
@@ -118,7 +119,7 @@ func (l *Link) standalone() bool {
 	return l.cfg.Kubeconfig == "" && l.cfg.BootstrapKubeconfig == ""
 }
 
-// Run keeps identity, certificates, state and clock until ctx ends.
+// Run maintains credentials, certificates, state and clock until ctx ends.
 func (l *Link) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	watched := l.files.watch()
@@ -134,19 +135,19 @@ func (l *Link) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Client is the client for everything that the node asks its API server. Its requests
-// fail at once while the link is down (kube.Answered tells) and with a standalone node.
+// Client returns the client for all requests to the API server. While the link is down, and
+// without a cluster, its requests fail at once with kube.ErrNoLink.
 func (l *Link) Client() *kube.Client { return l.client }
 
-// Now is the time to judge certificates, tokens and deadlines of others by: never
-// before a time that is proven to have passed.
+// Now returns the time for judging certificates, tokens and deadlines. It is never before the
+// proven lower bound.
 func (l *Link) Now() time.Time { return l.clock.Now() }
 
-// Times gives what is known of the time, for people.
+// Times returns what is known about the time, for messages.
 func (l *Link) Times() Times { return l.clock.times() }
 
-// ResetClock forgets what was taken for proven of the time: the machine's clock counts,
-// until the API server or a certificate says more. A link that is down is tried at once.
+// ResetClock drops the lower bound of the time: the machine's clock is used until the API server
+// or a certificate proves a later time. A link that is down is retried at once.
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()
@@ -154,26 +155,26 @@ func (l *Link) ResetClock(ctx context.Context) error {
 	return err
 }
 
-// Doubt has the link look at once whether it is up, such as after the Claim has changed.
+// Doubt probes the link at once, such as after the Claim has changed.
 func (l *Link) Doubt() {
 	poke(l.health.suspicion)
 	poke(l.health.retried)
 }
 
-// State tells how things stand.
+// State returns the state of the link.
 func (l *Link) State() State {
 	s, _ := l.states.get()
 	return s
 }
 
-// Down reports whether it is known that there is no way to the server, as without a network.
+// Down reports whether the server is known to be unreachable, as without a network.
 func (l *Link) Down() bool {
 	s := l.State()
 	return s.Phase == Down && s.Reason == ReasonUnreachable
 }
 
-// Changed gives a channel of capacity 1 that is signalled when the State changed. Each
-// subscriber calls it once and keeps the channel: it is never given up.
+// Changed returns a new channel of capacity 1 that receives a value after each change of State.
+// Call it once per subscriber; a channel is never removed.
 func (l *Link) Changed() <-chan struct{} { return l.states.subscribe() }
 
 // WaitUp returns when the link is up, or with the error of ctx.
@@ -191,27 +192,26 @@ func (l *Link) WaitUp(ctx context.Context) error {
 	}
 }
 
-// ServingCertificate is the tls.Config.GetCertificate of the node's own server. It always
-// gives the newest.
+// ServingCertificate returns the newest certificate of the node's own server. It is a
+// tls.Config.GetCertificate.
 func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return l.serving.certificate()
 }
 
-// SetAddresses tells under which names and addresses the node is known now, as often as
-// one likes. A serving certificate that the control plane signs is asked for anew when it
-// lacks one.
+// SetAddresses sets the current names and addresses of the node; it may be called often. If the
+// control plane signs the serving certificate, a new one is requested when a name is missing in
+// it.
 func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
 	l.serving.setNames(names{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
 }
 
-// Expiry tells until when the client's and the serving certificate are valid; zero for
-// one that there is not.
+// Expiry returns the end of the validity of the client's and the serving certificate; zero for a
+// missing certificate.
 func (l *Link) Expiry() (client, serving time.Time) {
 	return l.identity.expiry(), l.serving.expiry()
 }
 
-// Failures tells how often a client's or a serving certificate could not be had from
-// the control plane.
+// Failures returns how often a request for a client's or a serving certificate has failed.
 func (l *Link) Failures() (client, serving uint64) {
 	return l.identity.failures.Load(), l.serving.failures.Load()
 }

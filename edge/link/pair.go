@@ -24,20 +24,20 @@ import (
 
 const (
 	pairTime = "2006-01-02-15-04-05"
-	// maxCertificate is what an issued certificate with its chain may take once it is decoded, in bytes.
+	// maxCertificate is the maximum size of a decoded certificate with its chain, in bytes.
 	maxCertificate = 1 << 20
 
-	keepPairs = 2 // the current one, and the one before in case that the disk loses it
+	keepPairs = 2 // the current pair, and the one before in case the disk loses the current one
 )
 
-// pairs are the certificates of one purpose, as a kubelet keeps them:
+// pairs are the certificates for one purpose, stored as a kubelet stores them:
 //
 //	kubelet-client-2026-11-21-03-50-00.pem   certificate and key in one file
-//	kubelet-client-current.pem               a link to the one that counts
-//	kubelet-client.key.tmp                   the key of a request that is not answered yet
+//	kubelet-client-current.pem               a link to the pair in use
+//	kubelet-client.key.tmp                   the key of a pending request
 //
-// Each file is whole on the disk before it has its name, and the link is replaced by
-// a rename; a power cut leaves the old pair or the new one.
+// Each file is complete and on the disk before it gets its name, and the link is replaced by a
+// rename, so a power cut leaves the old pair or the new one.
 type pairs struct {
 	dir    string
 	prefix string // kubelet-client or kubelet-server
@@ -53,8 +53,8 @@ func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current
 
 func (p pairs) pending() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
-// load gives the pair that counts. When its link or file is lost or broken it is the
-// newest that is whole, which then counts. The error is fs.ErrNotExist when there is none.
+// load returns the pair in use. If the link or its file is missing or broken, it switches to the
+// newest intact pair. The error is fs.ErrNotExist if there is none.
 func (p pairs) load() (*pair, error) {
 	have, err := loadPair(p.current())
 	if err == nil {
@@ -72,7 +72,7 @@ func (p pairs) load() (*pair, error) {
 	return nil, err
 }
 
-// files are all pairs, oldest first.
+// files returns the paths of all pairs, oldest first.
 func (p pairs) files() ([]string, error) {
 	entries, err := os.ReadDir(p.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +89,8 @@ func (p pairs) files() ([]string, error) {
 	return files, err
 }
 
-// save makes a certificate and key the pair that counts, removes pairs that are older
-// than the one before, and the pending key.
+// save stores a certificate and its key as the pair in use. It removes the pending key and all
+// pairs except the last two.
 func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
@@ -112,13 +112,13 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 		return nil, err
 	}
 	for len(files) > keepPairs {
-		if files[0] != file { // which is not the newest if the clock went back
+		if files[0] != file { // the new file may be first in the list, if the clock went back
 			_ = os.Remove(files[0])
 		}
 		files = files[1:]
 	}
 	_ = os.Remove(p.pending())
-	torn, err := filepath.Glob(filepath.Join(p.dir, "."+p.prefix+"*")) // of writes that were cut off
+	torn, err := filepath.Glob(filepath.Join(p.dir, "."+p.prefix+"*")) // incomplete files
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +146,8 @@ func (p pairs) link(file string) error {
 	return durable.Dir(p.dir)
 }
 
-// pendingKey gives the key of the request that is not answered yet, or makes one. It
-// is kept so that a node which restarts while it waits for approval asks for the same.
+// pendingKey returns the key of the pending request, or creates one. The key is stored, so that a
+// node that restarts while it waits for approval repeats the same request.
 func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(p.pending()); err == nil {
 		if key, err := parseKey(text); err == nil {
@@ -182,7 +182,7 @@ func loadPair(file string) (*pair, error) {
 	return parsePair(text)
 }
 
-// parsePair reads a certificate, with those of its chain, and its key.
+// parsePair parses a certificate, its chain and its key.
 func parsePair(text []byte) (*pair, error) {
 	cert, err := tls.X509KeyPair(text, text)
 	if err != nil {
@@ -191,7 +191,7 @@ func parsePair(text []byte) (*pair, error) {
 	return &pair{pem: text, cert: &cert}, nil
 }
 
-// writeFile makes a file of mode 0600 that is whole or not there, and durable, and its directory.
+// writeFile durably and atomically writes a file of mode 0600, and creates its directory.
 func writeFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// run gets and renews the certificate until ctx ends.
+// run obtains and renews the certificate until ctx ends.
 func (i *identity) run(ctx context.Context) error {
 	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
 	for ctx.Err() == nil {
 		select {
-		case <-i.files: // which are read now
+		case <-i.files: // load reads them now
 		default:
 		}
 		usable := i.load()
@@ -37,7 +37,7 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt does what is needed, and after a failure waits.
+// attempt calls do, and waits after a failure.
 func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	err := do(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -48,7 +48,7 @@ func (i *identity) attempt(ctx context.Context, what string, do func(context.Con
 	i.failures.Add(1)
 	if err.Error() != i.failed {
 		i.failed = err.Error()
-		i.log.Warn("no client certificate yet", "doing", what, "error", err)
+		i.log.Warn("a client certificate cannot be obtained yet", "doing", what, "error", err)
 	}
 	wait := again.Next(kube.RetryAfter(err))
 	if errors.Is(err, errDenied) {
@@ -57,7 +57,7 @@ func (i *identity) attempt(ctx context.Context, what string, do func(context.Con
 	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
 }
 
-// due tells whether it is time for another certificate.
+// due reports whether the certificate should be rotated.
 func (i *identity) due() bool {
 	i.mu.Lock()
 	leaf := i.leaf
@@ -65,7 +65,7 @@ func (i *identity) due() bool {
 	return i.link.cfg.Rotate && leaf != nil && !i.link.clock.Now().Before(rotateAt(leaf))
 }
 
-// untilNext is how long nothing is to do.
+// untilNext returns the time until the certificate is due for rotation or expires.
 func (i *identity) untilNext() time.Duration {
 	i.mu.Lock()
 	leaf := i.leaf
@@ -74,17 +74,17 @@ func (i *identity) untilNext() time.Duration {
 		return look
 	}
 	next := leaf.NotAfter.Add(time.Second)
-	if at := rotateAt(leaf); i.link.cfg.Rotate {
-		next = at
+	if i.link.cfg.Rotate {
+		next = rotateAt(leaf)
 	}
 	if left := next.Sub(i.link.clock.Now()); left > 0 {
 		return min(left, look)
 	}
-	return look // over, and nothing to be done about it
+	return look // expired, and it cannot be renewed
 }
 
-// rotateAt is 70 to 90 % into a certificate's life. Where exactly follows from its serial
-// number: it is the same after a restart, and another for every node.
+// rotateAt returns a time at 70 to 90 % of a certificate's life. It is derived from the serial
+// number, so that it is the same after a restart and different for each node.
 func rotateAt(leaf *x509.Certificate) time.Time {
 	var seed [2]uint64
 	for n, b := range leaf.SerialNumber.Bytes() {

@@ -24,22 +24,22 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// selfSignedLife is how long a self-signed certificate lasts; a kubelet's does so too.
+// selfSignedLife is the validity of a self-signed certificate, the same as a kubelet's.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// serving is the certificate of the node's own server: of files that somebody else
-// keeps, signed by the control plane, or by itself. The first and the last are read or
-// made when a client comes, the second is obtained by run.
+// serving is the certificate of the node's own server: from files that another program manages,
+// signed by the control plane, or self-signed. The control plane's is obtained by run, the others
+// are read or created when a client connects.
 type serving struct {
 	link  *Link
 	log   *slog.Logger
 	pairs pairs
-	moved chan struct{} // capacity 1: names or files
+	moved chan struct{} // capacity 1: names or files changed
 
 	failures atomic.Uint64
 
 	mu    sync.Mutex
-	cert  *tls.Certificate // nil: none was needed yet, or there is none
+	cert  *tls.Certificate // nil: not needed yet, or missing
 	names names
 }
 
@@ -64,14 +64,14 @@ func (s *serving) setNames(n names) {
 	poke(s.moved)
 }
 
-// filesChanged reads files of others anew; what is broken does not replace what is good.
+// filesChanged reads the files of another program. If they are broken, the old certificate stays.
 func (s *serving) filesChanged() {
 	if s.link.cfg.TLSCertFile == "" {
 		return
 	}
 	cert, err := tls.LoadX509KeyPair(s.link.cfg.TLSCertFile, s.link.cfg.TLSKeyFile)
 	if err != nil {
-		s.log.Warn("the serving certificate is not read", "error", err)
+		s.log.Warn("the serving certificate cannot be read", "error", err)
 		return
 	}
 	s.set(&cert)
@@ -92,7 +92,7 @@ func (s *serving) expiry() time.Time {
 	return s.cert.Leaf.NotAfter
 }
 
-// certificate gives what a client is shown now.
+// certificate returns the current certificate.
 func (s *serving) certificate() (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,12 +125,12 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 }
 
 func (s *serving) over(leaf *x509.Certificate) bool {
-	now := s.link.clock.Now() // one from a wrong future is as useless
+	now := s.link.clock.Now() // a certificate from a wrong future cannot be used either
 	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
 
-// selfSigned reads kubelet.crt and kubelet.key, or makes them when they are not there,
-// do not fit (the power was cut between them) or are over.
+// selfSigned reads kubelet.crt and kubelet.key. It creates them if they are missing, do not match
+// (after a power cut) or have expired.
 func (s *serving) selfSigned() (*tls.Certificate, error) {
 	certFile, keyFile := filepath.Join(s.pairs.dir, "kubelet.crt"), filepath.Join(s.pairs.dir, "kubelet.key")
 	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.over(cert.Leaf) {
@@ -141,7 +141,7 @@ func (s *serving) selfSigned() (*tls.Certificate, error) {
 		return nil, err
 	}
 	if err := errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, certPEM)); err != nil {
-		s.log.Warn("the self-signed certificate is not stored; the next start makes another", "error", err)
+		s.log.Warn("the self-signed certificate is not stored; the next start creates another one", "error", err)
 	}
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	return &cert, err
@@ -176,11 +176,12 @@ func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
+	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return certPEM, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// run obtains certificates from the control plane: the first, one in time before the
-// last is over, and one when names came that it does not have.
+// run obtains certificates from the control plane: the first one, a new one before the last one
+// expires, and a new one for names that are missing in it.
 func (s *serving) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
@@ -203,7 +204,7 @@ func (s *serving) run(ctx context.Context) error {
 			s.log.Info("the node has a serving certificate")
 		case ctx.Err() == nil && !errors.Is(err, errMoved):
 			s.failures.Add(1)
-			s.log.Warn("no serving certificate from the control plane yet", "error", err)
+			s.log.Warn("a serving certificate cannot be obtained from the control plane yet", "error", err)
 			wait := again.Next(kube.RetryAfter(err))
 			if errors.Is(err, errDenied) {
 				wait = retry.Around(afterDenial)
@@ -214,7 +215,7 @@ func (s *serving) run(ctx context.Context) error {
 	return nil
 }
 
-// errMoved ends the wait for a certificate with names that do not count any more.
+// errMoved ends the wait for a certificate whose names are outdated.
 var errMoved = errors.New("the node's addresses changed")
 
 func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
@@ -239,7 +240,7 @@ func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
 	return p, err
 }
 
-// wanted gives the names a certificate is to be obtained for now, or how long none is.
+// wanted returns the names for which to request a certificate now, or the time until then.
 func (s *serving) wanted() (names, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +256,7 @@ func (s *serving) wanted() (names, time.Duration) {
 	return s.names, 0
 }
 
-// covers tells whether a certificate is for all names.
+// covers reports whether a certificate is valid for all names.
 func covers(leaf *x509.Certificate, n names) bool {
 	have := map[string]bool{}
 	for _, d := range leaf.DNSNames {

@@ -10,54 +10,54 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Phase is where the link stands.
+// Phase is the main part of a State.
 type Phase string
 
-// The phases; the package comment draws how they follow each other.
+// The phases. The package comment has a diagram.
 const (
-	Standalone Phase = "Standalone" // there is no API server for this node
-	Connecting Phase = "Connecting" // it is being found out
+	Standalone Phase = "Standalone" // the node has no API server
+	Connecting Phase = "Connecting" // not known yet
 	Up         Phase = "Up"         // the server answers
-	Down       Phase = "Down"       // it does not, or not to this node
+	Down       Phase = "Down"       // the server does not answer, or rejects this node
 )
 
 // Reasons of a State that is not Up.
 const (
-	ReasonUnreachable        = "Unreachable"              // no answer, or no way
-	ReasonNotReady           = "ServerNotReady"           // it answers that it cannot
-	ReasonNotServer          = "NotAPIServer"             // what answers is something else, such as a captive portal
-	ReasonServerCertificate  = "ServerCertificateInvalid" // who answers is not trusted
-	ReasonUnauthorized       = "Unauthorized"             // the credentials are refused
-	ReasonCertificateExpired = "ClientCertificateExpired" // and there is none to get another with
+	ReasonUnreachable        = "Unreachable"              // no answer, or no route
+	ReasonNotReady           = "ServerNotReady"           // the server answers with an error
+	ReasonNotServer          = "NotAPIServer"             // the answer is from something else, such as a captive portal
+	ReasonServerCertificate  = "ServerCertificateInvalid" // the server's certificate is not trusted
+	ReasonUnauthorized       = "Unauthorized"             // the server rejects the credentials
+	ReasonCertificateExpired = "ClientCertificateExpired" // and there are no credentials for a new one
 	ReasonNoCredentials      = "NoCredentials"            // no usable kubeconfig
-	ReasonBootstrapping      = "Bootstrapping"            // a certificate is asked for
+	ReasonBootstrapping      = "Bootstrapping"            // a certificate was requested
 	ReasonDuplicate          = keys.DuplicateCondition    // another machine has the name of this node
 )
 
-// State is how the link stands.
+// State is the state of the link.
 type State struct {
 	Phase Phase
-	Since time.Time // by the machine's clock, with its monotonic reading
-	// Lasts is Since for a person: a suspicion that the next answer settled does not
-	// begin the link anew.
+	Since time.Time // start of the phase by the machine's clock, with its monotonic reading
+	// Lasts is Since for display: it is not changed by a suspicion that a probe refutes.
 	Lasts   time.Time
 	Reason  string // one of the Reasons; empty when Up or Standalone
-	Message string // for a person
+	Message string // for display
 }
 
-// patience is how long a request waits for a state that is being found out.
+// patience is the maximum time that a request waits while the phase is Connecting.
 const patience = 2 * time.Second
 
 type states struct {
 	mu    sync.Mutex
 	state State
-	up    time.Time     // since when the link was up before it was suspected; zero: it was not
+	up    time.Time     // Lasts of the phase Up before a suspicion; zero: the link was not up
 	moved chan struct{} // closed when state is replaced
 	subs  []chan struct{}
 }
 
 func newStates() *states {
-	return &states{state: State{Phase: Connecting, Reason: ReasonUnreachable, Message: "the server has not been asked yet"}, moved: make(chan struct{})}
+	first := State{Phase: Connecting, Reason: ReasonUnreachable, Message: "no request was sent to the server yet"}
+	return &states{state: first, moved: make(chan struct{})}
 }
 
 func (s *states) get() (State, <-chan struct{}) {
@@ -66,7 +66,7 @@ func (s *states) get() (State, <-chan struct{}) {
 	return s.state, s.moved
 }
 
-// set replaces the state; Since is of the phase.
+// set replaces the state. It keeps Since if the phase is the same.
 func (s *states) set(next State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +102,7 @@ func (s *states) subscribe() <-chan struct{} {
 	return sub
 }
 
-// admit lets a request leave while the link is up, and waits for a moment while that
-// is being found out.
+// admit returns nil while the link is up. While it is Connecting, admit waits for at most patience.
 func (s *states) admit(ctx context.Context) error {
 	for {
 		state, moved := s.get()
@@ -111,7 +110,7 @@ func (s *states) admit(ctx context.Context) error {
 			return nil
 		}
 		left := patience
-		if !state.Since.IsZero() { // else the link does not run yet
+		if !state.Since.IsZero() { // zero: the link does not run yet
 			left -= time.Since(state.Since)
 		}
 		if state.Phase != Connecting || left <= 0 {

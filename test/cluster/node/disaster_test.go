@@ -39,7 +39,7 @@ func started(p *corev1.Pod) time.Time {
 // holding says whether the status tells that pods are held, and how to end that.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
-	return strings.Contains(out, "They are held until islet accept")
+	return strings.Contains(out, "until islet accept")
 }
 
 // held waits until the node says that it holds pods that the API server does not have, in
@@ -232,7 +232,7 @@ func TestAuthorityReplaced(t *testing.T) {
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
 	n.Await("the status to say what to do", func() bool {
 		out, _ := n.Try("status")
-		return strings.Contains(out, "if the cluster has another CA now, put a kubeconfig with it in place of "+n.Disk+"/kubelet.conf")
+		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf by a kubeconfig with it")
 	})
 	n.WaitReady("dressed", "p0", "p1")
 
