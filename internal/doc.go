@@ -1,4 +1,4 @@
-// Package internal holds what every part of islet may use, and what imports nothing else of
-// islet: the configuration (config), the types of the local socket (api), and small concepts,
-// such as when to try again (retry) or files that a loss of power leaves whole (durable).
+// Package internal holds the leaf packages: every part of islet may import them, and they import no
+// other part. They are the configuration (config), the types of the local socket (api), and small
+// concepts such as backoff (retry) and crash-safe file writes (durable).
 package internal

@@ -7,96 +7,101 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultSocket is where the agent listens unless --run-dir says otherwise.
+// DefaultSocket is the path of the agent's socket unless --run-dir changes it.
 const DefaultSocket = "/run/islet/islet.sock"
 
 // Paths of the endpoints.
 const (
-	PathStatus      = "/islet/v1/status"
-	PathPods        = "/islet/v1/pods"    // GET: watch; POST: apply; DELETE: those of a manifest, or /NAMESPACE/NAME; POST /NAMESPACE/NAME/restart
-	PathDetails     = "/islet/v1/details" // /UID: of a pod
+	PathStatus = "/islet/v1/status"
+	// PathPods: GET watches; POST applies; DELETE deletes the pods of a manifest, or
+	// /NAMESPACE/NAME; POST /NAMESPACE/NAME/restart restarts a pod.
+	PathPods        = "/islet/v1/pods"
+	PathDetails     = "/islet/v1/details" // /UID of a pod
 	PathImages      = "/islet/v1/images"
 	PathImageImport = "/islet/v1/images/import"
 	PathImagePull   = "/islet/v1/images/pull"
-	PathImagePrune  = "/islet/v1/images/prune" // POST; ?dryRun; a Pruned
-	PathSettings    = "/islet/v1/settings"     // of the agent, for islet doctor
+	PathImagePrune  = "/islet/v1/images/prune" // POST; ?dryRun; returns a Pruned
+	PathSettings    = "/islet/v1/settings"     // the agent's settings, for islet doctor
 	PathEvents      = "/islet/v1/events"       // ?watch
-	PathAccept      = "/islet/v1/accept"       // POST: end the pods that are held
-	PathTakeOver    = "/islet/v1/takeover"     // POST; ?force: this machine takes the name of the node over
-	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: let them run again
-	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
-	PathDevices     = "/islet/v1/devices"      // ?all: also those that no resource has
-	PathObjects     = "/islet/v1/objects"      // GET; DELETE: /KIND/NAMESPACE/NAME, ?data: of a claim with its data
-	PathBoard       = "/islet/v1/board"        // sensors of the machine
-	PathIO          = "/islet/v1/io"           // what pods and containers read from disks and wrote
+	PathAccept      = "/islet/v1/accept"       // POST: end the held pods
+	PathTakeOver    = "/islet/v1/takeover"     // POST; ?force: make this machine the owner of the node name
+	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: start them again
+	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget the proven time
+	PathDevices     = "/islet/v1/devices"      // ?all: also devices of the host that belong to no resource
+	PathObjects     = "/islet/v1/objects"      // GET; DELETE: /KIND/NAMESPACE/NAME, ?data: a claim with its data
+	PathBoard       = "/islet/v1/board"        // the machine's sensors
+	PathIO          = "/islet/v1/io"           // the disk I/O of pods and containers
 	PathStats       = "/stats/summary"
 )
 
-// TrailerError is the trailer that says why a log is not complete, for clients that have a header of
-// this name in their request. (TE: trailers would not do: Firefox sends it, and shows no trailer.)
+// TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server
+// sends it to clients whose request has a header of this name. (TE: trailers does not work for
+// this: Firefox sends it and does not expose trailers.)
 const TrailerError = "Islet-Error"
 
-// Status is how the node is.
+// Status is the state of the node.
 type Status struct {
-	Version   string    `json:"version"` // of islet
-	Node      string    `json:"node"`
-	Started   time.Time `json:"started"`            // of the agent
-	Now       time.Time `json:"now"`                // the node's clock
-	NotReady  []string  `json:"notReady,omitempty"` // why pods cannot run here
-	Cluster   *Cluster  `json:"cluster,omitempty"`  // nil: the node stands alone
-	Held      *Held     `json:"held,omitempty"`     // nil: none are
-	Runtime   Runtime   `json:"runtime"`
-	Network   Network   `json:"network"`
-	Pods      PodCounts `json:"pods"`
-	Troubles  []Trouble `json:"troubles,omitempty"`  // pods that failed or are stuck, not too many
-	Ignored   []Ignored `json:"ignored,omitempty"`   // pods with fields that do not act here, not too many
-	Evictable []string  `json:"evictable,omitempty"` // pods, as namespace/name, that the control plane ends when the link is down for a while
-	Sources   []Source  `json:"sources"`
-	Imports   []Import  `json:"imports,omitempty"`
-	Disks     []Disk    `json:"disks,omitempty"`
-	Store     Store     `json:"store"`
-	Flash     *Flash    `json:"flash,omitempty"`    // what is written to the disk; nil: not known
-	Problems  []string  `json:"problems,omitempty"` // anything else a person should know, each a sentence
-	Addresses []string  `json:"addresses,omitempty"`
-	Sandboxes []string  `json:"sandboxes"`        // IDs of those that exist; null: the runtime does not answer
-	Events    []Event   `json:"events,omitempty"` // of the node since the agent started, the last ones, oldest first
+	Version  string    `json:"version"` // of islet
+	Node     string    `json:"node"`
+	Started  time.Time `json:"started"`            // of the agent
+	Now      time.Time `json:"now"`                // the node's clock
+	NotReady []string  `json:"notReady,omitempty"` // why the node is not Ready
+	Cluster  *Cluster  `json:"cluster,omitempty"`  // nil: the node stands alone
+	Held     *Held     `json:"held,omitempty"`     // nil: no pod is held
+	Runtime  Runtime   `json:"runtime"`
+	Network  Network   `json:"network"`
+	Pods     PodCounts `json:"pods"`
+	Troubles []Trouble `json:"troubles,omitempty"` // pods that failed or are stuck; bounded in number
+	Ignored  []Ignored `json:"ignored,omitempty"`  // pods with fields that have no effect on this node; bounded in number
+	// Evictable are the pods, as namespace/name, that the control plane evicts when the link is
+	// down for long.
+	Evictable []string `json:"evictable,omitempty"`
+	Sources   []Source `json:"sources"`
+	Imports   []Import `json:"imports,omitempty"`
+	Disks     []Disk   `json:"disks,omitempty"`
+	Store     Store    `json:"store"`
+	Flash     *Flash   `json:"flash,omitempty"`    // bytes written to the disk; nil: unknown
+	Problems  []string `json:"problems,omitempty"` // other problems that a person should know, a sentence each
+	Addresses []string `json:"addresses,omitempty"`
+	Sandboxes []string `json:"sandboxes"`        // IDs of the existing sandboxes; null: the runtime does not answer
+	Events    []Event  `json:"events,omitempty"` // the latest events of the node since the agent started, oldest first
 }
 
-// Cluster is how the node stands with its control plane.
+// Cluster is the state of the node's link to its control plane.
 type Cluster struct {
-	Server  string    `json:"server,omitempty"` // its name and port; empty: no kubeconfig names one
+	Server  string    `json:"server,omitempty"` // host and port; empty: no kubeconfig names a server
 	Link    string    `json:"link"`             // Up, Down, Connecting
 	Since   time.Time `json:"since"`
-	Reason  string    `json:"reason,omitempty"` // why not Up, as one word
+	Reason  string    `json:"reason,omitempty"` // why the link is not Up, as one word
 	Message string    `json:"message,omitempty"`
-	// The certificates are valid until then; zero: there is none.
+	// The end of each certificate's validity; zero: there is no certificate.
 	ClientCertificate  time.Time `json:"clientCertificate,omitzero"`
 	ServingCertificate time.Time `json:"servingCertificate,omitzero"`
-	Pending            int       `json:"pending"` // pods whose latest status the API server does not have yet
+	Pending            int       `json:"pending"` // pods whose latest status has not reached the API server
 }
 
-// Held are pods that run on although the control plane does not have them, as after a
-// restore from a backup or in a re-created cluster.
+// Held describes pods that continue to run although the control plane does not have them, as after
+// a restore from a backup or in a re-created cluster.
 type Held struct {
 	Pods  int       `json:"pods"`
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
-	Until time.Time `json:"until,omitzero"` // when they end by themselves; zero: never
+	Until time.Time `json:"until,omitzero"` // when the node ends them; zero: never
 }
 
-// TakenOver is the answer to a machine that takes the name of the node over.
+// TakenOver is the answer to a request to make this machine the owner of the node name.
 type TakenOver struct {
-	Had bool `json:"had"` // it had the name before
+	Had bool `json:"had"` // it owned the name before
 }
 
-// Accepted is the answer to the end of held pods.
+// Accepted is the answer to a request to end the held pods.
 type Accepted struct {
-	Ended int `json:"ended"` // pods
+	Ended int `json:"ended"` // number of pods
 }
 
-// Event is something that happened to a pod or the node.
+// Event is an event of a pod or the node.
 type Event struct {
-	Namespace string    `json:"namespace,omitempty"` // of the pod; empty: of the node
+	Namespace string    `json:"namespace,omitempty"` // the pod's; empty: an event of the node
 	Pod       string    `json:"pod,omitempty"`
 	Type      string    `json:"type"` // Normal, Warning
 	Reason    string    `json:"reason"`
@@ -107,32 +112,32 @@ type Event struct {
 	Last      time.Time `json:"last"`
 }
 
-// Details is what a pod's object does not say.
+// Details are facts about a pod that its API object does not contain.
 type Details struct {
-	Problems []string `json:"problems,omitempty"` // objects and tokens that it cannot have as it should
-	// Hooks are its postStart hooks that failed last. What a hook wrote may hold secrets:
-	// it is for the person at the device, and no event has it.
+	Problems []string `json:"problems,omitempty"` // objects and tokens that are missing or outdated
+	// Hooks are the last postStart hooks that failed. A hook's output may contain secrets, so it is
+	// shown only at the local socket and never in an event.
 	Hooks  []FailedHook `json:"hooks,omitempty"`
-	Events []Event      `json:"events,omitempty"` // since the agent started, the last ones, oldest first
+	Events []Event      `json:"events,omitempty"` // the latest ones since the agent started, oldest first
 }
 
-// FailedHook is why a hook of a container failed.
+// FailedHook is a failure of a container's hook.
 type FailedHook struct {
 	Container string    `json:"container"`
 	At        time.Time `json:"at"`
 	Message   string    `json:"message"`
 }
 
-// Runtime is what runs the containers.
+// Runtime is the container runtime.
 type Runtime struct {
 	Name          string `json:"name"`
 	Version       string `json:"version"`
-	Endpoint      string `json:"endpoint,omitempty"`   // of a runtime behind a socket; empty: it is in the agent's process
-	Left          string `json:"left,omitempty"`       // what the runtime of before keeps, and how it is removed
+	Endpoint      string `json:"endpoint,omitempty"`   // the socket of an external runtime; empty: the runtime is inside the agent
+	Left          string `json:"left,omitempty"`       // pods and images that the previous runtime still keeps, and how to remove them
 	OCIRuntime    string `json:"ociRuntime,omitempty"` // crun or runc, with version
 	CgroupVersion string `json:"cgroupVersion,omitempty"`
 	Snapshotter   string `json:"snapshotter,omitempty"`
-	ShimPods      string `json:"shimPods,omitempty"` // pods a shim may serve
+	ShimPods      string `json:"shimPods,omitempty"` // how many pods one shim may serve
 	Ready         bool   `json:"ready"`
 	Message       string `json:"message,omitempty"` // why not ready
 }
@@ -143,15 +148,15 @@ type Network struct {
 	Message  string   `json:"message,omitempty"`  // why not ready
 	Config   string   `json:"config,omitempty"`   // the conflist in use, or "built in"
 	PodCIDRs []string `json:"podCIDRs,omitempty"` // of the built-in network
-	Repairs  *Repairs `json:"repairs,omitempty"`  // of the built-in network; nil: none
+	Repairs  *Repairs `json:"repairs,omitempty"`  // of the built-in network; nil: nothing was repaired
 }
 
-// Repairs are items of the pod network that another program removed or changed since the
-// agent started.
+// Repairs counts parts of the pod network that another program removed or changed since the agent
+// started, and that were restored.
 type Repairs struct {
 	Count int       `json:"count"`
 	Last  time.Time `json:"last"`
-	What  string    `json:"what"` // the last item
+	What  string    `json:"what"` // the last repaired part
 }
 
 // PodCounts counts pods by phase.
@@ -162,11 +167,10 @@ type PodCounts struct {
 	Pending   int `json:"pending"`
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
-	Stuck     int `json:"stuck,omitempty"` // neither ended nor able to go on by themselves
+	Stuck     int `json:"stuck,omitempty"` // not ended, and unable to proceed without help
 }
 
-// Trouble is a pod that a person should look at: it failed, cannot start, or does
-// not end.
+// Trouble is a pod that needs a person's attention: it failed, cannot start, or does not terminate.
 type Trouble struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -175,18 +179,18 @@ type Trouble struct {
 	Message   string `json:"message,omitempty"`
 }
 
-// Ignored names the fields of a pod that this node accepts although they do not act.
+// Ignored lists the fields of a pod that this node accepts although they have no effect here.
 type Ignored struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	Fields    []string `json:"fields"` // as in spec.containers[0].resizePolicy[1]
 }
 
-// Source is one origin of wanted pods.
+// Source is one source of wanted pods.
 type Source struct {
 	Name     string    `json:"name"`             // file, http, local, api
 	Origin   string    `json:"origin,omitempty"` // directory or URL
-	Spoken   bool      `json:"spoken"`           // it has said what it wants since the agent started
+	Spoken   bool      `json:"spoken"`           // it has delivered its pods since the agent started
 	Pods     int       `json:"pods"`
 	Problems []Problem `json:"problems,omitempty"`
 }
@@ -198,12 +202,12 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Import is an archive or image that is being brought in, or that failed.
+// Import is an import of an archive or a pull of an image, in progress or failed.
 type Import struct {
 	Ref     string `json:"ref"`
 	Status  string `json:"status"`
 	Current int64  `json:"current,omitempty"` // bytes
-	Total   int64  `json:"total,omitempty"`   // bytes; 0: not known
+	Total   int64  `json:"total,omitempty"`   // bytes; 0: unknown
 	Error   string `json:"error,omitempty"`
 }
 
@@ -211,24 +215,24 @@ type Import struct {
 type Disk struct {
 	Path  string `json:"path"` // islet's directory there
 	Total uint64 `json:"total"`
-	Free  uint64 `json:"free"` // without what is reserved for root
+	Free  uint64 `json:"free"` // without the blocks that are reserved for root
 }
 
-// Flash is what was written to the disk of the state directory, by days of UTC, in bytes.
+// Flash counts the bytes that were written to the disk of the state directory, by days in UTC.
 type Flash struct {
-	Device    string  `json:"device,omitempty"` // such as /dev/mmcblk0p2; empty: not known, as for a file system in memory
-	Budget    uint64  `json:"budget,omitempty"` // a day; 0: none
+	Device    string  `json:"device,omitempty"` // such as /dev/mmcblk0p2; empty: unknown, as for a file system in memory
+	Budget    uint64  `json:"budget,omitempty"` // bytes a day; 0: no budget
 	Exceeded  bool    `json:"exceeded,omitempty"`
 	Today     Written `json:"today"`
 	Yesterday Written `json:"yesterday"`
-	Mean      Written `json:"mean"` // of the whole days that are known, at most seven
-	Days      int     `json:"days"` // how many these are
+	Mean      Written `json:"mean"` // of the complete days that are recorded, at most seven
+	Days      int     `json:"days"` // how many days Mean covers
 }
 
-// Written is what was written, by what.
+// Written counts bytes written to a disk, by origin.
 type Written struct {
-	Device   uint64 `json:"device"` // in all, also by what is not islet's
-	Stack    uint64 `json:"stack"`  // by islet and its pods: the sum of what follows
+	Device   uint64 `json:"device"` // by all programs
+	Stack    uint64 `json:"stack"`  // by islet and its pods: the sum of the following
 	Database uint64 `json:"database"`
 	Images   uint64 `json:"images"`
 	Logs     uint64 `json:"logs"`
@@ -238,48 +242,48 @@ type Written struct {
 // Store is islet's database.
 type Store struct {
 	Path    string `json:"path"`
-	Rebuilt bool   `json:"rebuilt,omitempty"` // it was found corrupt at start and set aside
+	Rebuilt bool   `json:"rebuilt,omitempty"` // it was corrupt at start, and was set aside and rebuilt
 	Message string `json:"message,omitempty"`
 }
 
-// Object is a ConfigMap, Secret or PersistentVolumeClaim that a manifest of this node
-// holds, or the directory of a claim that none does.
+// Object is a ConfigMap, Secret or PersistentVolumeClaim from a manifest of this node, or the
+// directory of a claim that is no longer in a manifest.
 type Object struct {
 	Kind      string            `json:"kind"`
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
-	Source    string            `json:"source,omitempty"` // file, http, local; empty: of no manifest any more
+	Source    string            `json:"source,omitempty"` // file, http, local; empty: no longer in a manifest
 	Origin    string            `json:"origin,omitempty"` // the file or URL
-	Created   time.Time         `json:"created,omitzero"` // when this node first had it
-	Gone      bool              `json:"gone,omitempty"`   // in no manifest any more, kept for the pods that have it
+	Created   time.Time         `json:"created,omitzero"` // when this node first saw it
+	Gone      bool              `json:"gone,omitempty"`   // removed from all manifests, kept for the pods that use it
 	Immutable bool              `json:"immutable,omitempty"`
 	Type      string            `json:"type,omitempty"` // of a Secret
 	Labels    map[string]string `json:"labels,omitempty"`
-	Keys      map[string]int    `json:"keys,omitempty"` // of a ConfigMap or Secret, with their bytes; never their values
+	Keys      map[string]int    `json:"keys,omitempty"` // size in bytes of each key of a ConfigMap or Secret; values are never shown
 	Claim     *Claim            `json:"claim,omitempty"`
-	Pods      []string          `json:"pods,omitempty"` // that name it, as namespace/name
+	Pods      []string          `json:"pods,omitempty"` // pods that refer to it, as namespace/name
 }
 
-// Claim is what a PersistentVolumeClaim of a manifest has become.
+// Claim is the state of a PersistentVolumeClaim from a manifest.
 type Claim struct {
-	Path     string `json:"path"`           // its directory; it is made for the first pod that uses it
-	Size     int64  `json:"size,omitempty"` // bytes that it asks for; 0: no manifest says
+	Path     string `json:"path"`           // its directory, which is created for the first pod that uses it
+	Size     int64  `json:"size,omitempty"` // requested bytes; 0: no manifest has it
 	Used     int64  `json:"used"`           // bytes; -1: unknown
 	Enforced bool   `json:"enforced,omitempty"`
-	Exists   bool   `json:"exists,omitempty"` // the directory does
+	Exists   bool   `json:"exists,omitempty"` // the directory exists
 }
 
-// Applied is what became of one object of a manifest that was applied.
+// Applied is the result for one object of an applied manifest.
 type Applied struct {
 	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Action    string    `json:"action"`             // created, configured, unchanged
-	Warnings  []string  `json:"warnings,omitempty"` // fields that do not act, and what happens instead
+	Warnings  []string  `json:"warnings,omitempty"` // fields without effect, and what happens instead
 }
 
-// Deleted is a pod that is being deleted, or an object that is, or why it is not.
+// Deleted is the result of deleting a pod or object: deletion has begun, or the reason why not.
 type Deleted struct {
 	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`
@@ -287,15 +291,14 @@ type Deleted struct {
 	UID       types.UID `json:"uid,omitempty"`
 	NotFound  bool      `json:"notFound,omitempty"`
 	Error     string    `json:"error,omitempty"`
-	Note      string    `json:"note,omitempty"` // what a person should know
+	Note      string    `json:"note,omitempty"` // a hint for the user
 }
 
-// EventAlive is the type of a line that says nothing but that the agent is there.
-// Every stream has one now and then, or, where its lines have no type, an empty one.
+// EventAlive is the type of a line that only shows that the agent is alive. Every stream contains
+// such a line from time to time. In a stream whose lines have no type, it is an empty line.
 const EventAlive = "ALIVE"
 
-// PodEvent is one line of a watch. SYNCED follows the pods there were when the
-// watch began.
+// PodEvent is one line of a watch. SYNCED follows the pods that existed when the watch began.
 type PodEvent struct {
 	Type string  `json:"type"` // ADDED, MODIFIED, DELETED, SYNCED, ALIVE
 	Pod  *v1.Pod `json:"pod,omitempty"`
@@ -310,30 +313,30 @@ type Image struct {
 	Pinned  bool     `json:"pinned,omitempty"`
 }
 
-// Pruned is what became of the images when those were to go that nothing needs.
+// Pruned is the result of removing unneeded images.
 type Pruned struct {
-	Removed []Image `json:"removed"` // or would be
+	Removed []Image `json:"removed"` // removed, or to be removed in a dry run
 	Kept    []Kept  `json:"kept"`
-	Rest    bool    `json:"rest,omitempty"`  // what belongs to no image goes too, or would: downloads that stopped, lost layers
-	Freed   uint64  `json:"freed,omitempty"` // bytes of that rest, as the disk says; not known before it went
-	Error   string  `json:"error,omitempty"` // why there are no more; those Removed are gone
+	Rest    bool    `json:"rest,omitempty"`  // data of no image is removed as well: stopped downloads, lost layers
+	Freed   uint64  `json:"freed,omitempty"` // bytes freed by Rest, as measured on the disk; unknown in a dry run
+	Error   string  `json:"error,omitempty"` // why the removal stopped; the images in Removed are gone
 }
 
-// Kept is an image that stays.
+// Kept is an image that was not removed.
 type Kept struct {
 	Image
 	Why string `json:"why"` // such as: needed by pod default/web
 }
 
-// Progress is one line about an import, a pull or an update. The last line has Done or
-// Error; an answer that ends without was cut off.
+// Progress is one line about an import, a pull or an update. The last line has Done or Error; an
+// answer without such a line was cut off.
 type Progress struct {
 	Ref     string   `json:"ref,omitempty"`
 	Status  string   `json:"status,omitempty"` // downloading, unpacking, testing, exists, done; of a shutdown: unconfigured
 	Current int64    `json:"current,omitempty"`
 	Total   int64    `json:"total,omitempty"`
 	Done    bool     `json:"done,omitempty"`
-	Images  []string `json:"images,omitempty"` // with Done: what is there now
+	Images  []string `json:"images,omitempty"` // with Done: the images that are now present
 	Update  *Update  `json:"update,omitempty"` // with Done, of an update
 	Error   string   `json:"error,omitempty"`
 }

@@ -2,67 +2,68 @@ package api
 
 import "time"
 
-// PathConfiguration is where the node's configuration is asked for (GET), one is sent (POST; ?dryRun,
-// ?despitePods, ?consent=FIELD, ?from=NAME), and the one before is gone back to (DELETE).
+// PathConfiguration is the endpoint of the node's configuration. GET returns it. POST sends a new
+// one (?dryRun, ?despitePods, ?consent=FIELD, ?from=NAME). DELETE returns to the previous one.
 const PathConfiguration = "/islet/v1/configuration"
 
-// MaxConfiguration is the most bytes of what is sent: room for two documents, of which each may
-// have a MiB.
+// MaxConfiguration is the most bytes of a sent configuration: two documents of up to 1 MiB each.
 const MaxConfiguration = 2<<20 + 4<<10
 
-// Configuration is what a node was sent, what it uses, and why.
+// Configuration describes the configuration that a node was sent and the one that it uses.
 type Configuration struct {
-	Active   ConfigurationRef  `json:"active"`             // what the agent runs by
-	Good     ConfigurationRef  `json:"lastKnownGood"`      // what it goes back to
-	Before   ConfigurationRef  `json:"before"`             // the good one before that
-	Assigned *ConfigurationRef `json:"assigned,omitempty"` // the last one that came, if it is to be tried
+	Active   ConfigurationRef  `json:"active"`             // the one that the agent uses
+	Good     ConfigurationRef  `json:"lastKnownGood"`      // the one to which a failed trial returns
+	Before   ConfigurationRef  `json:"before"`             // the last known good one before Good
+	Assigned *ConfigurationRef `json:"assigned,omitempty"` // the last one that was sent, if it is not tried yet
 	Trying   bool              `json:"trying"`             // Assigned is being tried
-	Attempts int               `json:"attempts,omitempty"` // trials of Assigned
-	Waiting  string            `json:"waiting,omitempty"`  // what the trial waits for
-	// Failed says why the last one that came is not the good one; nil: it is, or is to be tried.
+	Attempts int               `json:"attempts,omitempty"` // how many trials Assigned had
+	Waiting  string            `json:"waiting,omitempty"`  // the condition for which the trial waits
+	// Failed says why the last configuration that was sent is not in use; nil: it is in use, or is
+	// yet to be tried.
 	Failed *ConfigurationFailure `json:"failed,omitempty"`
-	// FailedUpdate says why the last other version of islet that came does not run.
+	// FailedUpdate says why the last other version of islet that was sent does not run.
 	FailedUpdate *ConfigurationFailure `json:"failedUpdate,omitempty"`
-	Problem      string                `json:"problem,omitempty"` // what a person should know
+	Problem      string                `json:"problem,omitempty"` // a problem that a person should know
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
-	// FollowProblem is why it cannot; empty: it can.
+	// FollowProblem says why the node cannot follow its source; empty: it can.
 	FollowProblem string `json:"followProblem,omitempty"`
-	// Overridden: a person asked for another one, which counts until the source changes.
+	// Overridden: a person selected another configuration, which is in use until the source
+	// changes.
 	Overridden bool                 `json:"overridden,omitempty"`
-	History    []ConfigurationTrial `json:"history,omitempty"` // trials that ended, the newest last
+	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last
 }
 
 // A ConfigurationRef names a configuration.
 type ConfigurationRef struct {
-	ID      string    `json:"id"` // of its content; local: the node's own files
+	ID      string    `json:"id"` // a hash of its content, or "local": the node's own files
 	From    string    `json:"from"`
-	At      time.Time `json:"at,omitzero"` // when it came
+	At      time.Time `json:"at,omitzero"` // when it was received
 	Kubelet string    `json:"kubelet,omitempty"`
 	Edge    string    `json:"edge,omitempty"`
-	Consent []string  `json:"consent,omitempty"` // fields of the node's that it may change
+	Consent []string  `json:"consent,omitempty"` // fields that belong to the node and that it may change nevertheless
 }
 
-// A ConfigurationFailure is why a configuration is not used.
+// A ConfigurationFailure says why a configuration is not in use.
 type ConfigurationFailure struct {
 	ID  string    `json:"id"`
 	Why string    `json:"why"`
 	At  time.Time `json:"at"`
 }
 
-// A ConfigurationTrial is one that ended.
+// A ConfigurationTrial is an ended trial.
 type ConfigurationTrial struct {
 	ID      string    `json:"id"`
 	From    string    `json:"from"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
-	Why     string    `json:"why,omitempty"` // why it failed; empty: it did not
-	// Interrupted: Why is no fault of what was tried, which may be tried again.
+	Why     string    `json:"why,omitempty"` // why it failed; empty: it succeeded
+	// Interrupted: the failure was not caused by the configuration, which may be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// ConfigurationOptions say how a configuration is taken.
+// ConfigurationOptions are the options of sending a configuration.
 type ConfigurationOptions struct {
-	Consent     []string // fields of the node's that it may change
-	Dry         bool     // it is only checked
-	DespitePods bool     // pods, and pressures that they make, do not count in its trial
+	Consent     []string // fields that belong to the node and that it may change nevertheless
+	Dry         bool     // only validate it
+	DespitePods bool     // ignore pods, and pressures that they cause, in its trial
 }

@@ -1,34 +1,35 @@
 package api
 
-// A Device is one of a resource that containers ask for, or with ?all one of the host that
-// no resource has.
+// A Device is a device of a resource that containers request, or, with ?all, a device of the host
+// that belongs to no resource.
 type Device struct {
 	Resource string      `json:"resource,omitempty"`
-	ID       string      `json:"id,omitempty"`    // the same after a reboot
-	Nodes    []string    `json:"nodes,omitempty"` // paths on the host, of built-in devices
+	ID       string      `json:"id,omitempty"`    // stable across reboots
+	Nodes    []string    `json:"nodes,omitempty"` // paths on the host; only for built-in devices
 	State    DeviceState `json:"state"`
-	Message  string      `json:"message,omitempty"` // why it cannot be given to a container
-	Users    []string    `json:"users,omitempty"`   // containers that have it, as namespace/pod/container
-	Shared   int         `json:"shared,omitempty"`  // how many may have it, if several may
+	Message  string      `json:"message,omitempty"` // why no container can use it
+	Users    []string    `json:"users,omitempty"`   // containers that use it, as namespace/pod/container
+	Shared   int         `json:"shared,omitempty"`  // how many containers may use it, if more than one
 
-	// What a match in the configuration can name, of the first node; with ?all only.
+	// The attributes of the first node that a match in the configuration can use; only with ?all.
 	Subsystem string `json:"subsystem,omitempty"`
 	Driver    string `json:"driver,omitempty"`
-	Vendor    string `json:"vendor,omitempty"` // of USB, as the next ones
-	Product   string `json:"product,omitempty"`
-	Serial    string `json:"serial,omitempty"`
-	Name      string `json:"name,omitempty"` // by its maker
+	// Vendor, Product and Serial are those of USB.
+	Vendor  string `json:"vendor,omitempty"`
+	Product string `json:"product,omitempty"`
+	Serial  string `json:"serial,omitempty"`
+	Name    string `json:"name,omitempty"` // given by its manufacturer
 }
 
-// A DeviceState says what a device is used for.
+// A DeviceState says how a device is used.
 type DeviceState string
 
-// States of devices.
+// The states of a device.
 const (
 	DeviceFree      DeviceState = "free"
 	DeviceUsed      DeviceState = "used"
-	DeviceAway      DeviceState = "away"      // a container has it, and it is not there
-	DeviceUnhealthy DeviceState = "unhealthy" // its plugin says so
-	DeviceKept      DeviceState = "kept"      // it matches, but is not given to containers
-	DeviceNone      DeviceState = "unmatched" // no resource has it
+	DeviceAway      DeviceState = "away"      // a container uses it, and it is unplugged
+	DeviceUnhealthy DeviceState = "unhealthy" // its plugin reports it as unhealthy
+	DeviceKept      DeviceState = "kept"      // it matches a resource, but is reserved for the host
+	DeviceNone      DeviceState = "unmatched" // it belongs to no resource
 )

@@ -1,5 +1,5 @@
-// Package api holds what islet's own endpoints on the local unix socket say, as
-// JSON. Everything else there is a kubelet's (/pods, /containerLogs, /exec ...).
+// Package api defines the JSON types of islet's own endpoints on the local unix socket. The other
+// endpoints there are a kubelet's (/pods, /containerLogs, /exec ...).
 //
 //	islet <command> --HTTP over the socket--> agent/kubelet/server
 package api

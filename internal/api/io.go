@@ -2,9 +2,10 @@ package api
 
 import "time"
 
-// A DiskIO is what a pod, or one container of it, has read from disks and written to them.
+// A DiskIO counts the bytes that a pod, or one of its containers, has read from and written to
+// disks.
 type DiskIO struct {
-	UID       string    `json:"uid"`                 // of the pod
+	UID       string    `json:"uid"`                 // the pod's
 	Container string    `json:"container,omitempty"` // empty: the pod as a whole
 	At        time.Time `json:"at"`
 	Read      uint64    `json:"read"` // bytes

@@ -1,19 +1,19 @@
 package api
 
-// PathUpdate is where another version of islet is handed in (POST ?from=FILE|URL, ?older,
-// ?dryRun). The answer is lines of Progress, of which the last comes when it has been fetched
-// and tested, before it is tried.
+// PathUpdate is the endpoint that receives another version of islet (POST ?from=FILE|URL, ?older,
+// ?dryRun). The answer is lines of Progress. The last line is sent when the version has been
+// fetched and tested, before its trial.
 const PathUpdate = "/islet/v1/update"
 
-// Update is a version that is ready.
+// Update is a version that was fetched and tested.
 type Update struct {
 	Version string `json:"version"`
-	ID      string `json:"id,omitempty"` // of its trial, among those of PathConfiguration; empty: it is not tried
+	ID      string `json:"id,omitempty"` // the ID of its trial in PathConfiguration; empty: there is no trial
 }
 
-// UpdateOptions say how an archive is taken.
+// UpdateOptions are the options of an update.
 type UpdateOptions struct {
-	Older       bool // also a version that is not newer
-	Dry         bool // it is only fetched and tested
-	DespitePods bool // pods, and pressures that they make, do not count in its trial
+	Older       bool // also accept a version that is not newer
+	Dry         bool // only fetch and test it
+	DespitePods bool // ignore pods, and pressures that they cause, in its trial
 }

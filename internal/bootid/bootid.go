@@ -14,18 +14,17 @@ const (
 	firstFile = "proc/1/stat"
 )
 
-// machineProcesses is the process namespace that the kernel starts with
-// (PROC_PID_INIT_INO in the kernel's proc_ns.h).
+// machineProcesses is the kernel's initial PID namespace (PROC_PID_INIT_INO in proc_ns.h).
 const machineProcesses = "pid:[4026531836]"
 
-// startField is the start time's place behind the command's name in /proc/PID/stat: field 22
-// of proc(5), where the first field behind the name is the third.
+// startField is the index of the start time among the fields after the command's name in
+// /proc/PID/stat: it is field 22 of proc(5), and the first field after the name is field 3.
 const startField = 22 - 3
 
-// Read returns the ID of the present boot, or "" where the kernel names none.
+// Read returns the ID of the current boot, or "" if the kernel has none.
 func Read() string { return In(os.DirFS("/")) }
 
-// In is Read for a host whose root directory is given.
+// In is Read for a host with the given root directory.
 func In(root fs.FS) string {
 	id := Kernel(root)
 	if id == "" {
@@ -40,8 +39,8 @@ func In(root fs.FS) string {
 	return id
 }
 
-// Kernel returns the ID of the kernel's own boot, also inside a container, or "". It is for
-// facts that live as long as the kernel does: its counters, its devices, what a Node reports.
+// Kernel returns the boot ID of the kernel, also inside a container, or "". Use it for facts that
+// last as long as the kernel runs: its counters, its devices, the boot ID of a Node.
 func Kernel(root fs.FS) string {
 	b, err := fs.ReadFile(root, bootFile)
 	if err != nil {
@@ -50,8 +49,8 @@ func Kernel(root fs.FS) string {
 	return strings.TrimSpace(string(b))
 }
 
-// started returns when the first process was started, in clock ticks after the boot of the
-// kernel. The command's name may hold spaces and parentheses.
+// started returns the start time of process 1, in clock ticks since the kernel's boot. The
+// command's name in the file may contain spaces and parentheses.
 func started(root fs.FS) string {
 	b, err := fs.ReadFile(root, firstFile)
 	if err != nil {

@@ -1,12 +1,11 @@
-// Package bootid names one run of the machine, from its boot to its end. It is the one
-// place that answers "was the machine restarted since?": whoever stores an ID compares it
-// with a later one.
+// Package bootid identifies a boot of the machine. A caller stores the ID and later compares it to
+// find out whether the machine was restarted since.
 //
 //	machine    /proc/sys/kernel/random/boot_id
-//	container  the same, and the start time of the container's first process: boot_id is
-//	           the host's there, and does not change when the container is restarted
+//	container  the same, and the start time of the container's first process: inside a container,
+//	           boot_id is the host's, and does not change when the container restarts
 //
-// An ID says that nothing of an earlier boot can run any more. It does not say what of this
-// boot still runs: that is asked of the kernel (cgroups, processes), never inferred from
-// files that a cleaner can remove.
+// A different ID proves that no process of the earlier boot is running. An equal ID does not prove
+// that a process is still running: that has to be read from the kernel (cgroups, processes), never
+// inferred from files that a cleanup can remove.
 package bootid

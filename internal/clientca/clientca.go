@@ -7,13 +7,13 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 )
 
-// most is how many bytes the file may have.
-const most = 4 << 20
+// maxSize is the most bytes that the file may have.
+const maxSize = 4 << 20
 
-// Read reads those that sign client certificates from a file in PEM, as
-// authentication.x509.clientCAFile of a KubeletConfiguration names one.
+// Read reads the certificate authorities that sign client certificates from a PEM file, the
+// clientCAFile in authentication.x509 of a KubeletConfiguration.
 func Read(file string) (*x509.CertPool, error) {
-	data, err := regular.Read(file, most)
+	data, err := regular.Read(file, maxSize)
 	if err != nil {
 		return nil, err
 	}

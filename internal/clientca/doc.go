@@ -1,3 +1,4 @@
-// Package clientca reads the authorities that sign client certificates, for who verifies such,
-// and for who is asked to take a configuration with another file of them.
+// Package clientca reads the file of certificate authorities that sign client certificates. The
+// kubelet's server verifies clients with it, and a new configuration is rejected if its file cannot
+// be read.
 package clientca

@@ -1,4 +1,4 @@
-// Package clock knows times that cannot be: those of a clock that nobody has set. A machine
-// without one that runs on, such as most small boards, begins in 1970, or where a file says
-// that it was, until a network tells.
+// Package clock recognizes times of a clock that was never set. A machine without a battery-backed
+// clock, such as most small boards, starts in 1970, or at a time that a file has preserved, until
+// it synchronizes over the network.
 package clock

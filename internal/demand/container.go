@@ -9,8 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Container is what a container may use: its own limits, and the pod's where it has
-// none, as the pod's cgroup holds it to them anyway and some programs look at their own.
+// Container returns the effective limits of a container: its own, and the pod's for resources it
+// does not limit. The pod's cgroup enforces the latter anyway, but some programs read the limits of
+// their own cgroup.
 func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	out := v1.ResourceList{}
 	if resource.IsPodLevelResourcesSet(pod) {
@@ -21,7 +22,7 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 		}
 	}
 	for name, q := range ctr.Resources.Limits {
-		// A limit of no CPU or memory is none; one of no huge pages is one.
+		// A zero limit means no limit for CPU and memory, and none allowed for huge pages.
 		if !q.IsZero() || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			out[name] = q
 		}
@@ -29,13 +30,13 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	return out
 }
 
-// Memory is how many bytes a container asks for in the eyes of the OOM killer: its
-// request and its share of what spec.resources asks for beyond the containers'
-// requests. A sidecar has at least the least of the main containers', so that it does
-// not go before them.
+// Memory returns the memory request, in bytes, from which a container's OOM score is computed: its
+// own request and its part of the request that spec.resources has beyond those of the containers.
+// For a sidecar it is at least the smallest request of the main containers, so that the sidecar is
+// not killed before them.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2837-pod-level-resource-spec#oom-score-adjustment
 func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
-	asks := ctr.Resources.Requests.Memory().Value()
+	request := ctr.Resources.Requests.Memory().Value()
 	if kind, _ := podspec.Find(&pod.Spec, ctr.Name); kind == podspec.Sidecar {
 		var least *int64
 		for i := range pod.Spec.Containers {
@@ -44,19 +45,19 @@ func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 			}
 		}
 		if least != nil {
-			asks = max(asks, *least)
+			request = max(request, *least)
 		}
 	}
-	return asks + share(pod)
+	return request + share(pod)
 }
 
-// share is what each container gets of the memory that only the pod as a whole asks
-// for.
+// share returns each container's equal part of the memory request that exists only at the pod
+// level.
 func share(pod *v1.Pod) int64 {
 	if !resource.IsPodLevelRequestsSet(pod) {
 		return 0
 	}
-	whole := resource.AggregateContainerRequests(pod, resource.PodResourcesOptions{})
-	rest := pod.Spec.Resources.Requests.Memory().Value() - whole.Memory().Value()
+	sum := resource.AggregateContainerRequests(pod, resource.PodResourcesOptions{})
+	rest := pod.Spec.Resources.Requests.Memory().Value() - sum.Memory().Value()
 	return max(rest, 0) / int64(max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 1))
 }

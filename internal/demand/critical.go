@@ -6,8 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The priorities of the classes that every cluster has, the lower of which is the least of a
-// system's pod.
+// The priorities of the built-in priority classes. The lower one is the minimum of a system pod.
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 const (
 	SystemCritical     = 2_000_000_000 // system-cluster-critical
@@ -19,9 +18,9 @@ var classes = map[string]int32{
 	"system-node-critical":    SystemNodeCritical,
 }
 
-// Rank gives a pod of the node's own the priority of its class, as the API server would, if it is
-// one of the two that every cluster has. Others are objects of a cluster, which the node does not
-// know. A priority that it has stays.
+// Rank sets the priority of a pod from its priority class, as the API server does, for pods that do
+// not come from the API server. It knows the two built-in classes; others are objects of a cluster,
+// which the node does not have. It does not change a priority that is already set.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 func Rank(pod *v1.Pod) {
 	if priority, known := classes[pod.Spec.PriorityClassName]; known && pod.Spec.Priority == nil {
@@ -29,20 +28,20 @@ func Rank(pod *v1.Pod) {
 	}
 }
 
-// Critical reports whether a pod is the node's own, or its priority is that of the system:
-// others make room for it.
+// Critical reports whether other pods may be preempted for this one: it is the node's own, or it
+// has a system priority.
 func Critical(pod *v1.Pod) bool { return Own(pod) || System(pod) }
 
-// System reports whether the priority of a pod is that of the system. A manifest of the node's
-// own has it of its class (Rank).
+// System reports whether a pod has a system priority. The node's own pods get it from their class
+// by Rank.
 func System(pod *v1.Pod) bool { return AtLeast(pod, SystemCritical) }
 
-// AtLeast reports whether a pod has that priority or a higher one.
+// AtLeast reports whether a pod has at least the given priority.
 func AtLeast(pod *v1.Pod, priority int32) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= priority
 }
 
-// Own reports whether a pod is the node's own, and not the API server's.
+// Own reports whether a pod is the node's own, that is, does not come from the API server.
 func Own(pod *v1.Pod) bool {
 	source, known := pod.Annotations[keys.ConfigSource]
 	return known && source != keys.SourceAPI

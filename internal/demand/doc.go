@@ -1,7 +1,6 @@
-// Package demand computes what a pod asks for and what it may use: its requests and
-// limits as a whole, its quality of service, and each container's part in them. It is
-// the only place where that is computed, so that admission, cgroups, the OOM killer's
-// order and the status agree. It is pure.
+// Package demand computes a pod's effective requests and limits, its quality of service class, and
+// the part of each container. Admission, cgroups, OOM scores and the status all use it, so that
+// they agree. It has no side effects.
 //
 //	containers, sidecars, init containers --component-helpers--> Requests, Limits
 //	spec.resources (KEP-2837), overhead ------'                   Class, Limited

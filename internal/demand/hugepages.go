@@ -8,13 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HugePages is how much there is to be of pages of one size.
+// HugePages is an amount of huge pages of one size.
 type HugePages struct {
-	Size  string // in the kernel's words, such as 2MB
+	Size  string // as the kernel writes it, such as 2MB
 	Bytes uint64
 }
 
-// HugePagesOf are those of a list, by size.
+// HugePagesOf returns the huge pages in a list of resources, sorted by size.
 // https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func HugePagesOf(l v1.ResourceList) (out []HugePages) {
 	for name, q := range l {

@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// A Set is safe for concurrent use. New makes one.
+// A Set is a set of keys that changed. It is safe for concurrent use. New creates one.
 type Set[K comparable] struct {
-	wake chan struct{} // capacity 1: something is in it
+	wake chan struct{} // capacity 1: the set is not empty
 
-	mu  sync.Mutex
-	all map[K]struct{}
+	mu   sync.Mutex
+	keys map[K]struct{}
 }
 
 // New returns an empty set.
 func New[K comparable]() *Set[K] {
-	return &Set[K]{wake: make(chan struct{}, 1), all: map[K]struct{}{}}
+	return &Set[K]{wake: make(chan struct{}, 1), keys: map[K]struct{}{}}
 }
 
-// Add marks k. It never blocks.
+// Add adds k and wakes the reader. It never blocks.
 func (s *Set[K]) Add(k K) {
 	s.mu.Lock()
-	s.all[k] = struct{}{}
+	s.keys[k] = struct{}{}
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -30,14 +30,15 @@ func (s *Set[K]) Add(k K) {
 	}
 }
 
-// Wake receives once something was added since the last receipt. It is for one reader.
+// Wake returns the channel that receives a value after keys were added. Only one goroutine may
+// receive from it.
 func (s *Set[K]) Wake() <-chan struct{} { return s.wake }
 
-// Take empties the set and returns what was in it, in no order.
+// Take empties the set and returns its keys in no particular order.
 func (s *Set[K]) Take() []K {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := slices.Collect(maps.Keys(s.all))
-	clear(s.all)
-	return all
+	keys := slices.Collect(maps.Keys(s.keys))
+	clear(s.keys)
+	return keys
 }

@@ -1,5 +1,5 @@
-// Package dirty holds what changed until somebody comes to look: many changes of one
-// thing are one, a writer never waits, and a reader sleeps until there is something.
+// Package dirty collects the keys of changed objects for a reader. Several changes of one object
+// are one key, a writer never blocks, and the reader sleeps while the set is empty.
 //
 //	Add(x), Add(y), Add(x) --> Wake() --> Take() = x, y
 package dirty

@@ -9,20 +9,20 @@ import (
 	"github.com/islet-edge/islet/internal/pulse"
 )
 
-// errLost is the error of a write to a peer that has vanished.
-var errLost = errors.New("the peer takes nothing and answers nothing: its link is cut, or its machine is off")
+// errLost is the error of a write to a lost peer.
+var errLost = errors.New("the peer does not acknowledge anything: its link is cut, or its machine is off")
 
-// A blocked looks after the writes to a connection: whoever writes there may be held up by the
-// peer, and a container by the writer. A slow peer may take as long as it likes; a connection whose
-// peer has vanished is closed. It costs nothing while no write waits.
-type blocked struct {
+// blockedWrites watches the writes to a connection. A write may block on the peer, and a container
+// on the writer. A slow peer has unlimited time; the connection of a lost peer is closed. There is
+// no timer while no write is in progress.
+type blockedWrites struct {
 	mu     sync.Mutex
 	timer  *time.Timer // nil before the first write
 	writes int
 	lost   bool
 }
 
-// Write writes b. The error of a peer that has vanished comes soon after Config.Silence.
+// Write writes b. It returns an error shortly after the peer has been lost for Config.Silence.
 func (c *conn) Write(b []byte) (int, error) {
 	c.begin()
 	n, err := c.Conn.Write(b)
@@ -32,8 +32,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// looks is how often a blocked write is looked at within the silence.
-const looks = 3
+// checks is how often a blocked write is checked within the silence.
+const checks = 3
 
 func (c *conn) begin() {
 	w := &c.blocked
@@ -42,9 +42,9 @@ func (c *conn) begin() {
 	w.writes++
 	switch {
 	case w.timer == nil:
-		w.timer = time.AfterFunc(c.l.c.Silence/looks, c.look)
+		w.timer = time.AfterFunc(c.l.c.Silence/checks, c.checkWrites)
 	case w.writes == 1:
-		w.timer.Reset(c.l.c.Silence / looks)
+		w.timer.Reset(c.l.c.Silence / checks)
 	}
 }
 
@@ -52,14 +52,15 @@ func (c *conn) end() (lost bool) {
 	w := &c.blocked
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.writes--; w.writes == 0 {
+	w.writes--
+	if w.writes == 0 {
 		w.timer.Stop()
 	}
 	return w.lost
 }
 
-// look closes the connection if a write waits for a peer that has vanished.
-func (c *conn) look() {
+// checkWrites closes the connection if a write is blocked and the peer is lost.
+func (c *conn) checkWrites() {
 	w := &c.blocked
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,12 +68,12 @@ func (c *conn) look() {
 	case w.writes == 0:
 	case pulse.Lost(c.Conn, c.l.c.Silence):
 		w.lost = true
-		c.l.c.Log.Info("closed a connection whose peer takes nothing and answers nothing", "port", c.l.c.What, "from", c.from.Addr())
+		c.l.c.Log.Info("closed the connection of a lost peer", "port", c.l.c.What, "from", c.from.Addr())
 		if t, ok := c.Conn.(*net.TCPConn); ok {
-			t.SetLinger(0) // a peer that comes back must not take this for the end of the data
+			t.SetLinger(0) // send RST: FIN would look like the end of the data to a peer that returns
 		}
 		c.Conn.Close()
 	default:
-		w.timer.Reset(c.l.c.Silence / looks)
+		w.timer.Reset(c.l.c.Silence / checks)
 	}
 }

@@ -15,75 +15,75 @@ import (
 	"github.com/islet-edge/islet/internal/pulse"
 )
 
-// Bounds of a room.
+// Limits of a listener.
 const (
-	maxFriends = 16 // addresses that were let in before
-	perFriend  = 8  // strangers of each that do not give way
-	maxCalls   = 8  // connections that the agent makes to itself at a time
+	maxFriends = 16 // remembered addresses that authenticated
+	perFriend  = 8  // strangers of each such address that are not closed to make room
+	maxCalls   = 8  // concurrent connections from the agent itself
 )
 
-// Config is what Listen needs.
+// Config is the configuration of a Listener.
 type Config struct {
-	What     string // what the port is, for the log
-	Most     int    // connections at a time, besides sessions
-	Sessions int    // connections that handlers took over, at a time
-	// Friends are addresses that keep places from the start, such as the API server's.
+	What     string // the port's name in the log
+	Most     int    // connections at a time, without sessions
+	Sessions int    // hijacked connections at a time
+	// Friends are addresses that have reserved places from the start, such as the API server's.
 	Friends []netip.Addr
-	// Silence is how long a peer may leave everything unanswered while a write waits for it.
-	// 0: pulse.Silence.
+	// Silence is how long a peer may leave everything unacknowledged while a write is blocked. 0
+	// means pulse.Silence.
 	Silence time.Duration
 	Log     *slog.Logger
 }
 
-// A Listener accepts connections that have a place in its room. Watch must be called for the
-// http.Server that serves them.
+// A Listener accepts a bounded number of connections. Watch must be called for the http.Server that
+// serves them.
 type Listener struct {
 	net.Listener
 	c Config
 
-	mu       sync.Mutex
-	conns    []*conn // strangers and known ones, the oldest first
-	known    int     // of conns
-	leaving  int     // closed here, and not yet given up by the server
-	sessions int
-	ahead    int          // bytes of strangers without an answer
-	friends  []netip.Addr // that were let in, the latest last
-	calls    []netip.AddrPort
-	full     bool // was logged
-	talking  bool // maxAhead was passed, and logged
+	mu         sync.Mutex
+	conns      []*conn // strangers and known connections, the oldest first
+	known      int     // number of known connections in conns
+	leaving    int     // closed here, but not yet by the server
+	sessions   int
+	unanswered int          // unanswered bytes of strangers
+	friends    []netip.Addr // addresses that authenticated, the latest last
+	calls      []netip.AddrPort
+	fullLogged bool // the log has the present flood
+	overLogged bool // the log has that maxUnanswered is exceeded
 }
 
-// Listen bounds the connections of a listener.
+// Listen returns a Listener that bounds the connections of ln.
 func Listen(ln net.Listener, c Config) *Listener {
 	c.Silence = cmp.Or(c.Silence, pulse.Silence)
 	return &Listener{Listener: ln, c: c}
 }
 
-// A state is what a connection is in its room.
+// A state is the state of a connection.
 type state int
 
 const (
 	stranger state = iota
-	known          // a request on it was let in
-	session        // a handler took it over
-	leaving        // it gave way; its server does not know yet
+	known          // a request on it was authenticated
+	session        // a handler hijacked it
+	leaving        // closed to make room; the server has not noticed yet
 	gone
 )
 
-// A conn is a connection with a place. The lock of its listener guards its state.
+// A conn is an accepted connection. The listener's mutex guards state, unanswered and hijacked.
 type conn struct {
 	net.Conn
-	l    *Listener
-	from netip.AddrPort
-	is   state
+	l     *Listener
+	from  netip.AddrPort
+	state state
 
-	ahead int  // bytes of a stranger since its last answer
-	taken bool // a handler has it; what it sends is not the server's any more
+	unanswered int  // bytes that a stranger sent since its last answer
+	hijacked   bool // its data no longer goes to the server
 
-	blocked blocked // its writes
+	blocked blockedWrites
 }
 
-// Accept waits for a connection that finds a place.
+// Accept returns the next connection for which there is a place.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -94,7 +94,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		c := &conn{Conn: inner, l: l, from: netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())}
 		victim, ok := l.enter(c)
 		if victim != nil {
-			victim.Conn.Close() // its server's read or write fails
+			victim.Conn.Close() // the server's read or write fails
 		}
 		if ok {
 			return c, nil
@@ -103,60 +103,62 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter gives a connection a place. Victim is the one that has lost its own, if any.
+// enter reserves a place for a connection. victim is the connection to close for it, or nil. ok is
+// false if there is no place.
 func (l *Listener) enter(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.calls, c.from); i >= 0 {
 		l.calls = slices.Delete(l.calls, i, i+1)
-		c.is = known
+		c.state = known
 	}
-	if victim, ok = l.room(c); ok {
+	if victim, ok = l.makeRoom(c); ok {
 		l.conns = append(l.conns, c)
-		if c.is == known {
+		if c.state == known {
 			l.known++
 		}
 	}
 	return victim, ok
 }
 
-// room makes room for a connection.
-func (l *Listener) room(c *conn) (victim *conn, ok bool) {
+// makeRoom finds a place for a connection. The caller holds mu.
+func (l *Listener) makeRoom(c *conn) (victim *conn, ok bool) {
 	own := l.network(c.from.Addr())
 	of := 0
 	for _, o := range l.conns {
-		if o.is == stranger && l.network(o.from.Addr()) == own {
+		if o.state == stranger && l.network(o.from.Addr()) == own {
 			of++
 		}
 	}
 	switch {
-	case c.is == known || len(l.conns) < l.c.Most && of < l.c.Most/2:
+	case c.state == known || len(l.conns) < l.c.Most && of < l.c.Most/2:
 		return nil, true
-	case l.leaving >= l.c.Most: // its server is behind
-	case len(l.conns) < l.c.Most: // a network has no more than half of the places
+	case l.leaving >= l.c.Most: // the server has not closed them yet
+	case len(l.conns) < l.c.Most: // a network may have at most half of the places
 		victim = l.victim(&own)
 	default:
 		victim = l.victim(nil)
 	}
-	if !l.full {
-		l.c.Log.Warn("a port has as many connections as it takes: those that have not authenticated give way", "port", l.c.What, "connections", len(l.conns), "authenticated", l.known, "from", c.from.Addr())
+	if !l.fullLogged {
+		l.c.Log.Warn("a port is full: connections that have not authenticated are closed", "port", l.c.What,
+			"connections", len(l.conns), "authenticated", l.known, "from", c.from.Addr())
 	}
-	l.full = true
+	l.fullLogged = true
 	if victim == nil {
 		return nil, false
 	}
-	l.leave(victim)
-	victim.is = leaving
+	l.remove(victim)
+	victim.state = leaving
 	l.leaving++
 	return victim, true
 }
 
-// victim is the oldest stranger of the address with the most strangers, in the network with the most;
-// or in a given network.
+// victim returns the oldest stranger of the address with the most strangers, in the network with
+// the most strangers or, if of is not nil, in the network of.
 func (l *Listener) victim(of *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
-		if n := l.network(c.from.Addr()); c.is == stranger && (of == nil || n == *of) {
+		if n := l.network(c.from.Addr()); c.state == stranger && (of == nil || n == *of) {
 			networks[n]++
 			addresses[c.from.Addr()]++
 		}
@@ -164,7 +166,7 @@ func (l *Listener) victim(of *netip.Prefix) *conn {
 	var out *conn
 	for _, c := range l.conns {
 		n, a := l.network(c.from.Addr()), c.from.Addr()
-		if c.is != stranger || networks[n] == 0 || n.IsSingleIP() && networks[n] <= perFriend {
+		if c.state != stranger || networks[n] == 0 || n.IsSingleIP() && networks[n] <= perFriend {
 			continue
 		}
 		if out == nil {
@@ -181,8 +183,8 @@ func (l *Listener) victim(of *netip.Prefix) *conn {
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// network is what an address is counted with. Only that of an address that keeps places is a single
-// address.
+// network returns the network of an address. It is a single address only if the address has
+// reserved places.
 func (l *Listener) network(a netip.Addr) netip.Prefix {
 	if slices.Contains(l.friends, a) || slices.Contains(l.c.Friends, a) {
 		return netip.PrefixFrom(a, a.BitLen())
@@ -194,29 +196,30 @@ func (l *Listener) network(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		bits = 24
 	}
-	p, _ := a.Prefix(bits) // of no address: the zero value, which is a network as well
+	p, _ := a.Prefix(bits) // for an invalid address: the zero value, which counts as a network
 	return p
 }
 
-// leave takes a connection out of the places. The caller holds mu.
-func (l *Listener) leave(c *conn) {
+// remove removes a connection from the places. The caller holds mu.
+func (l *Listener) remove(c *conn) {
 	i := slices.Index(l.conns, c)
 	if i < 0 {
 		return
 	}
 	l.conns = slices.Delete(l.conns, i, i+1)
-	c.answered()
-	if c.is == known {
+	c.resetUnanswered()
+	if c.state == known {
 		l.known--
 	}
 	if len(l.conns) == 0 {
 		l.conns = nil
 	}
-	l.full = l.full && len(l.conns) > l.c.Most/4 // a new flood is worth a new line
+	l.fullLogged = l.fullLogged && len(l.conns) > l.c.Most/4 // log the next flood again
 }
 
-// Expect keeps a place for a connection that this process has made to the listener, by its local
-// address: nobody can have the agent fail to reach itself. End is called when it is closed.
+// Expect reserves a place for a connection that this process opened to the listener, by its local
+// address, so that a flood cannot prevent the agent from connecting to itself. The caller calls end
+// when it has closed the connection.
 func (l *Listener) Expect(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -226,9 +229,9 @@ func (l *Listener) Expect(local net.Addr) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
-		if c.from == at && c.is == stranger {
-			c.answered()
-			c.is = known
+		if c.from == at && c.state == stranger {
+			c.resetUnanswered()
+			c.state = known
 			l.known++
 			return func() {}
 		}
@@ -243,34 +246,34 @@ func (l *Listener) Expect(local net.Addr) (end func()) {
 	}
 }
 
-// NetConn is the connection below, for who closes its directions apart.
+// NetConn returns the underlying connection, for callers that close one direction.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Close gives the place back.
+// Close releases the place.
 func (c *conn) Close() error {
 	l := c.l
 	l.mu.Lock()
-	switch c.is {
+	switch c.state {
 	case stranger, known:
-		l.leave(c)
+		l.remove(c)
 	case session:
 		l.sessions--
 	case leaving:
 		l.leaving--
 	}
-	c.is = gone
+	c.state = gone
 	l.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// admit makes a stranger known, and its address one that keeps places. Some places are always left to
-// strangers, and no address has more than half as a known one: beyond that a connection gives way as
-// a stranger does, though the last.
+// admit makes a stranger known, and reserves places for its address. A quarter of the places stays
+// reserved for strangers, and an address may have at most half of the places as known connections.
+// Beyond that, it stays a stranger of an address with reserved places.
 func (c *conn) admit() {
 	l, addr := c.l, c.from.Addr()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.is != stranger {
+	if c.state != stranger {
 		return
 	}
 	if !slices.Contains(l.c.Friends, addr) && (len(l.friends) == 0 || l.friends[len(l.friends)-1] != addr) {
@@ -279,42 +282,42 @@ func (c *conn) admit() {
 	}
 	of := 0
 	for _, o := range l.conns {
-		if o.is == known && o.from.Addr() == addr {
+		if o.state == known && o.from.Addr() == addr {
 			of++
 		}
 	}
-	c.answered()
+	c.resetUnanswered()
 	if of < l.c.Most/2 && l.known < l.c.Most*3/4 {
-		c.is = known
+		c.state = known
 		l.known++
 	}
 }
 
-// take makes a connection that a handler took over a session. If there are too many of these it
-// stays among the others.
-func (c *conn) take() {
+// hijack makes a hijacked connection a session. If there are too many sessions, it keeps its place
+// among the other connections.
+func (c *conn) hijack() {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.taken = true
-	c.answered()
-	if c.is != stranger && c.is != known || l.sessions >= l.c.Sessions {
+	c.hijacked = true
+	c.resetUnanswered()
+	if c.state != stranger && c.state != known || l.sessions >= l.c.Sessions {
 		return
 	}
-	l.leave(c)
-	c.is = session
+	l.remove(c)
+	c.state = session
 	l.sessions++
 }
 
-// rest is told when everything that a connection asked for was answered.
-func (c *conn) rest() {
+// idle is called when all requests of a connection were answered.
+func (c *conn) idle() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	c.answered()
+	c.resetUnanswered()
 }
 
-// behind finds the connection of a listener of this package behind what a server was given.
-func behind(c net.Conn) *conn {
+// connOf returns the conn of this package inside a connection of the server, or nil.
+func connOf(c net.Conn) *conn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
@@ -324,28 +327,28 @@ func behind(c net.Conn) *conn {
 
 type connKey struct{}
 
-// Watch has a server tell the room what becomes of its connections.
+// Watch sets the server's hooks that report the state of its connections to the Listener.
 func Watch(hs *http.Server) {
 	hs.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if own := behind(c); own != nil {
+		if own := connOf(c); own != nil {
 			return context.WithValue(ctx, connKey{}, own)
 		}
 		return ctx
 	}
 	hs.ConnState = func(c net.Conn, s http.ConnState) {
-		own := behind(c)
+		own := connOf(c)
 		switch {
 		case own == nil:
 		case s == http.StateHijacked:
-			own.take()
+			own.hijack()
 		case s == http.StateIdle:
-			own.rest()
+			own.idle()
 		}
 	}
 }
 
-// Admitted tells the room that the request with this context was authenticated, and may do what it
-// asks for. It must not be called for anonymous ones.
+// Admitted reports to the Listener that the request with this context was authenticated and
+// authorized. It must not be called for anonymous requests.
 func Admitted(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.admit()

@@ -54,7 +54,7 @@ func (h *house) fill(n int, addrs ...string) (out []*conn) {
 	return out
 }
 
-func (h *house) lost(c *conn) bool { return c == nil || c.is == leaving }
+func (h *house) lost(c *conn) bool { return c == nil || c.state == leaving }
 
 func (h *house) has(n int) {
 	h.Helper()
@@ -140,7 +140,7 @@ func TestKnownStay(t *testing.T) {
 			}
 		}
 		for _, c := range append([]*conn{}, h.conns...) {
-			if c.is == leaving {
+			if c.state == leaving {
 				c.Close()
 			}
 		}
@@ -202,7 +202,7 @@ func TestExpect(t *testing.T) {
 		h.enter("127.0.0.1")
 		h.leaving = 0
 	}
-	if end(); h.lost(early) || h.lost(late) || early.is != known || late.is != known {
+	if end(); h.lost(early) || h.lost(late) || early.state != known || late.state != known {
 		t.Error("a connection of the agent to itself gave way")
 	}
 	for i := range 100 {
@@ -219,7 +219,7 @@ func TestSessionsApart(t *testing.T) {
 	all := h.fill(4, "192.0.2.1")
 	for _, c := range all {
 		c.admit()
-		c.take()
+		c.hijack()
 	}
 	if h.sessions != 2 || len(h.conns) != 2 {
 		t.Errorf("%d sessions, %d connections", h.sessions, len(h.conns))
@@ -228,7 +228,7 @@ func TestSessionsApart(t *testing.T) {
 		c.Close()
 		c.Close()
 		c.admit()
-		c.take()
+		c.hijack()
 	}
 	if h.sessions != 0 || h.known != 0 || len(h.conns) != 0 {
 		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.known, len(h.conns))

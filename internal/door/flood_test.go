@@ -170,9 +170,9 @@ func TestFloods(t *testing.T) {
 		floods.Go(func() { n.flood(ctx, from, "192.0.2.10:"+port, how, &held) })
 	}
 	deadline := time.Now().Add(time.Minute)
-	for full := false; !full; runtime.Gosched() {
+	for fullLogged := false; !fullLogged; runtime.Gosched() {
 		l.mu.Lock()
-		full = len(l.conns) >= 250
+		fullLogged = len(l.conns) >= 250
 		l.mu.Unlock()
 		if time.Now().After(deadline) {
 			t.Fatalf("the floods do not fill the room: %d connections", held.Load())

@@ -1,6 +1,6 @@
-// Package durable writes files that a loss of power leaves whole: the old one or the new one is
-// there. A file is on the disk before it has its name, and the name before anybody relies on it
-// (fsync(2): the entry of a directory needs a sync of its own).
+// Package durable writes files so that after a power loss either the complete old or the complete
+// new file is there. The data is synced before the file is renamed into place, and the directory is
+// synced before Write returns, because fsync(2) of a file does not cover its directory entry.
 //
-// Paths are root's: nobody else may write where they lead.
+// The directories of the paths must be writable by root only.
 package durable

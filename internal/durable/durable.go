@@ -8,20 +8,21 @@ import (
 	"syscall"
 )
 
-// Write makes a file, or replaces the one that is there. After an error the old one may be there
-// still. What it writes first has the file's name with a dot before and ".new" behind, in the same
-// directory. One that a killed process left, or whatever else has that name and is no directory, is
-// removed, and never opened: a pipe would hold up who does. Two must not write the same file at once.
+// Write creates or replaces a file. After an error the old file may still be there. The data is
+// first written to a new file in the same directory, with a dot before the name and ".new" after
+// it. A file that already has that name, left by a killed process, is removed and never opened:
+// opening a FIFO would block. Concurrent writes of the same file are not allowed.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	dir, name := filepath.Split(path)
 	next := filepath.Join(dir, "."+name+".new")
-	_ = syscall.Unlink(next) // if that fails the next call says why
+	_ = syscall.Unlink(next) // if it fails, OpenFile returns an error
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil { // whatever the umask is
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()) // Chmod: the umask must not apply
+	if err == nil {
 		err = os.Rename(next, path)
 	}
 	if err != nil {
@@ -30,7 +31,7 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	return Dir(filepath.Dir(path))
 }
 
-// Dir makes the names in a directory durable: of files that were made there, removed or renamed.
+// Dir syncs a directory, so that creations, removals and renames in it survive a power loss.
 func Dir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

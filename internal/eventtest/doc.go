@@ -1,7 +1,7 @@
-// Package eventtest holds the events that tests make the agent's real code tell against
-// docs/events.md: its tables are the golden list of a kubelet's reasons and texts.
+// Package eventtest compares the events that the agent's code emits in tests with docs/events.md,
+// whose tables list the reasons and texts of a kubelet's events.
 //
 //	code --Pod, Node--> the tests' Events --Note--> noted
 //	                                                  |
-//	docs/events.md --rows--> Main: what was noted is a row, and each row of the room was noted
+//	docs/events.md --rows--> Main: each noted event has a row, and each row of the package was noted
 package eventtest

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A row is a line of the page's first two tables.
+// A row is a row of the first two tables of docs/events.md.
 type row struct {
 	kind, reason, text, room string
 	pattern                  *regexp.Regexp
@@ -23,36 +23,36 @@ var (
 	noted = map[[3]string]bool{}
 )
 
-// Note takes an event of a test. It may be called from any goroutine.
+// Note records an event that a test received. It is safe for concurrent use.
 func Note(eventType, reason, message string) {
 	mu.Lock()
 	defer mu.Unlock()
 	noted[[3]string{eventType, reason, message}] = true
 }
 
-// Main runs the tests of a room and then looks at what they made it tell. It is called by
-// TestMain. That all was told is judged if all tests ran.
+// Main runs the tests of a package and then compares their events with docs/events.md. TestMain
+// calls it. That every row of the package was emitted is checked only if all tests ran.
 func Main(m *testing.M, room string) int {
 	code := m.Run()
 	if code != 0 {
 		return code
 	}
-	rows, err := read(eventsPage())
+	rows, err := readRows(eventsPage())
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	wrong := judge(rows, room, noted, whole())
+	wrong := compare(rows, room, noted, allTestsRan())
 	for _, w := range wrong {
 		fmt.Println(w)
 	}
 	return min(len(wrong), 1)
 }
 
-// whole reports whether nothing narrowed what runs.
-func whole() bool {
+// allTestsRan reports whether no flag selected or shortened tests.
+func allTestsRan() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz", "test.bench", "test.short"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != f.DefValue {
 			return false
@@ -61,8 +61,9 @@ func whole() bool {
 	return true
 }
 
-// judge says which events are no row, and which rows of the room nothing told.
-func judge(rows []row, room string, noted map[[3]string]bool, whole bool) (wrong []string) {
+// compare returns a line for each event without a row and, if complete is set, for each row of the
+// package without an event.
+func compare(rows []row, room string, noted map[[3]string]bool, complete bool) (wrong []string) {
 	told := map[string]bool{}
 	for e := range noted {
 		found := false
@@ -76,7 +77,7 @@ func judge(rows []row, room string, noted map[[3]string]bool, whole bool) (wrong
 		}
 	}
 	for _, r := range rows {
-		if whole && r.room == room && !told[r.reason+r.text] {
+		if complete && r.room == room && !told[r.reason+r.text] {
 			wrong = append(wrong, fmt.Sprintf("no test of %s has the event %s %s of docs/events.md: %s", room, r.kind, r.reason, r.text))
 		}
 	}
@@ -85,8 +86,8 @@ func judge(rows []row, room string, noted map[[3]string]bool, whole bool) (wrong
 
 var placeholder = regexp.MustCompile(`<[^>]*>`)
 
-// read takes the lines | reason | type | `text` | room |.
-func read(path string) (rows []row, err error) {
+// readRows parses the table rows | reason | type | `text` | package |.
+func readRows(path string) (rows []row, err error) {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func read(path string) (rows []row, err error) {
 	return rows, err
 }
 
-// eventsPage is docs/events.md, found from the folder of the room whose tests run.
+// eventsPage returns the path of docs/events.md, relative to the folder of the package under test.
 func eventsPage() string {
 	root := "."
 	for range 10 {

@@ -13,7 +13,7 @@ func TestJudge(t *testing.T) {
 	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := read(file)
+	rows, err := readRows(file)
 	if err != nil || len(rows) != 3 {
 		t.Fatal(rows, err)
 	}
@@ -35,11 +35,11 @@ func TestJudge(t *testing.T) {
 		for _, n := range tt.noted {
 			noted[n] = true
 		}
-		if got := judge(rows, "worker", noted, tt.whole); len(got) != tt.want {
+		if got := compare(rows, "worker", noted, tt.whole); len(got) != tt.want {
 			t.Error(fmt.Sprint(tt.noted), got)
 		}
 	}
-	if rows, err := read(eventsPage()); err != nil || len(rows) < 40 {
+	if rows, err := readRows(eventsPage()); err != nil || len(rows) < 40 {
 		t.Error(len(rows), err)
 	}
 }

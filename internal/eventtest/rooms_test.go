@@ -18,7 +18,7 @@ var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)
 // name that it has there.
 func TestRooms(t *testing.T) {
 	root := filepath.Join("..", "..")
-	rows, err := read(filepath.Join(root, "docs", "events.md"))
+	rows, err := readRows(filepath.Join(root, "docs", "events.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
-// Package fieldtest holds the pages that list every field of types of the Kubernetes API
-// against the types, for the tests of the rooms whose tables they are.
+// Package fieldtest compares the pages that list every field of a Kubernetes API type with that
+// type, for the tests of the packages that own the tables.
 //
-//	tables, in a room's test --Check--> each field of the type has a row, in its order
-//	        |                            the page in docs is what the tables say
+//	tables, in a package's test --Check--> each field of the type has a row, in the same order
+//	        |                              the page in docs is generated from the tables
 //	        '----------------------------> docs/pod-fields.md, docs/pod-status.md
 package fieldtest

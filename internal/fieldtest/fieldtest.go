@@ -12,13 +12,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A Row says what this node makes of one field: its JSON name, a verdict, and a note.
+// A Row describes how this node treats one field: the field's JSON name, a verdict, and a note.
 type Row [3]string
 
-// Name is the field's, Verdict what the node makes of it, Note what there is to add.
-func (r Row) Name() string    { return r[0] }
+// Name returns the field's JSON name.
+func (r Row) Name() string { return r[0] }
+
+// Verdict returns how the node treats the field.
 func (r Row) Verdict() string { return r[1] }
-func (r Row) Note() string    { return r[2] }
+
+// Note returns a remark on the field, or "".
+func (r Row) Note() string { return r[2] }
 
 // A Table has a row for each field of a type.
 type Table struct {
@@ -27,8 +31,8 @@ type Table struct {
 	Rows  []Row
 }
 
-// Check demands that each table has the fields of its type, in their order, and that the
-// page, whose first lines are head, is made of them. With update it is written.
+// Check fails the test unless each table has a row for every field of its type, in the same order,
+// and the file is generated from head and the tables. With update it writes the file.
 func Check(t *testing.T, file, head string, tables []Table, update bool) {
 	t.Helper()
 	var page strings.Builder
@@ -54,14 +58,14 @@ func Check(t *testing.T, file, head string, tables []Table, update bool) {
 	}
 }
 
-// Name is the JSON name of a field; empty: its own fields stand in its place.
+// Name returns the JSON name of a field. It is empty for an embedded struct that is inlined.
 func Name(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// Names are the JSON names of a type's fields. Those of an embedded type are among them,
-// but for those that an ephemeral container has in common with a Container.
+// Names returns the JSON names of a type's fields, with those of inlined structs. The fields that
+// an ephemeral container shares with a Container are left out.
 func Names(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		switch f := t.Field(i); {

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// umask is that of the system's own services.
+// umask is the umask of system services.
 const umask = 0o022
 
 // programs is the PATH of a system service.
 const programs = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Agent puts right what the agent inherited. It is called once, from the main goroutine
-// on the main thread, before anything is opened or started. On success the process may
-// have been executed anew. An error names what stays as it is; the agent can run with it.
+// Agent resets the state that the agent inherited. It must be called once, from the main goroutine
+// on the main thread, before anything is opened or started. It may execute the process again. An
+// error lists the state that could not be reset; the agent can run with it.
 func Agent() error {
 	unix.Umask(umask)
 	var errs []string
@@ -32,50 +32,50 @@ func Agent() error {
 			errs = append(errs, fmt.Sprintf("%s: %v", what, err))
 		}
 	}
-	note("ignored signals", heedSignals())
-	note("limits", unlimited(0, unix.RLIMIT_CPU, unix.RLIMIT_FSIZE))
-	environment()
+	note("ignored signals", resetIgnoredSignals())
+	note("limits", liftLimits(0, unix.RLIMIT_CPU, unix.RLIMIT_FSIZE))
+	cleanEnvironment()
 	if changed, err := emptyMask(); err != nil {
 		note("signal mask", err)
 	} else if changed {
-		note("signal mask", again())
+		note("signal mask", reexec())
 	}
 	note("open descriptors", closeOnExec(3))
 	if errs != nil {
-		return fmt.Errorf("inherited state that stays: %s", strings.Join(errs, "; "))
+		return fmt.Errorf("cannot reset inherited state: %s", strings.Join(errs, "; "))
 	}
 	return nil
 }
 
-// Shim is Agent for the parent of containers. What it cannot put right it leaves, as an
-// agent without the privilege cannot give its containers better.
+// Shim is Agent for the parent of containers. It ignores errors, because an agent without the
+// privilege cannot give its containers a better state.
 func Shim() {
 	unix.Umask(umask)
-	_ = heedSignals()
-	normalLimits(0)
+	_ = resetIgnoredSignals()
+	setNormalLimits(0)
 	masked, err := emptyMask()
-	odd := normalThread() || masked && err == nil
+	odd := normalizeThread() || masked && err == nil
 	_, tried := os.LookupEnv(executed)
 	os.Unsetenv(executed)
 	if odd && !tried {
 		os.Setenv(executed, "1")
-		_ = again()
+		_ = reexec()
 		os.Unsetenv(executed)
 	}
 }
 
-// executed is set in the environment of a shim that executes itself anew. It does so only
-// once: some kernels give every program that they execute a personality of their own.
+// executed is set in the environment of a shim that executes itself again. It does so only once,
+// because some kernels give every program a personality of their own.
 const executed = "ISLET_SHIM_EXECUTED"
 
-// again executes this program with the state of this thread. It returns only an error.
-func again() error {
+// reexec executes this program with the state of this thread. It returns only on error.
+func reexec() error {
 	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// emptyMask unblocks all signals of this thread. It reports whether some were blocked.
+// emptyMask unblocks all signals of this thread. It reports whether any were blocked.
 func emptyMask() (changed bool, err error) {
-	runtime.LockOSThread() // until the end or the exec: other threads keep their masks
+	runtime.LockOSThread() // for the rest of the process, or until the exec: other threads keep their masks
 	var none, before unix.Sigset_t
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
 		return false, err
@@ -86,8 +86,8 @@ func emptyMask() (changed bool, err error) {
 	return changed, nil
 }
 
-// sigaction is the kernel's struct of rt_sigaction(2). Only its first word is read here:
-// the layout of the rest differs between architectures, and all of it is zero for SIG_DFL.
+// sigaction is the kernel's struct of rt_sigaction(2). Only its first word is read: the layout of
+// the rest differs between architectures. For SIG_DFL all of it is zero.
 type sigaction struct {
 	handler uintptr
 	rest    [8]uintptr
@@ -100,14 +100,15 @@ const (
 	lastSignal = 64
 )
 
-// heedSignals gives ignored signals their default action, as every process inherits that
-// they are ignored. SIGHUP and SIGINT, by which a caller such as nohup protects this very
-// process, are caught and dropped: only children see a difference.
-func heedSignals() error {
+// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit
+// ignored signals. SIGHUP and SIGINT, which a caller such as nohup ignores to protect this process,
+// are caught and dropped instead: the process still survives them, but children do not inherit
+// that.
+func resetIgnoredSignals() error {
 	for sig := unix.Signal(1); sig <= lastSignal; sig++ {
 		var is sigaction
-		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&is)), sigsetSize, 0, 0); errno != 0 {
-			continue // no such signal here
+		if errno := rtSigaction(sig, nil, &is); errno != 0 {
+			continue // no such signal
 		}
 		if is.handler != sigIgnore {
 			continue
@@ -117,16 +118,22 @@ func heedSignals() error {
 			continue
 		}
 		is = sigaction{handler: sigDefault}
-		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&is)), 0, sigsetSize, 0, 0); errno != 0 {
+		if errno := rtSigaction(sig, &is, nil); errno != 0 {
 			return fmt.Errorf("signal %d: %w", sig, errno)
 		}
 	}
 	return nil
 }
 
-// unlimited lifts the limits of a process that a shell may set and no pod asked for. Memory and
-// processes of pods are bounded by their cgroups.
-func unlimited(pid int, resources ...int) error {
+func rtSigaction(sig unix.Signal, set, get *sigaction) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION,
+		uintptr(sig), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(get)), sigsetSize, 0, 0)
+	return errno
+}
+
+// liftLimits removes limits of a process that a shell may have set. The memory and processes of
+// pods are limited by their cgroups.
+func liftLimits(pid int, resources ...int) error {
 	for _, resource := range resources {
 		var is unix.Rlimit
 		if err := unix.Prlimit(pid, resource, nil, &is); err != nil {
@@ -136,7 +143,7 @@ func unlimited(pid int, resources ...int) error {
 			continue
 		}
 		err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
-		if err != nil { // without CAP_SYS_RESOURCE, the hard limit is the end
+		if err != nil { // without CAP_SYS_RESOURCE, raise it to the hard limit
 			err = errors.Join(err, unix.Prlimit(pid, resource, &unix.Rlimit{Cur: is.Max, Max: is.Max}, nil))
 		}
 		if err != nil && is.Max != unix.RLIM_INFINITY {
@@ -146,7 +153,7 @@ func unlimited(pid int, resources ...int) error {
 	return nil
 }
 
-// closeOnExec keeps descriptors from first on from the programs that this process starts.
+// closeOnExec closes descriptors from first on in the programs that this process starts.
 func closeOnExec(first int) error {
 	err := unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
@@ -164,9 +171,9 @@ func closeOnExec(first int) error {
 	return nil
 }
 
-// environment takes out what steers the linker and socket activation of children, and
+// cleanEnvironment removes variables that affect the linker and socket activation of children, and
 // completes PATH.
-func environment() {
+func cleanEnvironment() {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "LISTEN_") {
@@ -175,7 +182,7 @@ func environment() {
 	}
 	var dirs []string
 	for _, dir := range slices.Concat(strings.Split(os.Getenv("PATH"), ":"), strings.Split(programs, ":")) {
-		if strings.HasPrefix(dir, "/") && !slices.Contains(dirs, dir) { // none is relative to somewhere
+		if strings.HasPrefix(dir, "/") && !slices.Contains(dirs, dir) { // drops relative directories
 			dirs = append(dirs, dir)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package keyring finds the credentials for an image among those for places: hosts, and
-// maybe the beginning of a path there. It reads docker configurations, which is the form
-// that Secrets, files of the node and credential provider plugins have them in.
+// Package keyring finds the registry credentials for an image. Each credential is for a place: a
+// host, and optionally the beginning of a path there. It parses docker configurations, the format
+// of such Secrets, of files of the node and of credential provider plugins.
 //
 //	Secrets (edge/object) --.
 //	files of the node ------+--> Ring.Lookup(image) --> pulls

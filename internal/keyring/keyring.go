@@ -19,49 +19,52 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The kinds of objects that a Credential can be from.
+// The kinds of objects that a Credential can come from.
 const (
 	Secret         = "Secret"
 	ServiceAccount = "ServiceAccount"
 )
 
-// A Credential is what a registry may take.
+// A Credential is a credential for a registry.
 type Credential struct {
 	Auth *api.AuthConfig
-	// From is the Secret, or the service account whose token a plugin was given. Zero: it is the node's, for
-	// every pod.
+	// From is the Secret, or the service account whose token a plugin used. Zero: the credential
+	// belongs to the node and is for every pod.
 	From v1.ObjectReference
 }
 
-// Credentials are those that a pod has for an image.
+// Credentials are the credentials that a pod has for an image.
 type Credentials struct {
-	// Has are at hand, the best first.
+	// Has are the known credentials, the best first.
 	Has []Credential
-	// Ask has plugins give more, which come after Has. It may run programs and use the network. Plugins that
-	// failed are in the error; what the others gave is valid. Nil: no plugin is for the image.
+	// Ask returns more credentials from plugins, to be tried after Has. It may run programs and use
+	// the network. The error contains the plugins that failed; the credentials of the others are
+	// valid. Nil: no plugin matches the image.
 	Ask func(ctx context.Context) ([]Credential, error)
-	// Account tells for which service account plugins give credentials, without asking them. Nil: for none.
+	// Account returns the service account for which plugins return credentials, without running
+	// them. Nil: for none.
 	Account func(ctx context.Context) (v1.ObjectReference, error)
-	// Missing are the names of Secrets that could not be had.
+	// Missing are the names of Secrets that could not be read.
 	Missing []string
-	// Scope names those who share what plugins give: a service account, else all pods of the node.
+	// Scope names the pods that share the credentials of plugins: those of a service account, or
+	// else all pods of the node.
 	Scope string
 }
 
-// Private reports whether an image that was pulled with one of these may be for
-// fewer than all pods of the node.
+// Private reports whether an image that was pulled with one of these credentials may be restricted
+// to some pods of the node.
 func (c *Credentials) Private() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Has, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is the registry of images that name none, as Docker has always called it.
+// hub is Docker's name for the registry of images that name none.
 const hub = "index.docker.io"
 
-// A Ring holds credentials by what they are for. The host can have wildcards.
+// A Ring is a list of credentials by place. The host of a place may contain wildcards.
 type Ring []entry
 
-// maxMemory is what one docker configuration may take once it is decoded, in bytes. A Secret
-// has 1 MiB at most.
+// maxMemory is how many bytes of memory one docker configuration may take once it is decoded. A
+// Secret has at most 1 MiB.
 const maxMemory = 4 << 20
 
 type entry struct {
@@ -69,18 +72,17 @@ type entry struct {
 	Credential
 }
 
-// Add adds a credential for what a docker configuration calls by name, which may be
-// a URL.
+// Add adds a credential for a name in a docker configuration, which may be a URL.
 func (r *Ring) Add(name string, c Credential) {
 	if place := placeOf(name); place != "" {
 		*r = append(*r, entry{place, c})
 	}
 }
 
-// AddFile adds what a docker configuration has: one as config.json, or one as the older
-// .dockercfg. Entries that cannot be read are told, and those that can be are added. It is
-// refused as a whole when it would take more than maxMemory. No error has words of the file,
-// which may be secret.
+// AddFile adds the credentials of a docker configuration: of a config.json, or, with legacy, of a
+// .dockercfg. It adds the valid entries, and returns an error that lists the invalid ones. It
+// rejects a file that takes more than maxMemory. Errors never contain values of the file, which may
+// be secret.
 func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error {
 	var file struct {
 		Auths map[string]json.RawMessage `json:"auths"`
@@ -107,7 +109,7 @@ func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error 
 	return errors.Join(errs...)
 }
 
-// AddSecret adds what a Secret of one of the two types for registries has.
+// AddSecret adds the credentials of a Secret of one of the two types for registries.
 // https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets
 func (r *Ring) AddSecret(s *v1.Secret) error {
 	from := v1.ObjectReference{Kind: Secret, Namespace: s.Namespace, Name: s.Name, UID: s.UID}
@@ -141,7 +143,7 @@ func decode(raw json.RawMessage) (*api.AuthConfig, error) {
 	return &api.AuthConfig{Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken}, nil
 }
 
-// placeOf is the host and path of an entry's name. Empty: it is for nothing.
+// placeOf returns the host and path of an entry's name, or "" if it is invalid.
 func placeOf(name string) string {
 	if !strings.HasPrefix(name, "https://") && !strings.HasPrefix(name, "http://") {
 		name = "https://" + name
@@ -160,8 +162,8 @@ func placeOf(name string) string {
 	return u.Host + p
 }
 
-// Lookup gives the credentials for an image, named in full but without tag or digest,
-// those first that name it most exactly.
+// Lookup returns the credentials for an image, given by its full name without tag and digest. The
+// most specific places come first.
 func (r Ring) Lookup(image string) (found []Credential) {
 	sorted := slices.Clone(r)
 	slices.SortStableFunc(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })
@@ -181,9 +183,9 @@ func (r Ring) Lookup(image string) (found []Credential) {
 	return found
 }
 
-// Matches reports whether an image, named in full, is at a place: host names label by
-// label, where one of the place may have wildcards, ports for equality, and paths by
-// their beginning.
+// Matches reports whether an image, given by its full name, is at a place. Host names are compared
+// label by label, where the place's labels may have wildcards; ports must be equal; the image's
+// path must begin with the place's.
 func Matches(place, image string) bool {
 	wantHost, wantPath, _ := strings.Cut(place, "/")
 	host, at, _ := strings.Cut(image, "/")
@@ -201,7 +203,7 @@ func Matches(place, image string) bool {
 	return true
 }
 
-// IsPlace reports whether a string can name a place without a scheme.
+// IsPlace reports whether a string is valid as a place without a scheme.
 func IsPlace(s string) bool {
 	_, err := url.Parse("https://" + s)
 	return err == nil

@@ -1,4 +1,3 @@
-// Package keys holds the keys of annotations and labels: islet's own, and those of
-// Kubernetes that no library exports. Each is written once; what k8s.io/api exports is
-// taken from there.
+// Package keys defines the keys of annotations and labels: islet's own, and those of Kubernetes
+// that no library exports. Keys that k8s.io/api exports are used from there.
 package keys

@@ -2,16 +2,15 @@ package keys
 
 import "k8s.io/kubelet/pkg/types"
 
-// Annotations by which a kubelet marks pods that it got from elsewhere than the API
-// server. The mirror of such a pod has v1.MirrorPodAnnotationKey.
+// Annotations by which a kubelet marks pods that do not come from the API server. The mirror pod of
+// such a pod has v1.MirrorPodAnnotationKey.
 const (
-	ConfigHash   = "kubernetes.io/config.hash"   // names the pod's content
-	ConfigSource = "kubernetes.io/config.source" // where it comes from
-	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw it; it says nothing of the pod
+	ConfigHash   = "kubernetes.io/config.hash"   // identifies the pod's content
+	ConfigSource = "kubernetes.io/config.source" // the source of the pod
+	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; it is not a part of the pod's content
 )
 
-// Labels of sandboxes and containers: the kubelet's, so that tools that know it find
-// their way.
+// Labels of sandboxes and containers. They are the kubelet's, so tools that read them work.
 const (
 	PodName       = types.KubernetesPodNameLabel
 	PodNamespace  = types.KubernetesPodNamespaceLabel
@@ -28,53 +27,53 @@ const (
 	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// Annotations of sandboxes and containers: the planner's own facts, and what the CRI
-// has no field for.
+// Annotations of sandboxes and containers: facts that the planner stores, and options for which CRI
+// has no field.
 const (
-	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod that it was made for
-	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, seconds since 1970
-	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, of which the store can be made anew
-	Streak   = "islet.dev/streak"    // of a container: crashes in a row before it
-	Round    = "islet.dev/round"     // of a container: how often all containers were restarted before it
-	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources it was made with that only a new one can have otherwise
-	// PostStart, with any value, marks a container whose postStart hook islet runs: it
-	// has started only once the hook has returned.
+	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
+	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
+	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
+	Streak   = "islet.dev/streak"    // of a container: how many crashes in a row preceded it
+	Round    = "islet.dev/round"     // of a container: how many restarts of all containers preceded it
+	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that only a new container can change
+	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
+	// counts as started only after the hook has returned.
 	PostStart = "islet.dev/post-start"
-	// RunAsNonRoot, with any value, on a container's configuration asks for an error if
-	// its user turns out to have the ID 0. A kubelet can check numbers, but only who
-	// reads the image's passwd knows a name.
+	// RunAsNonRoot, with any value, in a container's configuration requests an error if the
+	// container's user has the ID 0. A kubelet can check only numeric users, because the ID of a
+	// user name is in the image's passwd file.
 	RunAsNonRoot = "islet.dev/run-as-non-root"
 )
 
-// Annotations of pods that become capability arguments of network plugins.
+// Annotations of pods that islet passes to network plugins as capability arguments.
 const (
-	IngressBandwidth = "kubernetes.io/ingress-bandwidth" // bits per second, as a quantity
+	IngressBandwidth = "kubernetes.io/ingress-bandwidth" // in bits per second, as a quantity
 	EgressBandwidth  = "kubernetes.io/egress-bandwidth"
 	IPs              = "islet.dev/ips" // comma-separated
 	MAC              = "islet.dev/mac"
 )
 
-// DefaultContainer is an annotation of pods: the container that is meant when a
-// command names none.
+// DefaultContainer is an annotation of pods: the container that a command uses when it names none.
 const DefaultContainer = "kubectl.kubernetes.io/default-container"
 
-// Annotations and taints of Nodes, by which a kubelet speaks to controllers.
+// Annotations and taints of Nodes through which a kubelet and controllers communicate.
 const (
 	ControllerManagedAttachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
-	ProvidedNodeIP                = "alpha.kubernetes.io/provided-node-ip"           // --node-ip, to a cloud provider
-	CloudUninitialized            = "node.cloudprovider.kubernetes.io/uninitialized" // a taint: the cloud provider has yet to see the Node
+	ProvidedNodeIP                = "alpha.kubernetes.io/provided-node-ip"           // the value of --node-ip, for a cloud provider
+	CloudUninitialized            = "node.cloudprovider.kubernetes.io/uninitialized" // a taint
 )
 
-// How a node takes a configuration that it is sent. The condition is the kubelet's that had one.
+// Keys of dynamic configuration. The condition is the one of the kubelet's former dynamic
+// configuration.
 const (
-	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that it follows
-	ConfigurationStatus    = "islet.dev/configuration-status" // the annotation in which a Node shows a v1.NodeConfigStatus
+	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that the node follows
+	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus that the node writes
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
 
-// Package edge/twin uses these to tell two machines with the same node name apart.
+// Keys by which package edge/twin detects two machines with the same node name.
 const (
-	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that has the name
-	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that would have it
+	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that owns the node name
+	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that wants the node name
 	DuplicateCondition = "DuplicateNode"   // a type of condition of a Node, and the reason of the events about it
 )

@@ -1,7 +1,7 @@
 package keys
 
-// Values of ConfigSource, by the names that a kubelet gives them. Local is islet's own:
-// what a person applied.
+// Values of ConfigSource, with a kubelet's names. SourceLocal is islet's own: pods that a person
+// applied at the local socket.
 const (
 	SourceFile  = "file"
 	SourceHTTP  = "http"

@@ -6,15 +6,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A ResourceClaim is one that a pod uses.
+// A ResourceClaim is a ResourceClaim object that a pod uses.
 type ResourceClaim struct {
-	Ref  string // its name within the pod; empty: of extended resources (KEP-5004)
-	Name string // of the object, in the pod's namespace
-	Made bool   // for this pod, from a template: the pod owns it
+	Ref  string // its name within the pod; empty: the claim for extended resources (KEP-5004)
+	Name string // the object's name, in the pod's namespace
+	Made bool   // created for this pod from a template, so the pod owns it
 }
 
-// ResourceClaims lists the claims of a pod. One of a template has its name in the pod's
-// status, where none may be said to be needed.
+// ResourceClaims lists the claims of a pod. The name of a claim that is created from a template is
+// read from the pod's status. A status without a name means that the pod needs no claim. It is an
+// error if the status has no entry for a template yet.
+//
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
 	for _, c := range pod.Spec.ResourceClaims {
@@ -25,16 +27,17 @@ func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
 		if c.ResourceClaimTemplateName == nil {
 			return nil, fmt.Errorf("pod claim %q names neither a claim nor a template", c.Name)
 		}
-		known := false
+		created := false
 		for _, st := range pod.Status.ResourceClaimStatuses {
 			if st.Name != c.Name {
 				continue
 			}
-			if known = true; st.ResourceClaimName != nil {
+			created = true
+			if st.ResourceClaimName != nil {
 				out = append(out, ResourceClaim{Ref: c.Name, Name: *st.ResourceClaimName, Made: true})
 			}
 		}
-		if !known {
+		if !created {
 			return nil, fmt.Errorf("pod claim %q: its ResourceClaim was not created yet", c.Name)
 		}
 	}
@@ -44,15 +47,15 @@ func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
 	return out, nil
 }
 
-// ClaimRequests gives what a container uses of claims: by the name of the object, the
-// requests in it; an empty one stands for all.
+// ClaimRequests returns the claims that a container uses: for each claim's object name, the names
+// of the requests in it. An empty request name means all requests of the claim.
 func ClaimRequests(pod *v1.Pod, ctr *v1.Container) (map[string][]string, error) {
-	all, err := ResourceClaims(pod)
-	if err != nil || len(all) == 0 {
+	claims, err := ResourceClaims(pod)
+	if err != nil || len(claims) == 0 {
 		return nil, err
 	}
 	out := map[string][]string{}
-	for _, c := range all {
+	for _, c := range claims {
 		for _, used := range ctr.Resources.Claims {
 			if c.Ref != "" && used.Name == c.Ref {
 				out[c.Name] = append(out[c.Name], used.Request)

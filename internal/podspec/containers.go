@@ -6,19 +6,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A Kind says when a container runs.
+// A Kind is the kind of a container, which decides when it runs.
 type Kind int
 
-// The kinds, in the order in which they start.
+// The kinds, in the order in which their containers start.
 const (
-	Init      Kind = iota // to its end, before those after it
-	Sidecar               // among the init containers, but as long as the pod
-	Main                  // side by side
-	Ephemeral             // added later by a person; it has no resources, ports or probes
+	Init      Kind = iota // runs to its end before the next container starts
+	Sidecar               // starts among the init containers and runs as long as the pod
+	Main                  // runs beside the other main containers
+	Ephemeral             // added to a running pod; it has no resources, ports or probes
 )
 
-// Containers gives every container of a pod with its kind, in the order in which they
-// start. What is changed of them is changed in the spec.
+// Containers returns every container of a pod with its kind, in the order in which they start. The
+// pointers refer to the spec itself, so a write through them changes the spec.
 func Containers(spec *v1.PodSpec) iter.Seq2[Kind, *v1.Container] {
 	return func(yield func(Kind, *v1.Container) bool) {
 		for i := range spec.InitContainers {
@@ -44,7 +44,8 @@ func Containers(spec *v1.PodSpec) iter.Seq2[Kind, *v1.Container] {
 	}
 }
 
-// Find gives the container of that name and its kind; nil: there is none.
+// Find returns the kind of the named container and the container, or nil if the pod has none of
+// that name.
 func Find(spec *v1.PodSpec, name string) (Kind, *v1.Container) {
 	for kind, c := range Containers(spec) {
 		if c.Name == name {
@@ -54,13 +55,13 @@ func Find(spec *v1.PodSpec, name string) (Kind, *v1.Container) {
 	return 0, nil
 }
 
-// IsSidecar reports whether an init container runs as long as its pod.
+// IsSidecar reports whether an init container is a sidecar, which runs as long as its pod.
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Statuses gives the status of every container of a pod, in the order of Containers.
+// Statuses returns the status of every container of a pod, in the order of Containers.
 func Statuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	return func(yield func(*v1.ContainerStatus) bool) {
 		for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {

@@ -1,2 +1,3 @@
-// Package podspec goes through what a pod's spec names.
+// Package podspec walks over a pod's spec: its containers, its images and the objects that it
+// refers to.
 package podspec

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Images are the images that a pod names: those of its containers, of every kind, and those
-// that it mounts (KEP-4639).
+// Images returns the image references of a pod: those of all its containers and those of its image
+// volumes (KEP-4639).
 func Images(spec *v1.PodSpec) (refs []string) {
 	add := func(ref string) {
 		if ref != "" {
@@ -27,8 +27,9 @@ func Images(spec *v1.PodSpec) (refs []string) {
 	return refs
 }
 
-// FullImage is an image's reference with its registry and tag, as runtimes list it; of one
-// with a tag and a digest, the digest counts. What is no reference stays as it is.
+// FullImage returns an image reference in the full form in which runtimes list it, with registry
+// and tag. If a reference has both a tag and a digest, the tag is removed. It returns a string that
+// is not a valid reference unchanged.
 func FullImage(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if _, id := digest.Parse(ref); err != nil || id == nil {

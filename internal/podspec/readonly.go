@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ReadOnlyTree says whether a mount is to be read-only with all that is mounted below it
-// (KEP-3857). possible says whether the pod's runtime can do it; it is asked only for
-// mounts that want it. The error has a kubelet's words.
+// ReadOnlyTree reports whether a mount and all mounts below it have to be read-only (KEP-3857). It
+// calls possible, which reports whether the pod's runtime supports that, only for a mount that
+// requests it. The errors have the wording of a kubelet.
 func ReadOnlyTree(m *v1.VolumeMount, possible func() bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil

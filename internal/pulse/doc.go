@@ -1,8 +1,8 @@
-// Package pulse tells a peer that has vanished from one that is slow.
+// Package pulse distinguishes a lost peer of a TCP connection from a slow one.
 //
-//	the peer takes nothing, and its kernel answers       slow: it may take as long as it likes
-//	the peer takes nothing, and nothing answers          lost: its link is cut, or its machine is off
+//	the peer reads nothing, and its kernel acknowledges    slow: it may take as long as it needs
+//	the peer reads nothing, and nothing acknowledges       lost: its link is cut, or its machine is off
 //
-// The kernel of a living machine acknowledges each probe of a window that is closed. A program
-// that has stopped therefore never looks like a machine that has gone.
+// The kernel of a running machine acknowledges each probe of a closed TCP window. A stopped program
+// therefore never looks like a lost machine.
 package pulse

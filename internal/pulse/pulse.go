@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silence is how long a peer may leave everything that it is sent unanswered.
+// Silence is how long a peer may leave everything unacknowledged before it counts as lost.
 const Silence = 30 * time.Second
 
-// unanswered is how many retransmissions or probes in a row must be lost: a single one may be,
-// and those of a window that is closed come minutes apart.
-const unanswered = 2
+// minUnanswered is how many retransmissions or window probes in a row must be unacknowledged. A
+// single packet may be lost, and the probes of a closed window are minutes apart.
+const minUnanswered = 2
 
-// Lost reports whether the peer of a TCP connection has sent nothing, not even an
-// acknowledgement, for so long, although it was asked several times. It is false while nothing
-// is on its way to the peer, and for connections that are not TCP. c may be wrapped by types that
-// have the method NetConn.
+// Lost reports whether the peer of a TCP connection has sent nothing for the given time, not even
+// an acknowledgement, although several packets were sent to it. It returns false while no packet is
+// unacknowledged, and for a connection that is not TCP. c may be wrapped in types that have a
+// NetConn method.
 func Lost(c net.Conn, silence time.Duration) (lost bool) {
 	for c != nil {
 		if s, ok := c.(syscall.Conn); ok {
@@ -43,6 +43,6 @@ func lostSocket(fd int, silence time.Duration) bool {
 	if err != nil {
 		return false
 	}
-	heard := time.Duration(min(i.Last_ack_recv, i.Last_data_recv)) * time.Millisecond
-	return int(i.Retransmits)+int(i.Probes) >= unanswered && heard >= silence
+	silent := time.Duration(min(i.Last_ack_recv, i.Last_data_recv)) * time.Millisecond
+	return int(i.Retransmits)+int(i.Probes) >= minUnanswered && silent >= silence
 }

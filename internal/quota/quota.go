@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From <linux/fs.h>, <linux/quota.h> and <linux/dqblk_xfs.h>.
+// Constants from <linux/fs.h>, <linux/quota.h> and <linux/dqblk_xfs.h>.
 const (
 	getAttributes = 0x801c581f // FS_IOC_FSGETXATTR
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
@@ -24,23 +24,23 @@ const (
 	getState    = 0x5808<<8 | project   // Q_XGETQSTATV
 	enforced    = 1 << 5                // FS_QUOTA_PDQ_ENFD
 	validLimits = 1                     // QIF_BLIMITS
-	block       = 1024                  // in which limits are
+	block       = 1024                  // bytes, the unit of limits
 )
 
-// IDs of projects that this package gives: those of people are small.
+// The range of project IDs that this package assigns. IDs that administrators assign are small.
 const (
-	firstID = 1 << 20
-	ids     = 1<<31 - firstID
-	tries   = 1000 // for one that nobody has
+	firstID  = 1 << 20
+	idRange  = 1<<31 - firstID
+	maxTries = 1000 // attempts to find an unused ID
 )
 
-// attributes are those of an inode (struct fsxattr).
+// attributes are an inode's (struct fsxattr).
 type attributes struct {
 	flags, extent, extents, project, cow uint32
 	_                                    [8]byte
 }
 
-// limits are those of a project (struct if_dqblk).
+// limits are a project's (struct if_dqblk).
 type limits struct {
 	hard, soft             uint64 // blocks
 	used                   uint64 // bytes
@@ -51,7 +51,7 @@ type limits struct {
 	_                      uint32
 }
 
-// state is that of a file system's quotas (struct fs_quota_statv).
+// state is the quota state of a file system (struct fs_quota_statv).
 type state struct {
 	version int8
 	_       uint8
@@ -59,19 +59,19 @@ type state struct {
 	_       [180]byte
 }
 
-// Projects gives directories quotas. The zero value works.
+// Projects assigns project quotas to directories. The zero value is ready to use.
 type Projects struct {
-	giving sync.Mutex // one ID at a time
+	assigning sync.Mutex // one ID at a time, so that no ID is assigned twice
 }
 
-// Supported reports whether the file system of a directory keeps project quotas.
+// Supported reports whether the file system of a directory enforces project quotas.
 func Supported(dir string) bool {
 	f, err := open(dir)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return keeps(f)
+	return isEnforced(f)
 }
 
 func open(dir string) (*os.File, error) {
@@ -82,38 +82,38 @@ func open(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-func keeps(f *os.File) bool {
+func isEnforced(f *os.File) bool {
 	s := state{version: 1}
 	return control(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforced != 0
 }
 
-// Limit bounds what is below a directory to so many bytes. A directory that has no project
-// yet must be empty, for only what is made from then on counts. kept is false where the file
-// system has no such quotas, and for a directory that is not empty.
+// Limit limits the size of everything below a directory. The directory must be empty unless it
+// already has a project, because only files created afterwards are counted. kept is false if the
+// file system does not enforce project quotas, or if the directory has no project and is not empty.
 func (p *Projects) Limit(dir string, bytes int64) (kept bool, err error) {
 	f, err := open(dir)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	if !keeps(f) {
+	if !isEnforced(f) {
 		return false, nil
 	}
-	p.giving.Lock()
-	defer p.giving.Unlock()
+	p.assigning.Lock()
+	defer p.assigning.Unlock()
 	a, err := attributesOf(f)
 	if err != nil {
 		return false, fmt.Errorf("read the project of %s: %w", dir, err)
 	}
-	if !ours(a) {
+	if !hasProject(a) {
 		if _, err := f.Readdirnames(1); !errors.Is(err, io.EOF) {
 			return false, err
 		}
-		if a.project, err = free(f, dir); err != nil {
+		if a.project, err = unusedID(f, dir); err != nil {
 			return false, fmt.Errorf("find a project for %s: %w", dir, err)
 		}
 	}
-	// The limit is there before the first file can be.
+	// Set the limit before the directory inherits the ID, so that no file is unlimited.
 	l := limits{hard: uint64(max(bytes, 1)+block-1) / block, valid: validLimits}
 	if err := control(f, setQuota, a.project, unsafe.Pointer(&l)); err != nil {
 		return false, fmt.Errorf("set the quota of %s: %w", dir, err)
@@ -127,29 +127,32 @@ func (p *Projects) Limit(dir string, bytes int64) (kept bool, err error) {
 	return true, nil
 }
 
-// ours reports whether a directory has a project of this package's.
-func ours(a attributes) bool { return a.project >= firstID && a.flags&inherit != 0 }
+// hasProject reports whether a directory has a project that this package assigned.
+func hasProject(a attributes) bool { return a.project >= firstID && a.flags&inherit != 0 }
 
-// free finds an ID that nothing has: of the directory's name, or one of those after it.
-func free(f *os.File, dir string) (uint32, error) {
+// unusedID returns a project ID without limits or usage. The search starts at a hash of the
+// directory's name.
+func unusedID(f *os.File, dir string) (uint32, error) {
 	h := fnv.New64a()
 	h.Write([]byte(dir))
 	start := h.Sum64()
-	for i := range uint64(tries) {
-		id := uint32(firstID + (start+i)%ids)
+	for i := range uint64(maxTries) {
+		id := uint32(firstID + (start+i)%idRange)
 		var l limits
 		err := control(f, getQuota, id, unsafe.Pointer(&l))
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || err == nil && l.hard == 0 && l.soft == 0 && l.used == 0 && l.inodes == 0 {
+		unused := err == nil && l.hard == 0 && l.soft == 0 && l.used == 0 && l.inodes == 0
+		if unused || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 			return id, nil
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
-	return 0, errors.New("all have something")
+	return 0, errors.New("no project ID is unused")
 }
 
-// Usage is how many bytes are below a directory that Limit bounds.
+// Usage returns how many bytes are below a directory that has a limit. known is false without a
+// limit.
 func (p *Projects) Usage(dir string) (bytes int64, known bool) {
 	f, err := open(dir)
 	if err != nil {
@@ -157,7 +160,7 @@ func (p *Projects) Usage(dir string) (bytes int64, known bool) {
 	}
 	defer f.Close()
 	a, err := attributesOf(f)
-	if err != nil || !ours(a) {
+	if err != nil || !hasProject(a) {
 		return 0, false
 	}
 	var l limits
@@ -167,8 +170,8 @@ func (p *Projects) Usage(dir string) (bytes int64, known bool) {
 	return int64(l.used), true
 }
 
-// Forget gives back the limit of a directory that is about to be removed. One that has none
-// is success, and so is one that is not there.
+// Forget removes the limit of a directory before the directory is removed. It succeeds if the
+// directory has no limit or does not exist.
 func (p *Projects) Forget(dir string) error {
 	f, err := open(dir)
 	if err != nil {
@@ -179,12 +182,12 @@ func (p *Projects) Forget(dir string) error {
 	}
 	defer f.Close()
 	a, err := attributesOf(f)
-	if err != nil || !ours(a) {
+	if err != nil || !hasProject(a) {
 		return nil
 	}
 	l := limits{valid: validLimits}
 	if err := control(f, setQuota, a.project, unsafe.Pointer(&l)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("give back the quota of %s: %w", dir, err)
+		return fmt.Errorf("remove the quota of %s: %w", dir, err)
 	}
 	return nil
 }
@@ -200,7 +203,7 @@ func ioctl(f *os.File, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// control is quotactl_fd(2), which Linux has since 5.14.
+// control calls quotactl_fd(2), which exists since Linux 5.14.
 func control(f *os.File, command uintptr, id uint32, arg unsafe.Pointer) error {
 	if _, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), command, uintptr(id), uintptr(arg), 0, 0); errno != 0 {
 		return errno

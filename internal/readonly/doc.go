@@ -1,2 +1,2 @@
-// Package readonly knows disks that take no writes.
+// Package readonly recognizes disks that do not accept writes and errors of failing disks.
 package readonly

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fault reports whether an error says that a disk does not give what is on it, or takes nothing:
-// it failed to read or write (EIO), its file system's structures or checksums are damaged
-// (EBADMSG and EUCLEAN: ext4 and xfs return them as EFSBADCRC and EFSCORRUPTED), or it takes no
-// writes (EROFS). One file or directory may be damaged where all others are whole, so whoever
-// goes through many leaves that one out, reports it, and goes on. A full disk is not meant.
+// Fault reports whether an error is a failure of the disk: a read or write failed (EIO), structures
+// or checksums of the file system are damaged (EBADMSG and EUCLEAN, which ext4 and xfs return as
+// EFSBADCRC and EFSCORRUPTED), or the file system is read-only (EROFS). A full disk is not a fault.
+//
+// A single file or directory may be damaged while all others are intact. A caller that walks over
+// many of them skips and reports the damaged one and continues.
 func Fault(err error) bool {
 	for _, e := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.EROFS} {
 		if errors.Is(err, e) {
@@ -21,8 +22,8 @@ func Fault(err error) bool {
 	return false
 }
 
-// MkdirAll is os.MkdirAll with the right error for a directory that is there and cannot be read:
-// that of the disk, for Fault, where os.MkdirAll says that the file exists.
+// MkdirAll is os.MkdirAll, except for a directory that exists and cannot be read: there it returns
+// the disk's error, which Fault recognizes, and os.MkdirAll would return "file exists".
 func MkdirAll(dir string, mode os.FileMode) error {
 	err := os.MkdirAll(dir, mode)
 	if errors.Is(err, os.ErrExist) {

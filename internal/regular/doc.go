@@ -1,7 +1,7 @@
-// Package regular opens files by names that somebody may have given or replaced: a
-// configuration that was sent, a person, a program. What is no regular file is refused, as a
-// pipe could hold up who opens it and a device never end, and nothing is read without a bound.
+// Package regular reads files whose names come from a configuration, a person or another program.
+// It rejects everything but regular files, because opening a FIFO can block and a device may never
+// end, and it reads no more than a given size.
 //
-// Symlinks are followed: the names are root's. For files that pods and images made see
-// package internal/untrusted.
+// Symlinks are followed, because only root can write to these paths. For files that pods or images
+// can create, use package internal/untrusted.
 package regular

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular is of a directory, a pipe, a socket or a device.
+// ErrNotRegular is the error for a directory, FIFO, socket or device.
 var ErrNotRegular = errors.New("no regular file")
 
-// Open opens a file for reading. It never waits for another process. Its errors name the file.
+// Open opens a regular file for reading without blocking on another process. Its errors name the
+// file.
 func Open(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -28,8 +29,7 @@ func Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Read reads a file of at most so many bytes; a larger one is an error. Its errors name the
-// file.
+// Read reads a regular file. A file of more than most bytes is an error. Its errors name the file.
 func Read(name string, most int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {

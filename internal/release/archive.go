@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// Program is the name of islet's program in an archive: at its top, or in the one folder
-	// that holds all of it. Further below others may have that name, such as default/islet.
+	// Program is the name of islet's program in an archive: at the top, or in a single top-level
+	// folder. Files further below may have the same name, such as default/islet.
 	Program = "islet"
 	// maxProgram is the most bytes of a program.
 	maxProgram = 256 << 20
-	// maxEntries of an archive are looked through.
+	// maxEntries is how many entries of an archive are searched.
 	maxEntries = 10_000
-	// maxUnpacked is the most bytes that are unpacked on the way to the program's end.
+	// maxUnpacked is the most bytes that are unpacked up to the end of the program.
 	maxUnpacked = 2 * maxProgram
 )
 
@@ -42,7 +42,7 @@ var machines = map[string]struct {
 	"riscv64": {elf.ELFCLASS64, elf.EM_RISCV},
 }
 
-// Of is the release of an archive that is read to its end.
+// Of returns the release of an archive, which it reads to its end.
 func Of(version, arch string, archive io.Reader) (*Release, error) {
 	sum := sha512.New()
 	n, err := io.Copy(sum, io.LimitReader(archive, MaxArchive+1))
@@ -59,8 +59,8 @@ func Of(version, arch string, archive io.Reader) (*Release, error) {
 	return r, nil
 }
 
-// Save keeps an archive that somebody sends in a new file, and fails, leaving none, if it is
-// not the one that was signed. Nothing of it is interpreted.
+// Save writes a received archive to a new file. It fails, and removes the file, if the archive is
+// not the signed one. It does not interpret the archive.
 func (r *Release) Save(archive io.Reader, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Release) Save(archive io.Reader, file string) (err error) {
 		return fmt.Errorf("receive the archive: %w", err)
 	}
 	if n != r.Size {
-		return fmt.Errorf("the archive has %s bytes, the release says %d", atLeast(n, r.Size), r.Size)
+		return fmt.Errorf("the archive has %s bytes, the release says %d", sizeText(n, r.Size), r.Size)
 	}
 	if !bytes.Equal(sum.Sum(nil), r.SHA512[:]) {
 		return errors.New("the archive is not the one that was signed: its SHA-512 is another")
@@ -85,17 +85,17 @@ func (r *Release) Save(archive io.Reader, file string) (err error) {
 	return f.Sync()
 }
 
-func atLeast(n, size int64) string {
+func sizeText(n, size int64) string {
 	if n > size {
 		return fmt.Sprintf("at least %d", n)
 	}
 	return fmt.Sprint(n)
 }
 
-// Extract takes the program out of an archive that Save has kept, into a new file of mode
-// 0755 in dir, and gives its path. The caller removes it. Before the file is made, room says
-// whether dir can take so many bytes. What fails leaves nothing, and names the entry of the
-// archive.
+// Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns
+// its path. The caller removes the file. Before it creates the file, it calls room, which returns
+// an error if dir has no space for so many bytes. On failure no file is left, and the error names
+// the entry of the archive.
 func (r *Release) Extract(ctx context.Context, archive, dir string, room func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -105,13 +105,13 @@ func (r *Release) Extract(ctx context.Context, archive, dir string, room func(si
 	return r.extract(ctx, in, maxUnpacked, dir, room)
 }
 
-// extract is Extract that unpacks so many bytes at most.
+// extract is Extract with a limit of unpacked bytes.
 func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir string, room func(int64) error) (program string, err error) {
-	z, err := gzip.NewReader(until(ctx, in))
+	z, err := gzip.NewReader(readUntil(ctx, in))
 	if err != nil {
 		return "", fmt.Errorf("the archive cannot be unpacked by gzip: %w", err)
 	}
-	t := tar.NewReader(atMost(most, z))
+	t := tar.NewReader(limitReader(most, z))
 	at := "at its beginning"
 	for range maxEntries {
 		h, err := t.Next()
@@ -122,7 +122,7 @@ func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir str
 			return "", fmt.Errorf("the archive cannot be read %s: %w", at, err)
 		}
 		if h.Typeflag == tar.TypeReg && isProgram(h.Name) {
-			program, err := r.program(until(ctx, t), h.Size, dir, room)
+			program, err := r.program(readUntil(ctx, t), h.Size, dir, room)
 			if err != nil {
 				err = fmt.Errorf("entry %.200q of the archive: %w", h.Name, err)
 			}
@@ -133,7 +133,7 @@ func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir str
 	return "", fmt.Errorf("the archive has more than %d entries before its program", maxEntries)
 }
 
-// isProgram says whether an entry of an archive is the program by its name.
+// isProgram reports whether the name of an archive's entry is that of the program.
 func isProgram(name string) bool {
 	dir, file := path.Split(path.Clean(name))
 	return file == Program && strings.Count(dir, "/") <= 1
@@ -157,27 +157,27 @@ func (r *Release) program(in io.Reader, size int64, dir string, room func(int64)
 		}
 	}()
 	if n, err := io.Copy(f, in); err != nil || n != size {
-		return "", fmt.Errorf("unpack %d bytes of the program: %w", size, errors.Join(err, missing(n, size)))
+		return "", fmt.Errorf("unpack %d bytes of the program: %w", size, errors.Join(err, shortRead(n, size)))
 	}
-	if err := r.runsHere(f); err != nil {
+	if err := r.checkArch(f); err != nil {
 		return "", err
 	}
-	// The name too: one that is to be tried and is gone after a loss of power would look like one
-	// that was put in its place.
+	// Sync the directory too: a new program that is missing after a power loss would look like one
+	// that was moved to its final place.
 	if err := errors.Join(f.Chmod(0o755), f.Sync(), durable.Dir(dir)); err != nil {
 		return "", err
 	}
 	return filepath.Clean(f.Name()), nil
 }
 
-// A reader reads by a function.
+// A reader is a Read function.
 type reader func(b []byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
 
-// until reads as long as ctx lasts. Below gzip it is asked often enough: a block of the file
-// becomes some MiB at most.
-func until(ctx context.Context, in io.Reader) io.Reader {
+// readUntil returns a reader that fails when ctx has ended. Below gzip it is called often enough,
+// because a block of the file unpacks to at most some MiB.
+func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return reader(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
 			return 0, err
@@ -186,8 +186,8 @@ func until(ctx context.Context, in io.Reader) io.Reader {
 	})
 }
 
-// atMost reads so many bytes, and fails then.
-func atMost(most int64, in io.Reader) io.Reader {
+// limitReader returns a reader that fails after the given number of bytes.
+func limitReader(most int64, in io.Reader) io.Reader {
 	left := most
 	return reader(func(b []byte) (int, error) {
 		if left == 0 {
@@ -199,16 +199,16 @@ func atMost(most int64, in io.Reader) io.Reader {
 	})
 }
 
-func missing(n, size int64) error {
+func shortRead(n, size int64) error {
 	if n == size {
 		return nil
 	}
 	return fmt.Errorf("only %d are there", n)
 }
 
-// runsHere says whether a program is one of the release's architecture, by its ELF header. No
-// more of the file is parsed: a parser of all of it would be another that reads what others made.
-func (r *Release) runsHere(f io.ReaderAt) error {
+// checkArch returns an error unless the file is a program for the release's architecture. It parses
+// only the ELF header, so that little code handles untrusted input.
+func (r *Release) checkArch(f io.ReaderAt) error {
 	want, known := machines[r.Arch]
 	if !known {
 		return fmt.Errorf("islet is not built for %q", r.Arch)
@@ -226,7 +226,8 @@ func (r *Release) runsHere(f io.ReaderAt) error {
 		return errors.New("the program is no ELF file: its header is cut off")
 	}
 	class, machine, kind := elf.Class(e.Ident[elf.EI_CLASS]), elf.Machine(e.Machine), elf.Type(e.Type)
-	if e.Ident[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != want.machine || class != want.class || kind != elf.ET_EXEC && kind != elf.ET_DYN {
+	if e.Ident[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != want.machine || class != want.class ||
+		kind != elf.ET_EXEC && kind != elf.ET_DYN {
 		return fmt.Errorf("the program is of %v (%v), the release says %s", machine, class, r.Arch)
 	}
 	return nil

@@ -1,16 +1,15 @@
-// Package release says whether an archive of islet is one that its makers signed, for this
-// machine, and takes the program out of it. It is pure but for the files it is given; it
-// starts nothing and asks nobody.
+// Package release verifies that an archive of islet was signed by its makers and is for this
+// machine, and unpacks the program from it. It has no side effects except on the files that it is
+// given.
 //
 //	ARCHIVE.release --Parse--> Release: version, architecture, size, SHA-512, signatures
-//	                             | Signed(keys, threshold): so many different keys of those
+//	                             | Signed(keys, threshold): enough different keys have signed
 //	                             v
-//	ARCHIVE (tar, gzip) ------Extract--> islet or DIR/islet, 0755, synced, if all is what was signed
+//	ARCHIVE (tar, gzip) ------Extract--> islet or DIR/islet, 0755, synced, if it is the signed archive
 //
-// A release is text. What is signed is all above the line of dashes, so nothing that is
-// believed is outside of the signatures, and all of it is known before a byte of the archive
-// is fetched: an older version, another architecture or a size that does not fit are refused
-// for nothing.
+// A release is a text. The signatures cover everything above the line of dashes, so every fact that
+// is trusted is signed, and all of it is known before the archive is downloaded. An older version,
+// another architecture or a wrong size is rejected without a download.
 //
 //	islet release 1
 //	version: 0.2.0
@@ -20,8 +19,8 @@
 //	---
 //	4f2a9c0d11e28b77 kZ0L...
 //
-// Who may abuse it: a server or link that lies (signatures), one that sends an old release
-// again (the caller compares versions), sends without end (sizes), an archive that unpacks
-// to more than the disk has, for hours, or to other paths (only one file is taken, for which
-// there is room, and all that is unpacked is bounded), a thief of one key (threshold).
+// Threats and countermeasures: a server or link that sends false data (signatures); one that sends
+// an old release again (the caller compares versions) or sends without end (sizes); an archive that
+// unpacks to more than the disk holds, for hours, or to other paths (only one file is unpacked, for
+// which there is space, and the unpacked bytes are limited); a thief of one key (threshold).
 package release

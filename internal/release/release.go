@@ -25,14 +25,14 @@ const (
 	line = "---\n"
 )
 
-// A Release is what the makers of islet say of an archive.
+// A Release is a signed description of an archive.
 type Release struct {
-	Version string // without v, such as 0.2.0
+	Version string // without the leading v, such as 0.2.0
 	Arch    string // as GOARCH
 	Size    int64  // of the archive, bytes
 	SHA512  [sha512.Size]byte
 
-	signed     []byte // the text that signatures are of
+	signed     []byte // the text that the signatures cover
 	signatures []signature
 }
 
@@ -46,7 +46,7 @@ var (
 	arch    = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
 )
 
-// Parse reads a release. It checks its form, not its signatures.
+// Parse parses a release. It does not verify the signatures.
 func Parse(text []byte) (*Release, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("the text of the release has more than %d bytes", MaxText)
@@ -87,15 +87,18 @@ func Parse(text []byte) (*Release, error) {
 func (r *Release) set(name, value string) (err error) {
 	switch name {
 	case "version":
-		if r.Version = value; !version.MatchString(value) {
+		r.Version = value
+		if !version.MatchString(value) {
 			return fmt.Errorf("%.60q is no version", value)
 		}
 	case "arch":
-		if r.Arch = value; !arch.MatchString(value) {
+		r.Arch = value
+		if !arch.MatchString(value) {
 			return fmt.Errorf("%.60q is no architecture", value)
 		}
 	case "size":
-		if r.Size, err = strconv.ParseInt(value, 10, 64); err != nil || r.Size <= 0 || r.Size > MaxArchive || strconv.FormatInt(r.Size, 10) != value {
+		r.Size, err = strconv.ParseInt(value, 10, 64)
+		if err != nil || r.Size <= 0 || r.Size > MaxArchive || strconv.FormatInt(r.Size, 10) != value {
 			return fmt.Errorf("%.60q is no size of 1 to %d bytes", value, int64(MaxArchive))
 		}
 	case "sha512":
@@ -108,13 +111,13 @@ func (r *Release) set(name, value string) (err error) {
 	return nil
 }
 
-// A Key is one of those who sign, its public half.
+// A Key is the public key of a signer.
 type Key ed25519.PublicKey
 
-// keyHead begins the text of a key.
+// keyHead is the prefix of a key's text.
 const keyHead = "islet-ed25519 "
 
-// ParseKey reads a public key: "islet-ed25519 BASE64".
+// ParseKey parses a public key: "islet-ed25519 BASE64".
 func ParseKey(text string) (Key, error) {
 	code, ok := strings.CutPrefix(strings.TrimSpace(text), keyHead)
 	b, err := base64.StdEncoding.DecodeString(code)
@@ -124,21 +127,21 @@ func ParseKey(text string) (Key, error) {
 	return Key(b), nil
 }
 
-// String is what ParseKey reads.
+// String returns the text that ParseKey parses.
 func (k Key) String() string { return keyHead + base64.StdEncoding.EncodeToString(k) }
 
-// ID is how signatures name the key.
+// ID returns the name of the key in signatures.
 func (k Key) ID() string {
 	sum := sha256.Sum256(k)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Signed says whether at least threshold different keys of those have signed the release; an
-// error says who has. A signature of a key that is not among them counts for nothing, one of
-// a key that is and that is wrong is an error.
+// Signed returns an error unless at least threshold different keys have signed the release. The
+// error names the keys that have signed. Signatures of other keys are ignored. A wrong signature of
+// one of the keys is an error.
 func (r *Release) Signed(keys []Key, threshold int) error {
 	if threshold < 1 {
-		return fmt.Errorf("%d signatures are asked for, which anybody has", threshold)
+		return fmt.Errorf("the threshold of %d signatures is less than one", threshold)
 	}
 	var by []string
 	for _, k := range keys {
@@ -151,7 +154,7 @@ func (r *Release) Signed(keys []Key, threshold int) error {
 				continue
 			}
 			if !ed25519.Verify(ed25519.PublicKey(k), r.signed, s.bytes) {
-				return fmt.Errorf("the signature of key %s is wrong: the release was changed, or is of somebody else", id)
+				return fmt.Errorf("the signature of key %s is wrong: the release was changed, or somebody else signed it", id)
 			}
 			by = append(by, id)
 			break
@@ -162,12 +165,12 @@ func (r *Release) Signed(keys []Key, threshold int) error {
 		if len(by) > 0 {
 			names = " (" + strings.Join(by, ", ") + ")"
 		}
-		return fmt.Errorf("the release is signed by %d of the node's keys%s, and has to be by %d", len(by), names, threshold)
+		return fmt.Errorf("the release is signed by %d of the node's keys%s, but %d are required", len(by), names, threshold)
 	}
 	return nil
 }
 
-// Sign is the text of a release with signatures of all keys.
+// Sign returns the text of a release with a signature of each key.
 func (r *Release) Sign(keys ...ed25519.PrivateKey) []byte {
 	text := fmt.Appendf(nil, "%s\nversion: %s\narch: %s\nsize: %d\nsha512: %x\n", head, r.Version, r.Arch, r.Size, r.SHA512)
 	signed := slices.Clone(text)

@@ -61,7 +61,7 @@ func TestSigned(t *testing.T) {
 	}{
 		"one of one":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1},
 		"two of three":         {by: []ed25519.PrivateKey{signC, signA}, keys: []Key{a, b, c}, threshold: 2},
-		"one of two":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), and has to be by 2"},
+		"one of two":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), but 2 are required"},
 		"one, twice":           {by: []ed25519.PrivateKey{signA, signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1"},
 		"one key named twice":  {by: []ed25519.PrivateKey{signA}, keys: []Key{a, a}, threshold: 2, bad: "signed by 1"},
 		"of nobody":            {keys: []Key{a}, threshold: 1, bad: "signed by 0"},

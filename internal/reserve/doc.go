@@ -1,10 +1,10 @@
-// Package reserve works out what pods may have of a machine, and what is kept for the
-// system, the node's own programs and evictions. It is pure.
+// Package reserve computes which part of a machine pods may use, and which part is reserved for the
+// system, the node's own programs and evictions. It has no side effects.
 //
 //	kubeReserved, systemReserved, reservedSystemCPUs ---+
-//	evictionHard --------------------------------------+--> Allocatable: the Node's, and admission's
-//	capacity, huge pages, process IDs ------------------+--> Enforced: what kubepods is held to
+//	evictionHard --------------------------------------+--> Allocatable: for the Node and for admission
+//	capacity, huge pages, process IDs ------------------+--> Enforced: the limits of the kubepods cgroup
 //
-// Nothing is kept by default but what evictionHard says, as with a kubelet.
+// By default only the thresholds of evictionHard are reserved, as with a kubelet.
 // https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
 package reserve

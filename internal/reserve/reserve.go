@@ -13,27 +13,27 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// PIDs is what kubeReserved and systemReserved call process IDs. It is no resource of the
-// Node.
+// PIDs is the name of process IDs in kubeReserved and systemReserved. The Node has no such
+// resource.
 const PIDs v1.ResourceName = "pid"
 
-// A Machine is what there is.
+// A Machine describes the resources of the machine.
 type Machine struct {
-	Capacity v1.ResourceList // of the Node
-	CPUs     []int           // the numbers of those that are online; for reservedSystemCPUs
-	PIDs     int64           // how many processes and threads the kernel lets run; 0: not known
+	Capacity v1.ResourceList // as the Node reports it
+	CPUs     []int           // the IDs of the online CPUs; for reservedSystemCPUs
+	PIDs     int64           // how many processes and threads the kernel allows; 0: unknown
 }
 
-// A Share is a machine divided between pods and the rest.
+// A Share is the division of a machine between pods and reservations.
 type Share struct {
 	Capacity     v1.ResourceList
-	Kube, System v1.ResourceList // kept for the node's own programs, and for all others
-	Eviction     v1.ResourceList // kept free by evictionHard: pods may have it for a while
+	Kube, System v1.ResourceList // reserved for the node's own programs, and for the rest of the system
+	Eviction     v1.ResourceList // reserved by evictionHard: pods may use it until they are evicted
 	pids         int64
 }
 
-// New divides a machine as a configuration that is valid says. The error says what of it
-// cannot be had here.
+// New divides a machine by a valid configuration. The error names the reservation that this machine
+// cannot satisfy.
 func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 	s := Share{Capacity: m.Capacity, pids: m.PIDs}
 	var err error
@@ -43,7 +43,7 @@ func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 	if s.System, err = quantities("systemReserved", k.SystemReserved); err != nil {
 		return Share{}, err
 	}
-	if k.ReservedSystemCPUs != "" { // it takes the place of the numbers of CPUs
+	if k.ReservedSystemCPUs != "" { // overrides the CPU quantities of both reservations
 		cpus, err := CPUs(k.ReservedSystemCPUs)
 		if err != nil {
 			return Share{}, err
@@ -72,10 +72,10 @@ func quantities(name string, list map[string]string) (v1.ResourceList, error) {
 	return out, nil
 }
 
-// maxCPU bounds the numbers of CPUs: Linux can have no more.
+// maxCPU bounds CPU IDs. It is the largest NR_CPUS of Linux.
 const maxCPU = 8192
 
-// CPUs reads a list such as 0,2-3.
+// CPUs parses a CPU list such as 0,2-3 and returns the sorted IDs.
 func CPUs(list string) (out []int, err error) {
 	for part := range strings.SplitSeq(list, ",") {
 		low, high, isRange := strings.Cut(strings.TrimSpace(part), "-")
@@ -95,10 +95,15 @@ func CPUs(list string) (out []int, err error) {
 	return slices.Compact(out), nil
 }
 
-// evictions are what the hard thresholds keep free: 0% and 100% switch one off.
+// evictions returns the memory and disk space that the hard thresholds reserve. 0% and 100% disable
+// a threshold.
 func evictions(hard map[string]string, capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
-	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
+	signals := map[string]v1.ResourceName{
+		"memory.available": v1.ResourceMemory,
+		"nodefs.available": v1.ResourceEphemeralStorage,
+	}
+	for signal, name := range signals {
 		text, ok := hard[signal]
 		if !ok || text == "0%" || text == "100%" {
 			continue
@@ -115,7 +120,7 @@ func evictions(hard map[string]string, capacity v1.ResourceList) v1.ResourceList
 	return out
 }
 
-// reserved is all that is kept of a resource.
+// reserved returns the sum of all reservations of a resource.
 func (s Share) reserved(name v1.ResourceName) (q resource.Quantity) {
 	for _, l := range []v1.ResourceList{s.System, s.Kube, s.Eviction} {
 		q.Add(l[name])
@@ -123,8 +128,8 @@ func (s Share) reserved(name v1.ResourceName) (q resource.Quantity) {
 	return q
 }
 
-// Reserved is what is kept of each resource of the Node; of which nothing is kept it has
-// nothing.
+// Reserved returns the sum of all reservations for each resource of the Node, without resources
+// that have none.
 func (s Share) Reserved() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range s.Capacity {
@@ -135,13 +140,14 @@ func (s Share) Reserved() v1.ResourceList {
 	return out
 }
 
-// check refuses to keep more than there is, in a kubelet's words.
+// check returns an error, with the wording of a kubelet, if the reservations exceed the capacity.
 func (s Share) check() error {
 	var text []string
 	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
 		have, kept := s.Capacity[name], s.reserved(name)
 		if kept.Cmp(have) > 0 {
-			text = append(text, fmt.Sprintf("Resource %q has a reservation of %v but capacity of %v. Expected capacity >= reservation.", name, &kept, &have))
+			text = append(text, fmt.Sprintf(
+				"Resource %q has a reservation of %v but capacity of %v. Expected capacity >= reservation.", name, &kept, &have))
 		}
 	}
 	if len(text) == 0 {
@@ -150,8 +156,8 @@ func (s Share) check() error {
 	return errors.New("invalid Node Allocatable configuration. " + strings.Join(text, " "))
 }
 
-// Allocatable is what pods may ask for together. Memory that is in huge pages is no other
-// memory.
+// Allocatable returns the resources that all pods together may request. Memory in huge pages is not
+// counted as memory.
 func (s Share) Allocatable() v1.ResourceList {
 	out := v1.ResourceList{}
 	var huge resource.Quantity
@@ -167,9 +173,9 @@ func (s Share) Allocatable() v1.ResourceList {
 	return out
 }
 
-// Enforced is what all pods together are held to: what is kept for evictions is theirs
-// until it is needed. With PIDs, where the kernel says how many there are. Without pods in
-// enforceNodeAllocatable it is all there is.
+// Enforced returns the limits of all pods together. The reservation for evictions is not
+// subtracted, because pods may use it until they are evicted. PIDs are included if the kernel's
+// limit is known. Unless enforceNodeAllocatable contains "pods", the result is the capacity.
 func (s Share) Enforced(enforce []string) v1.ResourceList {
 	out := maps.Clone(s.Capacity)
 	if s.pids > 0 {
@@ -184,13 +190,13 @@ func (s Share) Enforced(enforce []string) v1.ResourceList {
 	return out
 }
 
-// KeepsPIDs reports whether process IDs are kept from pods.
+// KeepsPIDs reports whether a reservation contains process IDs.
 func (s Share) KeepsPIDs() bool {
 	kube, system := s.Kube[PIDs], s.System[PIDs]
 	return !kube.IsZero() || !system.IsZero()
 }
 
-// less is a difference, but not below zero.
+// less returns a - b, but at least zero.
 func less(a, b resource.Quantity) resource.Quantity {
 	out := a.DeepCopy()
 	out.Sub(b)

@@ -8,29 +8,27 @@ import (
 )
 
 const (
-	// soon bounds the window of a short outage.
+	// soon is the default of Backoff.Soon.
 	soon = 5 * time.Second
-	// share of an outage is the window after it.
+	// share: after an outage, the window is the outage's length divided by share.
 	share = 32
-	// doublings are counted no further, so that nothing overflows.
+	// doublings is the most doublings of a window, so that nothing overflows.
 	doublings = 20
 )
 
-// A Backoff counts the failures of one thing that is tried. It belongs to one goroutine,
-// or to a lock.
+// A Backoff counts the failed attempts at one thing. It is not safe for concurrent use.
 type Backoff struct {
-	// First is the window of the first wait, Most that of any wait, but for what a server
-	// asks for. Soon is up to where windows double, however short the outage; 0: five
-	// seconds. It may be longer for those who are told when it is over.
+	// First is the window of the first wait. Most is the largest window of any wait; a server's
+	// Retry-After is added to it. Soon is the window up to which windows double in a short outage,
+	// 5 s if it is 0. It may be longer for a caller that is notified when the outage ends.
 	First, Soon, Most time.Duration
 
-	began time.Time // of the outage; zero: there is none
+	began time.Time // of the outage; zero: there is no outage
 	tries int
-	asked int // of these, how many the server asked to be left alone after
+	asked int // how many of the failures had a Retry-After
 }
 
-// Next gives how long to wait after a failure. The least is what the server asked for
-// (Retry-After); 0: it did not.
+// Next counts a failure and returns how long to wait. least is the server's Retry-After, or 0.
 func (b *Backoff) Next(least time.Duration) time.Duration {
 	if b.tries == 0 {
 		b.began = time.Now()
@@ -44,9 +42,9 @@ func (b *Backoff) Next(least time.Duration) time.Duration {
 	return least + Within(min(window, b.Most))
 }
 
-// Wait waits as Next says. A signal, that it is worth a try now, ends the wait and the
-// outage; but never before the time that the server asked for. It reports whether there
-// was a signal, with the error of ctx when that ended.
+// Wait counts a failure and waits as long as Next returns. A signal from again means that an
+// attempt may succeed now: it ends the outage and the wait, but not before least has passed. Wait
+// reports whether there was a signal, and returns the error of ctx if ctx ended.
 func (b *Backoff) Wait(ctx context.Context, least time.Duration, again <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
 	timer := time.NewTimer(b.Next(least))
@@ -65,13 +63,13 @@ func (b *Backoff) Wait(ctx context.Context, least time.Duration, again <-chan st
 	}
 }
 
-// Reset ends the outage.
+// Reset ends the outage: the next failure counts as the first.
 func (b *Backoff) Reset() { *b = Backoff{First: b.First, Soon: b.Soon, Most: b.Most} }
 
 // Failing reports whether there were failures since the last Reset.
 func (b *Backoff) Failing() bool { return b.tries > 0 }
 
-// Within gives a time anywhere in a window, and never none at all.
+// Within returns a random time within a window, at least a sixteenth of it.
 func Within(window time.Duration) time.Duration {
 	if window <= 0 {
 		return 0
@@ -79,7 +77,7 @@ func Within(window time.Duration) time.Duration {
 	return window/16 + rand.N(window-window/16)
 }
 
-// Around gives a time that differs by up to a fifth, for what is done regularly.
+// Around returns a random time within a fifth of d, for periodic work.
 func Around(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(max(d*2/5, 1))
 }

@@ -1,13 +1,13 @@
-// Package socket listens at the unix sockets by which programs of this machine reach the
-// agent, and makes a socket again that somebody removed while the agent runs: with its
-// directory (rm -rf /run/islet), or by a file system that was mounted over it.
+// Package socket listens on the unix sockets of the agent. If somebody removes a socket while the
+// agent runs, also with its directory (rm -rf /run/islet), or hides it by a mount, the package
+// creates it again.
 //
-//	Listen(path) --> Accept, Accept ...      from the socket that is at the path now
+//	Listen(path) --> Accept, Accept ...      from the socket that is now at the path
 //	                   ^
-//	Run: inotify, mountinfo --> look: is it there? --no--> Lost, then the socket anew
+//	Run: inotify, mountinfo --> check: does it exist? --no--> Lost, then a new socket
 //
 // Run waits for events of the kernel. It uses no CPU while nothing is removed or mounted.
 //
-// A socket at which another process answers is never replaced. Only root and the agent's own
-// user can open a socket of this package; who connects is for its server to check.
+// A socket that another process serves is never replaced. The mode of a socket is 0600, so only
+// root and the agent's own user can connect. Servers check the credentials of peers themselves.
 package socket

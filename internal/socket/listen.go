@@ -15,38 +15,38 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// errTaken is that another process answers at a path.
+// errTaken is the error for a path where another process accepts connections.
 var errTaken = errors.New("another process answers there; stop it, or choose another path (--run-dir, --root-dir, criSocket)")
 
 // A Listener accepts connections at its path until Close. It is safe for concurrent use.
 type Listener struct {
-	path string
-	of   *Sockets
+	path    string
+	sockets *Sockets
 
-	mu     sync.Mutex
-	now    *net.UnixListener // nil: the disk has not taken a socket yet
-	file   os.FileInfo       // of the socket
-	closed bool
-	first  chan struct{} // closed once there is a socket, and by Close
+	mu      sync.Mutex
+	current *net.UnixListener // nil: the socket could not be created yet because of a disk fault
+	file    os.FileInfo       // of the socket
+	closed  bool
+	ready   chan struct{} // closed when the first socket exists, and by Close
 }
 
-// Listen makes a socket and the directories above it. A socket that a killed agent left
-// behind is replaced. If the disk fails (see readonly.Fault) or is full, the error is logged, and
-// Run makes the socket once it can: one directory that cannot be read is no reason not to start.
+// Listen creates a socket and its parent directories. It replaces a socket that a killed agent left
+// behind. If the disk fails (see readonly.Fault) or is full, it logs the error and returns a Listener
+// whose socket Run creates later, so that an unreadable directory does not prevent the start.
 func (s *Sockets) Listen(path string) (*Listener, error) {
-	l := &Listener{path: path, of: s, first: make(chan struct{})}
-	now, file, err := listen(path)
+	l := &Listener{path: path, sockets: s, ready: make(chan struct{})}
+	current, file, err := listen(path)
 	switch {
 	case err == nil:
-		l.set(now, file)
+		l.set(current, file)
 	case readonly.Fault(err), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		s.Log.Error("a socket of islet cannot be made yet", "error", err)
+		s.Log.Error("cannot create a socket of islet yet", "error", err)
 	default:
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, l)
+	s.listeners = append(s.listeners, l)
 	return l, nil
 }
 
@@ -61,8 +61,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	// Bound under a name of its own and only then in its place, so that it is
-	// never there with other permissions.
+	// Rename the socket into place after chmod, so that it never has other permissions at its path.
 	hidden := path + ".new"
 	os.Remove(hidden)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
@@ -84,80 +83,80 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	return ln, fi, nil
 }
 
-// set takes a socket. The caller holds mu, or is the only one that knows l.
-func (l *Listener) set(now *net.UnixListener, file os.FileInfo) {
-	if l.now == nil {
-		close(l.first)
+// set replaces the socket. The caller holds mu, or no other goroutine knows l.
+func (l *Listener) set(current *net.UnixListener, file os.FileInfo) {
+	if l.current == nil {
+		close(l.ready)
 	}
-	l.now, l.file = now, file
+	l.current, l.file = current, file
 }
 
-// Accept returns a *net.UnixConn.
+// Accept returns a *net.UnixConn. It blocks until the socket exists.
 func (l *Listener) Accept() (net.Conn, error) {
-	<-l.first
+	<-l.ready
 	for {
 		l.mu.Lock()
-		now := l.now
+		current := l.current
 		l.mu.Unlock()
-		if now == nil {
+		if current == nil {
 			return nil, net.ErrClosed
 		}
-		c, err := now.AcceptUnix()
+		c, err := current.AcceptUnix()
 		if err == nil {
 			return c, nil
 		}
 		l.mu.Lock()
-		again := l.now != now && !l.closed
+		replaced := l.current != current && !l.closed
 		l.mu.Unlock()
-		if !again {
+		if !replaced {
 			return nil, err
 		}
 	}
 }
 
-// Close also removes the socket, if it is still this listener's.
+// Close removes the socket as well, unless another file is at its path.
 func (l *Listener) Close() error {
-	l.of.forget(l)
+	l.sockets.forget(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now == nil {
+	if l.current == nil {
 		if !l.closed {
 			l.closed = true
-			close(l.first)
+			close(l.ready)
 		}
 		return nil
 	}
 	l.closed = true
-	err := l.now.Close()
-	if there, _ := l.there(); err == nil && there {
+	err := l.current.Close()
+	if exists, _ := l.exists(); err == nil && exists {
 		os.Remove(l.path)
 	}
 	return err
 }
 
-// Addr is the socket's.
+// Addr returns the socket's path.
 func (l *Listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 func (s *Sockets) forget(l *Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.all {
-		if s.all[i] == l {
-			s.all = append(s.all[:i:i], s.all[i+1:]...)
+	for i := range s.listeners {
+		if s.listeners[i] == l {
+			s.listeners = append(s.listeners[:i:i], s.listeners[i+1:]...)
 			return
 		}
 	}
 }
 
-func (l *Listener) isThere() bool {
+func (l *Listener) existsOrClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	there, _ := l.there()
-	return there || l.closed
+	exists, _ := l.exists()
+	return exists || l.closed
 }
 
-// there reports whether the socket is at its path. The caller holds mu.
-func (l *Listener) there() (bool, error) {
+// exists reports whether the socket's file is at its path. The caller holds mu.
+func (l *Listener) exists() (bool, error) {
 	fi, err := os.Lstat(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -165,26 +164,27 @@ func (l *Listener) there() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore makes the socket again if it is not there, and reports whether it did.
+// restore creates the socket again if it is missing, and reports whether it did. It calls lost
+// before.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false, nil
 	}
-	if there, err := l.there(); there || err != nil {
+	if exists, err := l.exists(); exists || err != nil {
 		return false, err
 	}
 	if err := lost(); err != nil {
 		return false, err
 	}
-	now, file, err := listen(l.path)
+	current, file, err := listen(l.path)
 	if err != nil {
 		return false, err
 	}
-	if l.now != nil {
-		l.now.Close() // nobody can connect to it any more; Accept goes on with the other
+	if l.current != nil {
+		l.current.Close() // no client can reach it any more; Accept continues with the new one
 	}
-	l.set(now, file)
+	l.set(current, file)
 	return true, nil
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenLocal opens a socket for root and the agent's own user only, with so many connections
-// at a time. A socket that a killed agent left behind is replaced; one that is served is not.
+// ListenLocal is Listen for root and the agent's own user only, with at most the given number of
+// concurrent connections. It closes other connections at once.
 func (s *Sockets) ListenLocal(path string, most int) (net.Listener, error) {
 	ln, err := s.Listen(path)
 	if err != nil {
@@ -20,8 +20,7 @@ func (s *Sockets) ListenLocal(path string, most int) (net.Listener, error) {
 	return &localListener{Listener: ln, path: path, log: s.Log, slots: make(chan struct{}, most)}, nil
 }
 
-// A localListener accepts from root and the agent's own user, a bounded number
-// at a time.
+// A localListener limits the number of connections and checks the user of each peer.
 type localListener struct {
 	*Listener
 	path  string
@@ -69,7 +68,7 @@ func allowed(c *net.UnixConn) error {
 	return nil
 }
 
-// A localConn gives its slot back once.
+// A localConn releases its slot once.
 type localConn struct {
 	*net.UnixConn
 	slots chan struct{}

@@ -16,17 +16,17 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// settleTime is how long Run waits after an event: who removes a directory is then done with
-// it, and many events are one.
+// settleTime is the delay between an event and the check: the removal of a directory causes many
+// events and should be complete by then.
 const settleTime = 500 * time.Millisecond
 
-// lastRetry is the longest pause between two attempts to make a socket again.
+// lastRetry is the longest pause between two attempts to create a socket again.
 const lastRetry = time.Minute
 
-// Config is what Sockets need.
+// Config is the configuration of Sockets.
 type Config struct {
-	// Lost is called before a socket is made again: the directories around it may be lost,
-	// too. nil: there is nothing else to restore.
+	// Lost is called before a socket is created again, because its directory may have been lost
+	// with other files in it. nil: nothing else has to be restored.
 	Lost func() error
 	// Dirs are directories of islet, such as the run directory. Run also notices when one of
 	// them is renamed, or a directory between it and a socket. 0 or more.
@@ -34,15 +34,15 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Sockets are those of this process.
+// Sockets are the listening sockets of this process.
 type Sockets struct {
 	Config
 
-	mu  sync.Mutex
-	all []*Listener // that are not closed
+	mu        sync.Mutex
+	listeners []*Listener // not closed
 }
 
-// New opens nothing.
+// New returns Sockets without listeners.
 func New(c Config) *Sockets {
 	if c.Lost == nil {
 		c.Lost = func() error { return nil }
@@ -50,34 +50,34 @@ func New(c Config) *Sockets {
 	return &Sockets{Config: c}
 }
 
-// Run makes sockets again that were removed, until ctx ends. It knows those that Listen made
-// before it, and fails only on a host without inotify, where it returns nil at once.
+// Run creates removed sockets again until ctx ends. If the host has no inotify, it logs an error
+// and returns nil at once.
 func (s *Sockets) Run(ctx context.Context) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		s.Log.Error("no inotify: sockets of islet that somebody removes are gone until islet is restarted", "error", err)
+		s.Log.Error("no inotify: a removed socket of islet is not created again until islet is restarted", "error", err)
 		return nil
 	}
 	defer w.Close()
 	mounted := make(chan struct{}, 1)
-	var all sync.WaitGroup
-	defer all.Wait()
+	var listeners sync.WaitGroup
+	defer listeners.Wait()
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		s.Log.Error("sockets of islet that a mount hides are gone until islet is restarted", "error", err)
+		s.Log.Error("a socket of islet that a mount hides is not created again until islet is restarted", "error", err)
 	} else {
-		defer table.Close() // ends follow
-		all.Go(func() { follow(table, mounted) })
+		defer table.Close() // ends followMounts
+		listeners.Go(func() { followMounts(table, mounted) })
 	}
-	s.loop(ctx, w, mounted)
+	s.watch(ctx, w, mounted)
 	return nil
 }
 
-func (s *Sockets) loop(ctx context.Context, w *fsnotify.Watcher, mounted <-chan struct{}) {
-	again, told := retry.Backoff{First: time.Second, Most: lastRetry}, ""
+func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan struct{}) {
+	backoff, logged := retry.Backoff{First: time.Second, Most: lastRetry}, ""
 	watched := map[string]bool{}
-	look, settles := time.NewTimer(0), true // what was removed before is found as well
-	defer look.Stop()
+	check, pending := time.NewTimer(0), true // also finds a socket that was removed before
+	defer check.Stop()
 	for {
 		event := true
 		select {
@@ -86,44 +86,45 @@ func (s *Sockets) loop(ctx context.Context, w *fsnotify.Watcher, mounted <-chan 
 		case e := <-w.Events:
 			event = s.concerns(e)
 			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-				delete(watched, e.Name) // if it was a directory: its watch ended with it
+				delete(watched, e.Name) // the watch of a removed directory has ended
 			}
 		case <-w.Errors: // events were lost
 		case <-mounted:
-		case <-look.C:
-			event, settles = false, false
-			errs := s.look(w, watched)
+		case <-check.C:
+			event, pending = false, false
+			errs := s.restoreAll(w, watched)
 			if len(errs) == 0 {
-				again.Reset()
-				told = ""
+				backoff.Reset()
+				logged = ""
 				continue
 			}
-			if err := errors.Join(errs...); err.Error() != told {
-				s.Log.Error("a socket of islet is gone or is not watched, and that cannot be mended yet", "error", err)
-				told = err.Error()
+			if err := errors.Join(errs...); err.Error() != logged {
+				s.Log.Error("cannot restore or watch a socket of islet; retrying", "error", err)
+				logged = err.Error()
 			}
 			for _, err := range errs {
 				if !errors.Is(err, errTaken) { // the end of the other process's socket is an event
-					look.Reset(again.Next(0))
+					check.Reset(backoff.Next(0))
 					break
 				}
 			}
 		}
-		if event && !settles {
-			settles = true
-			look.Reset(settleTime)
+		if event && !pending {
+			pending = true
+			check.Reset(settleTime)
 		}
 	}
 }
 
-// follow tells of each change of the mounts until the table is closed.
-func follow(table *os.File, changed chan<- struct{}) {
+// followMounts sends a signal for each change of the mount table until the table is closed.
+func followMounts(table *os.File, changed chan<- struct{}) {
 	raw, err := table.SyscallConn()
 	for err == nil {
-		asked := false
-		err = raw.Read(func(uintptr) bool { // called again by each event of the kernel's, which says that the table is another
-			defer func() { asked = true }()
-			return asked
+		called := false
+		// The runtime calls the function again after each event, which means that the table has changed.
+		err = raw.Read(func(uintptr) bool {
+			defer func() { called = true }()
+			return called
 		})
 		select {
 		case changed <- struct{}{}:
@@ -132,7 +133,7 @@ func follow(table *os.File, changed chan<- struct{}) {
 	}
 }
 
-// concerns reports whether something came or went at the path of a socket, or a directory above it.
+// concerns reports whether an event created, removed or renamed a socket or a directory above it.
 func (s *Sockets) concerns(e fsnotify.Event) bool {
 	if e.Has(fsnotify.Write) || e.Has(fsnotify.Chmod) {
 		return false
@@ -164,33 +165,33 @@ func (s *Sockets) dirs(path string) []string {
 func (s *Sockets) list() []*Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]*Listener(nil), s.all...)
+	return append([]*Listener(nil), s.listeners...)
 }
 
-// look makes what is gone again, and watches the directories that are not watched yet.
-func (s *Sockets) look(w *fsnotify.Watcher, watched map[string]bool) (errs []error) {
-	all := s.list()
-	for _, l := range all {
+// restoreAll creates missing sockets again, and watches their directories.
+func (s *Sockets) restoreAll(w *fsnotify.Watcher, watched map[string]bool) (errs []error) {
+	listeners := s.list()
+	for _, l := range listeners {
 		made, err := l.restore(s.Lost)
 		if err != nil {
 			errs = append(errs, err)
 		}
 		if made {
-			s.Log.Warn("a socket of islet was missing and has been made again", "socket", l.path)
+			s.Log.Warn("created a missing socket of islet again", "socket", l.path)
 		}
 		for _, dir := range s.dirs(l.path) {
 			if watched[dir] && !made {
 				continue
 			}
-			_ = w.Remove(dir) // the watch may be of a directory that is gone
+			_ = w.Remove(dir) // the watch may be of a removed directory
 			delete(watched, dir)
 			if err := w.Add(dir); err != nil {
-				errs = append(errs, fmt.Errorf("watch %s: %w", dir, err)) // such as "no space left": for watches
+				errs = append(errs, fmt.Errorf("watch %s: %w", dir, err)) // ENOSPC: the limit of watches
 				continue
 			}
 			watched[dir] = true
 		}
-		if err == nil && !l.isThere() { // removed before it was watched
+		if err == nil && !l.existsOrClosed() { // removed before it was watched
 			errs = append(errs, errors.New(l.path+" was removed again"))
 		}
 	}

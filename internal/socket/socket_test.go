@@ -18,9 +18,9 @@ import (
 
 // lines collects what is logged.
 type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-	got chan struct{} // of each line
+	mu        sync.Mutex
+	listeners bytes.Buffer
+	got       chan struct{} // of each line
 }
 
 func (l *lines) Write(b []byte) (int, error) {
@@ -30,13 +30,13 @@ func (l *lines) Write(b []byte) (int, error) {
 	case l.got <- struct{}{}:
 	default:
 	}
-	return l.all.Write(b)
+	return l.listeners.Write(b)
 }
 
 func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all.String()
+	return l.listeners.String()
 }
 
 // wait waits until the log holds some text so many times.
@@ -55,11 +55,11 @@ func (l *lines) wait(t *testing.T, text string, times int) {
 // A site is two sockets in directories of their own, both served.
 type site struct {
 	*Sockets
-	log   *lines
-	dir   string
-	paths []string
-	lost  chan struct{}
-	all   []*Listener
+	log       *lines
+	dir       string
+	paths     []string
+	lost      chan struct{}
+	listeners []*Listener
 }
 
 const again = "has been made again"
@@ -80,7 +80,7 @@ func serve(t *testing.T) *site {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.paths, s.all = append(s.paths, path), append(s.all, l)
+		s.paths, s.listeners = append(s.paths, path), append(s.listeners, l)
 		wg.Go(func() {
 			for {
 				c, err := l.Accept()
@@ -100,7 +100,7 @@ func serve(t *testing.T) *site {
 	})
 	t.Cleanup(func() {
 		stop()
-		for _, l := range s.all {
+		for _, l := range s.listeners {
 			l.Close()
 			if _, err := os.Lstat(l.path); err == nil {
 				t.Errorf("%s is left", l.path)
@@ -297,7 +297,7 @@ func TestFullDisk(t *testing.T) {
 // Accept waits, and Close ends it.
 func TestLater(t *testing.T) {
 	dir := t.TempDir()
-	l := &Listener{path: filepath.Join(dir, "s"), of: New(Config{Log: slog.New(slog.DiscardHandler)}), first: make(chan struct{})}
+	l := &Listener{path: filepath.Join(dir, "s"), sockets: New(Config{Log: slog.New(slog.DiscardHandler)}), ready: make(chan struct{})}
 	ended := make(chan error, 2)
 	accept := func() {
 		c, err := l.Accept()
@@ -320,7 +320,7 @@ func TestLater(t *testing.T) {
 	}
 	l.Close()
 
-	l = &Listener{path: filepath.Join(dir, "s"), of: l.of, first: make(chan struct{})}
+	l = &Listener{path: filepath.Join(dir, "s"), sockets: l.sockets, ready: make(chan struct{})}
 	go accept()
 	l.Close()
 	l.Close()

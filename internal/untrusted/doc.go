@@ -1,21 +1,19 @@
-// Package untrusted opens files that a pod, an image or another program on the
-// host may have put in place. What such a file says is a claim, and so is what it
-// is: it may be a FIFO that nobody writes to, a device that acts when it is
-// opened, a symlink to a file of the host, or a terabyte of nothing.
+// Package untrusted opens files that a pod, an image or another program on the host may have
+// created. Such a file may be a FIFO that nobody writes to, a device that acts when it is opened, a
+// symlink to a file of the host, or a terabyte of zeros.
 //
-//	root (trusted) + name (a claim) --> walk, a component at a time --> a regular file, or an error
+//	root (trusted) + name (untrusted) --> walk, a component at a time --> a regular file, or an error
 //
-// Each component is opened relative to its parent, without following it and
-// without opening it for I/O; only what is a regular file is then opened again for
-// reading or writing. So nothing blocks, no device notices, and swapping a
-// component for a symlink meanwhile changes nothing.
+// Each component is opened relative to its parent with O_PATH and O_NOFOLLOW. Only a regular file
+// is then opened for reading or writing. So no open blocks or acts on a device, and replacing a
+// component by a symlink in the meantime has no effect.
 //
-//   - Open, OpenFile, ReadFile: below root, and no symlink at all. For what islet
-//     itself has laid out and a pod can write to: logs, volumes, sandbox files.
-//   - OpenDir: the same, a directory, in which files are then renamed and removed by
+//   - Open, OpenFile, ReadFile: below root, without following symlinks. For files that islet
+//     creates and a pod can write to: logs, volumes, sandbox files.
+//   - OpenDir: the same for a directory, whose files are then renamed and removed relative to
 //     its descriptor.
-//   - OpenInRoot, ReadInRoot: symlinks are followed as a process sees them whose
-//     root is root (as openat2's RESOLVE_IN_ROOT has it). For files of an image.
+//   - OpenInRoot, ReadInRoot: symlinks are followed as for a process with the root directory
+//     root (like openat2's RESOLVE_IN_ROOT). For files of an image.
 //
 // A regular file on a network file system or on FUSE may still block.
 package untrusted

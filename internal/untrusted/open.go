@@ -10,20 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular says that a name is a directory, FIFO, device, socket or symlink.
+// ErrNotRegular is the error for a directory, FIFO, device, socket or symlink.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrFIFO is the ErrNotRegular of a FIFO: whoever opens it plainly waits for ever.
+// ErrFIFO is the ErrNotRegular for a FIFO, where a plain open may block forever.
 var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 
-// Open opens the regular file name below the directory root for reading. A symlink
-// in name is an error, as its last component (ErrNotRegular) and before. Root
-// itself is trusted and may be a symlink.
+// Open opens the regular file name below the directory root for reading. A symlink as the last
+// component of name is ErrNotRegular, and one before it is another error. Root itself is trusted
+// and may be a symlink.
 func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
 
-// OpenFile is Open with the flags of os.OpenFile: with os.O_CREATE a file that is
-// missing is made with perm, in a directory that must exist; os.O_TRUNC acts on
-// regular files only.
+// OpenFile is Open with the flags of os.OpenFile. os.O_CREATE creates a missing file with perm in
+// an existing directory. os.O_TRUNC truncates regular files only.
 func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	f, err := openFile(root, name, flag, perm, refuse)
 	if err != nil {
@@ -32,8 +31,8 @@ func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// OpenDir opens the directory name below the directory root, through no symlink, to
-// list it and to reach what is in it by the descriptor.
+// OpenDir opens the directory name below the directory root without following symlinks. The caller
+// can list it, and access its files relative to the descriptor.
 func OpenDir(root, name string) (*os.File, error) {
 	f, err := openDir(root, name, refuse)
 	if err != nil {
@@ -42,8 +41,8 @@ func OpenDir(root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenDirInRoot opens the directory name as a process would whose root directory is
-// root: symlinks are followed and stay below root.
+// OpenDirInRoot opens the directory name as a process with the root directory root would: symlinks
+// are followed and stay below root.
 func OpenDirInRoot(root, name string) (*os.File, error) {
 	f, err := openDir(root, name, follow)
 	if err != nil {
@@ -70,8 +69,8 @@ func openDir(root, name string, on links) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// OpenInRoot opens the regular file name for reading, as a process would whose
-// root directory is root: symlinks are followed and stay below root.
+// OpenInRoot opens the regular file name for reading, as a process with the root directory root
+// would: symlinks are followed and stay below root.
 func OpenInRoot(root, name string) (*os.File, error) {
 	f, err := openFile(root, name, os.O_RDONLY, 0, follow)
 	if err != nil {
@@ -80,8 +79,7 @@ func OpenInRoot(root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// openFile walks to the directory that holds name, looks at what is there, and
-// opens that very thing if it is a regular file.
+// openFile walks to name with O_PATH and opens that same file for I/O if it is a regular file.
 func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File, error) {
 	w, err := startWalk(root, name, on)
 	if err != nil {
@@ -105,15 +103,15 @@ func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File
 		if !errors.Is(err, unix.EEXIST) || flag&os.O_EXCL != 0 {
 			return nil, err
 		}
-		w.parts = []string{last} // somebody was faster: look again
+		w.parts = []string{last} // another process created it first: walk again
 	}
 	return nil, unix.EAGAIN
 }
 
-// swaps bounds how often a file may come and go while it is being created.
+// swaps is how many times a file may be created and removed by others while openFile creates it.
 const swaps = 8
 
-// reopen opens for I/O what path, which was opened without, stands for.
+// reopen opens the file of an O_PATH descriptor for I/O.
 func reopen(path int, name string, flag int) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(path, &st); err != nil {
@@ -129,7 +127,7 @@ func reopen(path int, name string, flag int) (*os.File, error) {
 	if flag&os.O_EXCL != 0 {
 		return nil, unix.EEXIST
 	}
-	// Not blocking, for a lease that somebody holds on a file delays who opens it.
+	// O_NONBLOCK: a file lease that another process holds would delay the open.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), flag&^os.O_CREATE|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// ErrTooLarge says that a file holds more than its reader takes.
+// ErrTooLarge is the error for a file of more bytes than its reader accepts.
 var ErrTooLarge = errors.New("too large")
 
-// ReadFile reads a whole file as Open opens it. One of more than limit bytes is
-// ErrTooLarge, whatever its size is said to be.
+// ReadFile reads the whole file that Open opens. A file with more than limit bytes is ErrTooLarge,
+// whatever size the file system reports.
 func ReadFile(root, name string, limit int64) ([]byte, error) {
 	f, err := Open(root, name)
 	if err != nil {

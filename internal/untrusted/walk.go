@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links says what becomes of symlinks.
+// links says how a walk treats symlinks.
 type links bool
 
 const (
@@ -16,21 +16,21 @@ const (
 	follow links = true
 )
 
-// What bounds a walk, as in the kernel; and how many directories it may be below
-// root, each of which is held open.
+// Bounds of a walk. The first two are the kernel's. maxDepth is how many directories it may be
+// below root, each of which it keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
 	maxDepth = 128
 )
 
-// A walk is a way from root to a name. It holds a descriptor of each directory on
-// it, so ".." is where it came from, whatever has been renamed since.
+// A walk resolves a name from root. It keeps a descriptor of each directory on its path, so that
+// ".." is the directory it came from even if that was renamed.
 type walk struct {
 	on     links
 	dirs   []int    // the first is root
-	parts  []string // still to go
-	linked int      // symlinks that were followed
+	parts  []string // unresolved components
+	linked int      // followed symlinks
 }
 
 func startWalk(root, name string, on links) (*walk, error) {
@@ -52,16 +52,15 @@ func startWalk(root, name string, on links) (*walk, error) {
 	return w, nil
 }
 
-// split leaves out what leads nowhere.
+// split returns the components of a name without empty ones and ".".
 func split(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(p string) bool { return p == "" || p == "." })
 }
 
 func (w *walk) dir() int { return w.dirs[len(w.dirs)-1] }
 
-// walk goes all the way and returns a descriptor, for no I/O, of what is there. If
-// only the last component could not be opened, it is named beside the error, and
-// dir is where it would be.
+// walk resolves the whole name and returns an O_PATH descriptor. If only the last component could
+// not be opened, last is its name, and dir is the directory where it would be.
 func (w *walk) walk() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]
@@ -111,9 +110,10 @@ func (w *walk) walk() (fd int, last string, err error) {
 	return fd, "", err
 }
 
-// enter puts what a symlink says before what is still to go.
+// enter puts the target of a symlink before the unresolved components.
 func (w *walk) enter(link int) error {
-	if w.linked++; w.on == refuse || w.linked > maxLinks {
+	w.linked++
+	if w.on == refuse || w.linked > maxLinks {
 		return unix.ELOOP
 	}
 	b := make([]byte, maxName)
@@ -131,7 +131,7 @@ func (w *walk) enter(link int) error {
 	return nil
 }
 
-// up goes to the directory above, which of root is root.
+// up moves to the parent directory; the parent of root is root.
 func (w *walk) up() {
 	if len(w.dirs) > 1 {
 		unix.Close(w.dir())

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// JSON returns an error unless the JSON value in data takes at most as many bytes of memory
-// when it is decoded into a value of the type of into, a pointer. A nil into stands for a
-// tree of maps and slices of any. It returns ErrTooHeavy, ErrTooDeep, or nothing for text
-// that is not valid JSON: the decoder has the better words, and allocates nothing before.
+// JSON returns ErrTooHeavy if the JSON value in data takes more than most bytes of memory when it
+// is decoded into the type of into, a pointer, and ErrTooDeep if it is nested too deeply. A nil
+// into means a tree of maps and slices of any. For invalid JSON it returns nil: the decoder has the
+// better error message, and fails before it allocates anything.
 func JSON(data []byte, into any, most int64) error {
 	if !json.Valid(data) {
 		return nil
@@ -23,7 +23,7 @@ func JSON(data []byte, into any, most int64) error {
 	return w.value(t, 0)
 }
 
-// text walks valid JSON.
+// text is a walk over valid JSON.
 type text struct {
 	scale
 	data []byte
@@ -31,14 +31,14 @@ type text struct {
 }
 
 var (
-	selfMade = reflect.TypeFor[json.Unmarshaler]()
-	anything = reflect.TypeFor[any]()
+	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	anything    = reflect.TypeFor[any]()
 )
 
-// skipped is the type of a value that no decoder keeps.
+// skipped is the type of a value that the decoder discards.
 var skipped = reflect.TypeFor[struct{}]()
 
-// next is the first byte of the next token.
+// next skips white space and returns the first byte of the next token, or 0 at the end.
 func (w *text) next() byte {
 	for w.at < len(w.data) && strings.IndexByte(" \t\r\n", w.data[w.at]) >= 0 {
 		w.at++
@@ -49,7 +49,7 @@ func (w *text) next() byte {
 	return w.data[w.at]
 }
 
-// quoted returns a string with its quotes and escapes.
+// quoted consumes a string and returns it with its quotes and escapes.
 func (w *text) quoted() []byte {
 	begin := w.at
 	for w.at++; w.at < len(w.data) && w.data[w.at] != '"'; w.at++ {
@@ -61,8 +61,8 @@ func (w *text) quoted() []byte {
 	return w.data[begin:min(w.at, len(w.data))]
 }
 
-// value weighs the next value and goes behind it; its own place is paid for already,
-// unless t is an interface.
+// value consumes the next value and adds its weight. The caller has already added the size of t
+// itself, unless t is an interface.
 func (w *text) value(t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return ErrTooDeep
@@ -71,7 +71,7 @@ func (w *text) value(t reflect.Type, depth int) error {
 		t = anything
 	}
 	c, begin := w.next(), w.at
-	if t != skipped && t != anything && reflect.PointerTo(t).Implements(selfMade) {
+	if t != skipped && t != anything && reflect.PointerTo(t).Implements(unmarshaler) {
 		if err := w.value(skipped, depth); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (w *text) object(t reflect.Type, depth int) error {
 	return nil
 }
 
-// members are those of an object of JSON that a struct has fields for.
+// members are the fields of a struct as members of a JSON object.
 type members struct {
 	types map[string]reflect.Type // by name
 	names []string
@@ -178,10 +178,10 @@ type members struct {
 
 var structs sync.Map // reflect.Type -> *members
 
-// find returns the type of a member by its name with quotes, as lenient as the most
-// lenient decoder; skipped for one that there is not.
+// find returns the type of a member by its quoted name, as leniently as the most lenient decoder.
+// It returns skipped for a name without a field.
 func (m *members) find(quoted []byte) reflect.Type {
-	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // nearly always; it copies nothing
+	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, which copies nothing
 		return t
 	}
 	name := string(quoted[1 : len(quoted)-1])
@@ -212,7 +212,7 @@ func membersOf(t reflect.Type) *members {
 	return m
 }
 
-// collect adds the fields of a struct, and those of what it embeds.
+// collect adds the fields of a struct and of the structs that it embeds.
 func (m *members) collect(t reflect.Type, depth int) {
 	for i := range t.NumField() {
 		f := t.Field(i)

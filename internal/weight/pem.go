@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// block is the price of a PEM block beside its bytes, which a caller keeps and encodes again.
+// block is the memory for a PEM block beside its bytes, which a caller keeps and encodes again.
 const block = 256
 
-// PEM returns ErrTooHeavy unless PEM texts take at most as many bytes of memory when their
-// blocks are decoded one after the other and kept. Each line with a colon counts as a header,
-// which is an entry of a map; comments between blocks are such lines, too.
+// PEM returns ErrTooHeavy if PEM texts take more than most bytes of memory when all their blocks
+// are decoded and kept. Each line with a colon counts as a header, which becomes a map entry, even
+// in comments between blocks.
 func PEM(most int64, texts ...string) error {
 	s, header := &scale{most}, pair(reflect.TypeFor[map[string]string]())
 	for _, text := range texts {

@@ -10,20 +10,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// errWire is the error for bytes that are no protobuf message.
+// errWire is the error for bytes that are not a protobuf message.
 var errWire = errors.New("is not a protobuf message")
 
-// Protobuf returns an error unless the message that data encodes takes at most as many
-// bytes of memory when it is decoded into a value of the type of into, a pointer to a
-// generated struct. Both kinds of generated types have the struct tags that it reads:
-// those of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf. It
-// returns ErrTooHeavy, ErrTooDeep, or an error for what is no message.
+// Protobuf returns ErrTooHeavy if the encoded message takes more than most bytes of memory when it
+// is decoded into the type of into, a pointer to a generated struct. It returns ErrTooDeep for deep
+// nesting, and another error for bytes that are not a message. It reads the struct tags of
+// gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
 func Protobuf(data []byte, into any, most int64) error {
 	_, err := OfProtobuf(data, into, most)
 	return err
 }
 
-// OfProtobuf is Protobuf, and returns the bytes of memory as well.
+// OfProtobuf is Protobuf and also returns the weight in bytes.
 func OfProtobuf(data []byte, into any, most int64) (int64, error) {
 	t := reflect.TypeOf(into)
 	for t.Kind() == reflect.Pointer {
@@ -39,24 +38,24 @@ func OfProtobuf(data []byte, into any, most int64) (int64, error) {
 	return most - s.left, nil
 }
 
-// fields are those of a message, by number.
+// fields are the types of a message's fields by number.
 type fields map[protowire.Number]reflect.Type
 
-// oneof is the number, which no field has, of a field that is one of several. The struct does not
-// show their types, so a value of theirs weighs as much as it may at most: a wrapper and a
-// message, and anyItem for each byte.
+// oneof is a number that no field has. It stands for the members of a oneof, whose types the struct
+// does not show. Such a value gets the largest possible weight: a wrapper and a message, and
+// anyItem for each byte.
 const (
 	oneof      = 0
 	oneofBytes = 128
 	anyItem    = 32
 )
 
-var known sync.Map // reflect.Type -> fields
+var structFields sync.Map // reflect.Type -> fields
 
-// fieldsOf reads the tags of a struct. A pointer to a slice stands for a message with the
-// slice as its field 1.
+// fieldsOf returns the fields of a struct by its tags. A slice stands for a message whose field 1
+// is the slice.
 func fieldsOf(t reflect.Type) fields {
-	if f, ok := known.Load(t); ok {
+	if f, ok := structFields.Load(t); ok {
 		return f.(fields)
 	}
 	out := fields{}
@@ -77,7 +76,7 @@ func fieldsOf(t reflect.Type) fields {
 			}
 		}
 	}
-	known.Store(t, out)
+	structFields.Store(t, out)
 	return out
 }
 
@@ -117,8 +116,8 @@ func (s *scale) message(data []byte, of fields, depth int) error {
 	return nil
 }
 
-// field weighs a value with a length; t is nil for a field that the type does not have,
-// whose bytes are kept.
+// field adds the weight of a length-delimited value. t is nil for an unknown field, whose bytes the
+// decoder keeps.
 func (s *scale) field(value []byte, t reflect.Type, depth int) error {
 	if t == nil {
 		return s.add(2 * len(value))
@@ -138,7 +137,7 @@ func (s *scale) field(value []byte, t reflect.Type, depth int) error {
 		switch {
 		case e.Kind() == reflect.Uint8:
 			return s.add(len(value))
-		case flat(e): // numbers, one after the other
+		case flat(e): // packed numbers
 			return s.add(len(value) * item(e))
 		}
 		if err := s.add(item(e)); err != nil {

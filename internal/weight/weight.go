@@ -5,26 +5,25 @@ import (
 	"reflect"
 )
 
-// ErrTooHeavy is the error for an input that would take more memory than its bound once
-// it is decoded.
+// ErrTooHeavy is the error for an input that takes more memory than its bound once it is decoded.
 var ErrTooHeavy = errors.New("takes too much memory once it is decoded")
 
-// ErrTooDeep is the error for an input with more levels than any object that a node reads.
+// ErrTooDeep is the error for an input that is nested more deeply than any object that a node
+// reads.
 var ErrTooDeep = errors.New("is nested too deeply")
 
 const (
-	// maxDepth is the deepest nesting that is walked. The deepest API type of a pod has
-	// about 20 levels.
+	// maxDepth is the deepest nesting that is accepted. The types of a pod have about 20 levels.
 	maxDepth = 100
-	// entry is the price of a map entry beside its key and value: its part of the table,
-	// which is at most half empty after it has grown.
+	// entry is the memory for a map entry beside its key and value: its part of the table, which is
+	// at most half empty after it has grown.
 	entry = 48
-	// growth is the factor by which a slice that grows exceeds its content.
+	// growth is how much larger than its content a growing slice may be.
 	growth = 2
 	word   = 8
 )
 
-// A scale adds up weights until the bound is passed.
+// A scale adds up weights until the bound is exceeded.
 type scale struct{ left int64 }
 
 func (s *scale) add(bytes int) error {
@@ -34,24 +33,24 @@ func (s *scale) add(bytes int) error {
 	return nil
 }
 
-// item is the weight of one more element of a slice of t.
+// item returns the weight of one more element of a slice of t.
 func item(t reflect.Type) int { return growth * int(t.Size()) }
 
-// pair is the weight of one more entry of a map.
+// pair returns the weight of one more entry of a map.
 func pair(t reflect.Type) int { return entry + growth*int(t.Key().Size()+t.Elem().Size()) }
 
-// Of returns the memory that an object and everything that it refers to occupies. What two
-// pointers refer to counts twice.
+// Of returns how many bytes of memory an object and everything that it refers to occupy. Memory
+// that two pointers refer to is counted twice.
 func Of(object any) int64 {
 	v := reflect.ValueOf(object)
 	if !v.IsValid() {
 		return 0
 	}
-	return int64(v.Type().Size()) + beyond(v, 0)
+	return int64(v.Type().Size()) + referenced(v, 0)
 }
 
-// beyond is the memory that v refers to, beside its own.
-func beyond(v reflect.Value, depth int) (sum int64) {
+// referenced returns the memory that v refers to, without v's own size.
+func referenced(v reflect.Value, depth int) (sum int64) {
 	if depth > maxDepth {
 		return 0
 	}
@@ -62,10 +61,10 @@ func beyond(v reflect.Value, depth int) (sum int64) {
 		if v.IsNil() {
 			return 0
 		}
-		return int64(v.Elem().Type().Size()) + beyond(v.Elem(), depth+1)
+		return int64(v.Elem().Type().Size()) + referenced(v.Elem(), depth+1)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			sum += beyond(v.Field(i), depth+1)
+			sum += referenced(v.Field(i), depth+1)
 		}
 	case reflect.Slice:
 		sum = int64(v.Cap()) * int64(v.Type().Elem().Size())
@@ -73,11 +72,11 @@ func beyond(v reflect.Value, depth int) (sum int64) {
 			return sum
 		}
 		for i := range v.Len() {
-			sum += beyond(v.Index(i), depth+1)
+			sum += referenced(v.Index(i), depth+1)
 		}
 	case reflect.Map:
 		for entries := v.MapRange(); entries.Next(); {
-			sum += int64(pair(v.Type())) + beyond(entries.Key(), depth+1) + beyond(entries.Value(), depth+1)
+			sum += int64(pair(v.Type())) + referenced(entries.Key(), depth+1) + referenced(entries.Value(), depth+1)
 		}
 	}
 	return sum

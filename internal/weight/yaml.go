@@ -1,18 +1,19 @@
 package weight
 
-// node is the memory of one node of YAML: the parser's, and that of the tree that it becomes.
+// node is the memory of one YAML node: in the parser and in the resulting tree.
 const node = 320
 
-// YAML returns ErrTooHeavy when YAML text could take more memory than most as a tree. It
-// counts the characters that begin a node: those of flow collections, and the "- ", ": " and
-// "? " of block collections. They also count in quoted and literal text, where they begin
-// nothing; a comma counts once a flow collection may have begun. What aliases make of the tree when it is written out is for the caller to bound.
+// YAML returns ErrTooHeavy if YAML text may take more than most bytes of memory as a tree. It
+// counts the characters that begin a node: those of flow collections, and the "- ", ": " and "? "
+// of block collections. They are counted in quoted and literal text as well. A comma is counted
+// only after a character that may begin a flow collection. The expansion of aliases is not counted;
+// the caller has to bound it.
 func YAML(data []byte, most int64) error {
 	s := &scale{most}
 	if err := s.add(2 * len(data)); err != nil {
 		return err
 	}
-	flow := false // lines with commas, as in a ConfigMap of a table, have none
+	flow := false // before a flow collection, commas begin no node, as in a ConfigMap with a CSV table
 	for i, c := range data {
 		switch c {
 		case '-', ':', '?':
@@ -35,10 +36,13 @@ func YAML(data []byte, most int64) error {
 	return nil
 }
 
-// Aliases counts what looks like an alias in YAML text.
+// Aliases returns how many aliases YAML text may contain.
 func Aliases(data []byte) (n int) {
 	for i, c := range data {
-		if c == '*' && i+1 < len(data) && data[i+1] > ' ' && (i == 0 || data[i-1] <= ' ' || data[i-1] == ',' || data[i-1] == '[' || data[i-1] == '{') {
+		if c != '*' || i+1 >= len(data) || data[i+1] <= ' ' {
+			continue
+		}
+		if i == 0 || data[i-1] <= ' ' || data[i-1] == ',' || data[i-1] == '[' || data[i-1] == '{' {
 			n++
 		}
 	}

@@ -202,7 +202,7 @@ func TestUpdateKeys(t *testing.T) {
 	consent(u.Public+", "+newPublic, 1)
 	takes("with one of two", map[string]string{"the old": "", "the new": "", "both": ""})
 	consent(u.Public+", "+newPublic, 2)
-	takes("with two of two", map[string]string{"the old": "signed by 1 of the node's keys", "the new": "and has to be by 2", "both": ""})
+	takes("with two of two", map[string]string{"the old": "signed by 1 of the node's keys", "the new": "but 2 are required", "both": ""})
 
 	consent(newPublic, 1)
 	after := map[string]string{"the old": "signed by 0 of the node's keys", "the new": "", "both": ""}

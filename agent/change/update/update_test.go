@@ -371,7 +371,7 @@ func TestSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Threshold = 2
-	if _, err := s.Stage(t.Context(), file, false, nil, nil); err == nil || !strings.Contains(err.Error(), "has to be by 2") {
+	if _, err := s.Stage(t.Context(), file, false, nil, nil); err == nil || !strings.Contains(err.Error(), "2 are required") {
 		t.Errorf("one signature of two: %v", err)
 	}
 	if err := s.room(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {

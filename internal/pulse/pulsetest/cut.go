@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects by TCP. The connection sends nothing by itself, so that it can vanish.
+// Dial connects by TCP without keep-alive probes, so the connection is silent when it is idle. Its
+// receive buffer is small, so that data the caller does not read stays with the sender.
 func Dial(to string) (*net.TCPConn, error) {
-	d := net.Dialer{KeepAlive: -1, Control: small}
+	d := net.Dialer{KeepAlive: -1, Control: shrinkBuffer}
 	c, err := d.Dial("tcp", to)
 	if err != nil {
 		return nil, err
@@ -17,14 +18,14 @@ func Dial(to string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// small leaves little room on the way: what is not taken waits in the sender.
-func small(_, _ string, c syscall.RawConn) (err error) {
+// shrinkBuffer sets a small receive buffer.
+func shrinkBuffer(_, _ string, c syscall.RawConn) (err error) {
 	c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
 	return err
 }
 
-// Cut makes a connection vanish: its socket gets no packet any more and so acknowledges
-// none, and says no goodbye, as if the link were cut.
+// Cut makes the peer of a connection look lost: a socket filter drops every packet to it, so it
+// acknowledges nothing and answers no FIN, as if the link were cut.
 func Cut(c *net.TCPConn) error {
 	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	filter := unix.SockFprog{Len: 1, Filter: &none[0]}

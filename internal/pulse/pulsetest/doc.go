@@ -1,2 +1,2 @@
-// Package pulsetest cuts the links of connections, for tests of what waits for a peer.
+// Package pulsetest cuts TCP connections, for tests of code that waits for a peer.
 package pulsetest

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// New returns a codec that refuses a message that would take more than so many bytes of memory
-// once it is decoded, with weight.ErrTooHeavy or weight.ErrTooDeep.
+// New returns a codec that rejects a message that takes more than most bytes of memory once it is
+// decoded, with weight.ErrTooHeavy or weight.ErrTooDeep.
 func New(most int64) encoding.CodecV2 {
 	return weighing{encoding.GetCodecV2(proto.Name), most}
 }
@@ -19,12 +19,12 @@ type weighing struct {
 	most int64
 }
 
-// Unmarshal decodes what is not too heavy.
+// Unmarshal checks the weight of a message and decodes it.
 func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool()) // copied once, for both
-	defer whole.Free()
-	if err := weight.Protobuf(whole.ReadOnlyData(), v, c.most); err != nil {
+	inUse := data.MaterializeToBuffer(mem.DefaultBufferPool()) // one copy for both
+	defer inUse.Free()
+	if err := weight.Protobuf(inUse.ReadOnlyData(), v, c.most); err != nil {
 		return err
 	}
-	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
+	return c.CodecV2.Unmarshal(mem.BufferSlice{inUse}, v)
 }

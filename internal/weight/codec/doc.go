@@ -1,14 +1,14 @@
-// Package codec is gRPC's codec for peers that are not trusted.
+// Package codec is a gRPC codec for untrusted peers.
 //
 //	message of a peer --> weight.Protobuf --> gRPC's own codec
 //	                            |
 //	                            '--> weight.ErrTooHeavy
 //
-// Two bytes of a message can be a device, a volume or a port of a hundred bytes. A bound on the
-// length of messages does not bound what they become.
+// Two bytes of a message can become a device, a volume or a port of a hundred bytes, so a bound on
+// the length of messages does not bound their decoded size.
 //
-//	connection --> Client: has a large message its share of what all peers may send? --> gRPC
+//	connection --> Client: has a large message its share of the memory for all peers? --> gRPC
 //	                 |
-//	                 '--> waits; who is slow with a large message loses the connection,
-//	                      sooner while others wait, and waits behind them the next time
+//	                 '--> it waits; a peer that is slow with a large message loses its connection,
+//	                      sooner while other messages wait, and waits behind others the next time
 package codec

@@ -11,29 +11,30 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxBegun is how many messages of one connection may not be whole.
-const maxBegun = 256
+// maxIncomplete is how many incomplete messages one connection may have.
+const maxIncomplete = 256
 
-// errSlow, errBegun are why a connection ends.
+// errSlow and errBegun are the reasons for closing a connection.
 var (
-	errSlow  = errors.New("a large message did not come in time")
-	errBegun = errors.New("too many messages are begun")
+	errSlow       = errors.New("a large message did not come in time")
+	errIncomplete = errors.New("too many messages are begun")
 )
 
-// An Inflow bounds what the peer of one gRPC client sends. A large message is received when it has
-// its share of the pool, and keeps that until a call to the peer has returned or the next message of a
-// stream is asked for, or for useTime: the call that it is for may have ended before it came. A peer
-// that is slow with a large message loses its connection, and sooner while others wait.
+// An Inflow bounds what the peer of one gRPC client sends. A large message is received once it has
+// its share of the pool. It keeps the share until a call to the peer has returned, until the next
+// message of a stream is requested, or for useTime, because the call may have ended before the
+// message arrived. A peer that sends a large message too slowly loses its connection, sooner while
+// others wait.
 type Inflow struct {
-	most int // bytes of a message that the client takes
-	slow int // how often the peer was slow; the pool's mutex guards it
+	most int // the largest message that the client accepts, in bytes
+	slow int // how often the peer was slow; guarded by the pool's mutex
 
 	mu    sync.Mutex
-	whole []*share // of messages that came and may be in use
+	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client that takes messages of at most so many bytes, which
-// need at most memory bytes once they are decoded, over connections that dial makes.
+// Client returns the options of a gRPC client that accepts messages of at most most bytes, which
+// take at most memory bytes once they are decoded. The connections are made by dial.
 func Client(most int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	in := &Inflow{most: most}
 	return []grpc.DialOption{
@@ -45,11 +46,15 @@ func Client(most int, memory int64, dial func(context.Context, string) (net.Conn
 			}
 			return in.conn(c), nil
 		}),
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption) error {
+		grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption,
+		) error {
 			defer in.release()
 			return call(ctx, method, req, res, c, os...)
 		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, os ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithChainStreamInterceptor(func(
+			ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, os ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
 			s, err := open(ctx, d, c, method, os...)
 			return stream{s, in}, err
 		}),
@@ -61,78 +66,79 @@ type stream struct {
 	in *Inflow
 }
 
-// RecvMsg is called when the message before is no longer in use.
+// RecvMsg receives the next message. The caller no longer uses the previous one, so its share is
+// released.
 func (s stream) RecvMsg(m any) error {
 	s.in.release()
 	return s.ClientStream.RecvMsg(m)
 }
 
-// release gives back the shares of messages that came.
+// release frees the shares of received messages.
 func (in *Inflow) release() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for _, s := range in.whole {
+	for _, s := range in.inUse {
 		large.drop(s)
 	}
-	in.whole = nil
+	in.inUse = nil
 }
 
 func (in *Inflow) conn(c net.Conn) net.Conn {
-	out := &conn{Conn: c, in: in, begun: map[uint32]*message{}}
+	out := &conn{Conn: c, in: in, incomplete: map[uint32]*message{}}
 	out.ctx, out.cancel = context.WithCancelCause(context.Background())
 	return out
 }
 
-// A conn parses the HTTP/2 frames that a server sends, to find where gRPC messages begin and end.
+// A conn parses the HTTP/2 frames from a server to find the beginning and end of gRPC messages.
 type conn struct {
 	net.Conn
 	in     *Inflow
-	ctx    context.Context // of the connection
+	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
 
-	// These belong to Read.
-	head  []byte // of a frame, as far as it came
-	frame frame
-	begun map[uint32]*message // by stream
+	// The following fields are used only by Read.
+	head       []byte // the received part of the frame's header
+	frame      frame
+	incomplete map[uint32]*message // incomplete messages by stream
 }
 
-// A frame is the HTTP/2 frame whose content is being read.
+// A frame is the HTTP/2 frame whose payload is being read.
 type frame struct {
 	stream       uint32
 	data, padded bool
-	ends         bool // the stream
-	left         int  // bytes of the content
-	padding      int  // bytes of those, at the end
+	ends         bool // this is the stream's last frame
+	left         int  // unread bytes of the payload
+	padding      int  // bytes of padding at the end of the payload
 }
 
-// A message is a gRPC message that has not come completely.
+// A message is an incomplete gRPC message.
 type message struct {
-	prefix []byte // as far as it came: whether it is compressed, and its length
-	left   int    // bytes
-	share  *share // nil: it needs none
+	prefix []byte // the received part of the prefix: a compression flag and the length
+	left   int    // missing bytes
+	share  *share // nil: the message is small
 }
 
 const (
 	frameHead   = 9
 	messageHead = 5
 	dataFrame   = 0
-	headFrame   = 1 // of trailers, too
+	headFrame   = 1 // also of trailers
 	resetFrame  = 3
 	endsStream  = 0x1
 	hasPadding  = 0x8
 )
 
-// Close frees the shares of messages that have not come completely.
+// Close frees the shares of incomplete messages.
 func (c *conn) Close() error {
 	c.cancel(net.ErrClosed)
 	return c.Conn.Close()
 }
 
-// Read waits where a message has to wait for its share.
+// Read blocks while a large message waits for its share.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	for rest := b[:n]; len(rest) > 0; {
-		used, failed := c.take(rest)
+		used, failed := c.parse(rest)
 		if failed != nil {
 			return 0, errors.Join(failed, c.Close())
 		}
@@ -144,8 +150,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// take follows some bytes, at least one.
-func (c *conn) take(b []byte) (used int, err error) {
+// parse processes some of the bytes, at least one, and returns how many.
+func (c *conn) parse(b []byte) (used int, err error) {
 	if c.frame.left == 0 { // a frame begins
 		used = min(len(b), frameHead-len(c.head))
 		if c.head = append(c.head, b[:used]...); len(c.head) < frameHead {
@@ -155,17 +161,20 @@ func (c *conn) take(b []byte) (used int, err error) {
 		c.head = h[:0]
 		data := h[3] == dataFrame
 		c.frame = frame{
-			stream: binary.BigEndian.Uint32(h[5:]) &^ (1 << 31), data: data, padded: data && h[4]&hasPadding != 0,
-			ends: h[3] <= headFrame && h[4]&endsStream != 0 || h[3] == resetFrame, left: int(h[0])<<16 | int(h[1])<<8 | int(h[2]),
+			stream: binary.BigEndian.Uint32(h[5:]) &^ (1 << 31),
+			data:   data,
+			padded: data && h[4]&hasPadding != 0,
+			ends:   h[3] <= headFrame && h[4]&endsStream != 0 || h[3] == resetFrame,
+			left:   int(h[0])<<16 | int(h[1])<<8 | int(h[2]),
 		}
-		c.ended()
+		c.endFrame()
 		return used, nil
 	}
 	if c.frame.padded {
 		c.frame.padded = false
 		c.frame.left--
 		c.frame.padding = min(int(b[0]), c.frame.left)
-		c.ended()
+		c.endFrame()
 		return 1, nil
 	}
 	used = min(len(b), c.frame.left)
@@ -175,34 +184,35 @@ func (c *conn) take(b []byte) (used int, err error) {
 		}
 	}
 	c.frame.left -= used
-	c.ended()
+	c.endFrame()
 	return used, nil
 }
 
-// ended forgets the message of a stream that ends with the frame.
-func (c *conn) ended() {
+// endFrame discards the incomplete message of a stream if the complete frame ends the stream.
+func (c *conn) endFrame() {
 	if c.frame.left == 0 && c.frame.ends {
-		if m := c.begun[c.frame.stream]; m != nil && m.share != nil {
+		if m := c.incomplete[c.frame.stream]; m != nil && m.share != nil {
 			large.drop(m.share)
 		}
-		delete(c.begun, c.frame.stream)
+		delete(c.incomplete, c.frame.stream)
 	}
 }
 
-// content follows the messages of a stream.
+// content processes the payload of a stream's data frame.
 func (c *conn) content(id uint32, b []byte) error {
 	for len(b) > 0 {
-		m := c.begun[id]
+		m := c.incomplete[id]
 		if m == nil {
-			if len(c.begun) == maxBegun {
-				return errBegun
+			if len(c.incomplete) == maxIncomplete {
+				return errIncomplete
 			}
 			m = &message{}
-			c.begun[id] = m
+			c.incomplete[id] = m
 		}
 		if n := min(len(b), messageHead-len(m.prefix)); n > 0 {
 			m.prefix = append(m.prefix, b[:n]...)
-			if b = b[n:]; len(m.prefix) < messageHead {
+			b = b[n:]
+			if len(m.prefix) < messageHead {
 				return nil
 			}
 			m.left = int(binary.BigEndian.Uint32(m.prefix[1:]))
@@ -210,7 +220,7 @@ func (c *conn) content(id uint32, b []byte) error {
 			if m.prefix[0] != 0 { // compressed
 				size = c.in.most
 			}
-			if size > small && m.left <= c.in.most { // the client takes none that is larger
+			if size > small && m.left <= c.in.most { // the client rejects a larger message
 				if err := c.wait(m, size); err != nil {
 					return err
 				}
@@ -219,33 +229,33 @@ func (c *conn) content(id uint32, b []byte) error {
 		n := min(len(b), m.left)
 		b = b[n:]
 		if m.left -= n; m.left == 0 {
-			delete(c.begun, id)
-			c.in.came(m)
+			delete(c.incomplete, id)
+			c.in.received(m)
 		}
 	}
 	return nil
 }
 
-// wait waits for the share of a message.
+// wait blocks until the message has its share.
 func (c *conn) wait(m *message, bytes int) error {
-	size := min(int64(bytes), atOnce)
+	size := min(int64(bytes), poolSize)
 	if err := large.acquire(c.ctx, c.in, size); err != nil {
 		return err
 	}
 	m.share = large.hold(c, size, func() {
 		c.cancel(errSlow)
-		_ = c.Conn.Close() // whoever reads learns it
+		_ = c.Conn.Close() // its reader gets the error
 	})
 	return nil
 }
 
-// came notes a message that has come.
-func (in *Inflow) came(m *message) {
+// received keeps the share of a complete message.
+func (in *Inflow) received(m *message) {
 	if m.share == nil {
 		return
 	}
-	large.came(m.share)
+	large.received(m.share)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.whole = append(slices.DeleteFunc(in.whole, func(s *share) bool { return !large.isHeld(s) }), m.share)
+	in.inUse = append(slices.DeleteFunc(in.inUse, func(s *share) bool { return !large.isHeld(s) }), m.share)
 }

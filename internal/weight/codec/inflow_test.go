@@ -89,7 +89,7 @@ func TestShares(t *testing.T) {
 		full <- struct{}{}
 		<-r.Context().Done()
 	}
-	const peers, at = 6, atOnce / most
+	const peers, at = 6, poolSize / most
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, stop := context.WithCancel(t.Context())
@@ -107,7 +107,7 @@ func TestShares(t *testing.T) {
 	if _, err := small.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a small message: %v", err)
 	}
-	if n := sent.Load(); time.Since(began) < leastTime && n > atOnce+peers*4*window {
+	if n := sent.Load(); time.Since(began) < leastTime && n > poolSize+peers*4*window {
 		t.Errorf("%d peers sent %d KiB", peers, n>>10)
 	}
 	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
@@ -141,12 +141,12 @@ func TestSharesAreGivenBack(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := large.acquire(t.Context(), &Inflow{}, atOnce); err != nil {
+	if err := large.acquire(t.Context(), &Inflow{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
 	large.mu.Lock()
 	defer large.mu.Unlock()
-	large.release(atOnce)
+	large.release(poolSize)
 }
 
 // TestCallEnded: a message that comes after its call has ended keeps its share for useTime, and not
@@ -160,7 +160,7 @@ func TestCallEnded(t *testing.T) {
 		frame := append([]byte{byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message)), dataFrame, endsStream, 0, 0, 0, 1}, message...)
 		for i := range 8 {
 			for rest := frame; len(rest) > 0; {
-				n, err := c.take(rest)
+				n, err := c.parse(rest)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -174,8 +174,8 @@ func TestCallEnded(t *testing.T) {
 				t.Fatal("the share was not freed")
 			}
 		}
-		if len(in.whole) > 1 {
-			t.Errorf("%d shares are kept", len(in.whole))
+		if len(in.inUse) > 1 {
+			t.Errorf("%d shares are kept", len(in.inUse))
 		}
 	})
 }
@@ -202,15 +202,15 @@ func TestFollow(t *testing.T) {
 			part := rest[:min(size, len(rest))]
 			rest = rest[len(part):]
 			for len(part) > 0 {
-				n, err := c.take(part)
+				n, err := c.parse(part)
 				if err != nil {
 					t.Fatal(err)
 				}
 				part = part[n:]
 			}
 		}
-		if len(c.begun) != 0 || len(in.whole) != 1 || len(c.head) != 0 || c.frame.left != 0 {
-			t.Errorf("by %d bytes: %d messages are begun, %d large ones came, %d bytes of a head, %d of a frame", size, len(c.begun), len(in.whole), len(c.head), c.frame.left)
+		if len(c.incomplete) != 0 || len(in.inUse) != 1 || len(c.head) != 0 || c.frame.left != 0 {
+			t.Errorf("by %d bytes: %d messages are begun, %d large ones came, %d bytes of a head, %d of a frame", size, len(c.incomplete), len(in.inUse), len(c.head), c.frame.left)
 		}
 		in.release()
 		if !large.idle() {
@@ -218,10 +218,10 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	c := (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn)
-	for i := range uint32(2 * maxBegun) {
+	for i := range uint32(2 * maxIncomplete) {
 		for rest := []byte(frame(dataFrame, 0, 2*i+1, "x")); len(rest) > 0; {
-			n, err := c.take(rest)
-			if errors.Is(err, errBegun) && i == maxBegun {
+			n, err := c.parse(rest)
+			if errors.Is(err, errIncomplete) && i == maxIncomplete {
 				return
 			}
 			if err != nil {

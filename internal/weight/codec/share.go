@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Bounds of what all peers of this process together send in large messages.
+// Bounds on the large messages of all peers of this process together.
 const (
-	small       = 16 << 10         // bytes of a message that waits for nothing
-	atOnce      = 16 << 20         // bytes of large messages that are received, decoded or in use at a time
-	receiveTime = 10 * time.Second // for a large message, once it has its share
-	useTime     = 30 * time.Second // how long it keeps that at most once it has come
-	leastTime   = time.Second      // of both, while others wait, and a second more
-	leastRate   = 4 << 20          // for each so many bytes
+	small       = 16 << 10         // bytes of a message that needs no share
+	poolSize    = 16 << 20         // bytes of large messages that are being received, decoded or used at a time
+	receiveTime = 10 * time.Second // the time to receive a large message, once it has its share
+	useTime     = 30 * time.Second // how long a received message keeps its share at most
+	leastTime   = time.Second      // the minimum of both times while others wait
+	leastRate   = 4 << 20          // bytes for which the minimum is one second longer
 )
 
-// large is what large messages have. All clients share it, as they share the process's memory.
-var large = pool{free: atOnce}
+// large is the pool for large messages. All clients share it, because they share the process's
+// memory.
+var large = pool{free: poolSize}
 
-// A pool hands out bytes in the order of asking. While somebody waits, a message has less time. A
-// peer that was slow before waits behind those that were not.
+// A pool grants bytes in the order of the requests. While requests wait, each message has less
+// time. A peer that was slow before waits behind peers that were not.
 type pool struct {
 	mu    sync.Mutex
 	free  int64
@@ -29,23 +30,23 @@ type pool struct {
 	queue []*waiter
 }
 
-// A waiter is granted its bytes when ready is closed.
+// A waiter is a request that waits. ready is closed when its bytes are granted.
 type waiter struct {
 	slow  int // how often its peer was slow
 	size  int64
 	ready chan struct{}
 }
 
-// A share is what a large message has of the pool. The pool's mutex guards it.
+// A share is a large message's part of the pool. The pool's mutex guards it.
 type share struct {
 	size   int64
-	slow   bool // it did not come in time
+	slow   bool // the message was too slow
 	since  time.Time
-	late   *time.Timer // closes the connection until the message has come, then frees the share
-	closed func() bool // stops what frees the share at the end of the connection
+	late   *time.Timer // closes the connection while the message is incomplete, then frees the share
+	closed func() bool // stops the function that frees the share when the connection ends
 }
 
-// acquire waits for bytes of a peer until ctx ends.
+// acquire blocks until the bytes are granted or ctx ends.
 func (p *pool) acquire(ctx context.Context, in *Inflow, size int64) error {
 	p.mu.Lock()
 	if len(p.queue) == 0 && p.free >= size {
@@ -79,13 +80,14 @@ func (p *pool) acquire(ctx context.Context, in *Inflow, size int64) error {
 	return context.Cause(ctx)
 }
 
-// release gives bytes back. The caller holds mu.
+// release returns bytes to the pool. The caller holds mu.
 func (p *pool) release(size int64) {
 	p.free += size
 	p.grant()
 }
 
-// grant gives the first who wait what is free. The caller holds mu.
+// grant grants the requests at the head of the queue while enough bytes are free. The caller holds
+// mu.
 func (p *pool) grant() {
 	for len(p.queue) > 0 && p.free >= p.queue[0].size {
 		p.free -= p.queue[0].size
@@ -94,8 +96,8 @@ func (p *pool) grant() {
 	}
 }
 
-// hold makes the share of a message for which bytes were acquired. When it does not come in time,
-// end is called.
+// hold creates the share of a message whose bytes were acquired. It calls end if the message is too
+// slow.
 func (p *pool) hold(c *conn, size int64, end func()) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +116,7 @@ func (p *pool) hold(c *conn, size int64, end func()) *share {
 	return s
 }
 
-// keep calls f after a time, or sooner while somebody waits. The caller holds mu.
+// keep calls f after atMost, or sooner while requests wait. The caller holds mu.
 func (p *pool) keep(s *share, atMost time.Duration, f func()) {
 	if len(p.queue) > 0 {
 		atMost = s.leastTime()
@@ -122,8 +124,8 @@ func (p *pool) keep(s *share, atMost time.Duration, f func()) {
 	s.since, s.late = time.Now(), time.AfterFunc(atMost, f)
 }
 
-// came lets a message that has come keep its share while it may be in use.
-func (p *pool) came(s *share) {
+// received starts the time for which a complete message may keep its share.
+func (p *pool) received(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Contains(p.held, s) {
@@ -132,7 +134,7 @@ func (p *pool) came(s *share) {
 	}
 }
 
-// drop frees a share. It may be called more than once.
+// drop frees a share. Further calls have no effect.
 func (p *pool) drop(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,14 +148,14 @@ func (p *pool) drop(s *share) {
 	p.release(s.size)
 }
 
-// isHeld reports whether a share was not freed.
+// isHeld reports whether a share has not been freed.
 func (p *pool) isHeld(s *share) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Contains(p.held, s)
 }
 
-// leastTime is how long a message keeps its share while others wait.
+// leastTime returns how long a message keeps its share while others wait.
 func (s *share) leastTime() time.Duration {
 	return leastTime + time.Duration(s.size)*time.Second/leastRate
 }

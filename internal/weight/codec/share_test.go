@@ -11,7 +11,7 @@ import (
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.free == atOnce && len(p.held)+len(p.queue) == 0
+	return p.free == poolSize && len(p.held)+len(p.queue) == 0
 }
 
 // TestSlowPeers: peers that stall with large messages, again and again over new connections, hold up
@@ -19,7 +19,7 @@ func (p *pool) idle() bool {
 // its time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := make([]*Inflow, 4*atOnce/most)
+		slow := make([]*Inflow, 4*poolSize/most)
 		for i := range slow {
 			slow[i] = &Inflow{most: most}
 		}
@@ -50,7 +50,7 @@ func TestSlowPeers(t *testing.T) {
 			if err := c.wait(m, small+1); err != nil || time.Since(asked) > least {
 				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
 			}
-			c.in.came(m)
+			c.in.received(m)
 			c.in.release()
 			_ = c.Close()           // there is none
 			time.Sleep(time.Minute) // of the bubble
@@ -67,10 +67,10 @@ func TestAbandoned(t *testing.T) {
 		open := func() *conn { return (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn) }
 		first, second, third := open(), open(), open()
 		m, got := &message{}, make(chan error, 2)
-		if err := first.wait(m, atOnce-most); err != nil {
+		if err := first.wait(m, poolSize-most); err != nil {
 			t.Fatal(err)
 		}
-		go func() { got <- second.wait(&message{}, atOnce) }()
+		go func() { got <- second.wait(&message{}, poolSize) }()
 		synctest.Wait()
 		go func() { got <- third.wait(&message{}, most) }()
 		synctest.Wait()

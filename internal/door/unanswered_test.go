@@ -19,40 +19,40 @@ func TestTalkers(t *testing.T) {
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
 	other, friend, exec := h.enter("192.0.2.10"), h.enter("192.0.2.11"), h.enter("192.0.2.12")
 	friend.admit()
-	exec.take()
+	exec.hijack()
 	for _, c := range []*conn{friend, exec} {
-		if h.charge(c, 4*maxAhead) != nil || c.ahead != 0 {
+		if h.charge(c, 4*maxUnanswered) != nil || c.unanswered != 0 {
 			t.Error("a known connection or a session is counted")
 		}
 	}
-	if v := h.charge(other, maxAhead/4); v != nil {
+	if v := h.charge(other, maxUnanswered/4); v != nil {
 		t.Error("one gives way for less than the bound")
 	}
 	for i, c := range busy {
-		if v := h.charge(c, maxAhead/8+i); v != nil {
+		if v := h.charge(c, maxUnanswered/8+i); v != nil {
 			t.Error("one gives way for less than the bound")
 		}
 	}
-	if v := h.charge(busy[0], maxAhead/4); v != busy[0] {
+	if v := h.charge(busy[0], maxUnanswered/4); v != busy[0] {
 		t.Errorf("%v gives way, not the one that sent most of the network that did", v)
 	}
-	if sum := other.ahead + busy[1].ahead + busy[2].ahead + busy[3].ahead; h.ahead != sum || h.leaving != 1 {
-		t.Errorf("%d bytes of %d are counted, %d leave", h.ahead, sum, h.leaving)
+	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.leaving != 1 {
+		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.leaving)
 	}
 	for _, c := range append(busy[1:], other) {
-		c.rest()
+		c.idle()
 	}
-	if h.ahead != 0 {
-		t.Errorf("%d bytes are left of what was answered", h.ahead)
+	if h.unanswered != 0 {
+		t.Errorf("%d bytes are left of what was answered", h.unanswered)
 	}
-	if v := h.charge(other, maxAhead+1); v != other {
+	if v := h.charge(other, maxUnanswered+1); v != other {
 		t.Errorf("%v gives way for one that sends all", v)
 	}
 	for range 3 {
 		busy[1].Close()
 	}
-	if h.ahead != 0 {
-		t.Errorf("%d bytes are left", h.ahead)
+	if h.unanswered != 0 {
+		t.Errorf("%d bytes are left", h.unanswered)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestHeaderBombs(t *testing.T) {
 			ended <- struct{}{}
 		}()
 	}
-	for range cap(ended) - 3*maxAhead/most { // of one network at most these find room
+	for range cap(ended) - 3*maxUnanswered/most { // of one network at most these find room
 		<-ended
 	}
 	if took := int64(live()) - int64(before) - int64(len(bomb)); took > 40<<20 {

@@ -1,0 +1,74 @@
+package door
+
+import "net/netip"
+
+// maxUnanswered is the most bytes that all strangers together may have sent without an answer. The
+// server's decoded form of them takes up to twenty times as much memory: a header line of five
+// bytes becomes an entry of a map.
+const maxUnanswered = 1 << 20
+
+// Read counts the bytes that a stranger sends. If all strangers together send too much, it closes
+// the connection of the one that sent most.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		if victim := c.l.charge(c, n); victim != nil {
+			victim.Conn.Close()
+		}
+	}
+	return n, err
+}
+
+// charge counts n bytes of a connection. victim is the connection to close for them, or nil.
+func (l *Listener) charge(c *conn, n int) (victim *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.state != stranger || c.hijacked {
+		return nil
+	}
+	c.unanswered += n
+	if l.unanswered += n; l.unanswered <= maxUnanswered {
+		return nil
+	}
+	if victim = l.biggestSender(); victim == nil {
+		return nil
+	}
+	if !l.overLogged {
+		l.c.Log.Warn("clients that have not authenticated sent too much: the connection that sent most is closed",
+			"port", l.c.What, "bytes", maxUnanswered, "from", victim.from.Addr(), "sent", victim.unanswered)
+	}
+	l.overLogged = true
+	l.remove(victim)
+	victim.state = leaving
+	l.leaving++
+	return victim
+}
+
+// biggestSender returns the stranger with the most unanswered bytes in the network with the most.
+func (l *Listener) biggestSender() (out *conn) {
+	sent := map[netip.Prefix]int{}
+	for _, c := range l.conns {
+		sent[l.network(c.from.Addr())] += c.unanswered
+	}
+	for _, c := range l.conns {
+		if c.unanswered == 0 {
+			continue
+		}
+		if out == nil {
+			out = c
+			continue
+		}
+		of, best := l.network(c.from.Addr()), l.network(out.from.Addr())
+		if of == best && c.unanswered > out.unanswered || of != best && sent[of] > sent[best] {
+			out = c
+		}
+	}
+	return out
+}
+
+// resetUnanswered sets a connection's count of unanswered bytes to zero. The caller holds mu.
+func (c *conn) resetUnanswered() {
+	c.l.unanswered -= c.unanswered
+	c.unanswered = 0
+	c.l.overLogged = c.l.overLogged && c.l.unanswered > maxUnanswered/4 // log the next flood again
+}
