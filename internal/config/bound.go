@@ -9,59 +9,64 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A BoundField belongs to the node: what it is sent may change it only with consent.
+// A BoundField is a field that belongs to the node: a sent configuration may change it only with
+// consent.
 type BoundField struct{ Field, Why string }
 
 // Reasons that several fields share.
 const (
 	boundFile    = "a file or directory of this machine"
-	boundPods    = "pods of the node's own end when it changes"
+	boundPods    = "a change ends the node's own pods"
 	boundNetwork = "a change rebuilds the pods' network"
-	boundBridge  = "pods that run stay on the former bridge, which is there until the machine restarts and keeps its address: the other one needs another podCIDR, too"
-	boundCIDR    = "pods that run keep their addresses, and others get new ones"
-	boundCgroup  = "the cgroups of running pods are elsewhere when it changes"
-	boundProgram = "a program of this machine, which runs as root"
-	boundRuntime = "the runtime in which the containers are"
+	boundBridge  = "running pods stay on the old bridge, which keeps its address until the machine restarts, so " +
+		"the new bridge also needs another podCIDR"
+	boundCIDR    = "running pods keep their addresses, and only new pods get addresses of the new network"
+	boundCgroup  = "running pods stay in their old cgroups"
+	boundProgram = "a program of this machine that runs as root"
+	boundRuntime = "the runtime that has the containers"
 )
 
-// Bound are the fields that belong to the node.
+// Bound returns the fields that belong to the node.
 func Bound() []BoundField { return slices.Concat(local(), powers()) }
 
-// local are the fields that belong to the node because of what is on this machine.
+// local returns the fields that belong to the node because they depend on this machine.
 func local() []BoundField {
 	return []BoundField{
 		{"staticPodPath", boundPods}, {"staticPodURL", boundPods}, {"staticPodURLHeader", boundPods},
 		{"podLogsDir", boundFile}, {"resolvConf", boundFile}, {"volumePluginDir", boundFile},
 		{"tlsCertFile", boundFile}, {"tlsPrivateKeyFile", boundFile}, {"authentication.x509.clientCAFile", boundFile},
-		{"podCIDR", boundCIDR}, {"userNamespaces.idsPerPod", "volumes of running pods are mapped by it"},
+		{"podCIDR", boundCIDR}, {"userNamespaces.idsPerPod", "the volumes of running pods are mapped with it"},
 		{"cgroupDriver", boundCgroup}, {"cgroupRoot", boundCgroup}, {"cgroupsPerQOS", boundCgroup},
-		{"kubeletCgroups", boundCgroup}, {"systemCgroups", boundCgroup}, {"systemReservedCgroup", boundCgroup}, {"kubeReservedCgroup", boundCgroup},
-		{"containerRuntimeEndpoint", boundRuntime}, {"imageServiceEndpoint", boundRuntime}, {"providerID", "a Node's never changes"},
+		{"kubeletCgroups", boundCgroup}, {"systemCgroups", boundCgroup}, {"systemReservedCgroup", boundCgroup},
+		{"kubeReservedCgroup", boundCgroup},
+		{"containerRuntimeEndpoint", boundRuntime}, {"imageServiceEndpoint", boundRuntime}, {"providerID", "the " +
+			"provider ID of a Node never changes"},
 		{"edge.ociRuntime", boundProgram}, {"edge.runtimeHandlers", boundProgram}, {"edge.cniBinDirs", boundProgram},
 		{"edge.bridgeName", boundBridge}, {"edge.networkPlugin", boundNetwork}, {"edge.cniConfDir", boundNetwork},
 		{"edge.registryConfigDir", boundFile}, {"edge.imagesDir", boundFile}, {"edge.criSocket", boundFile},
-		{"edge.configuration", "how the node is sent a configuration at all"}, {"edge.update", "whose programs the node runs"},
+		{"edge.configuration", "how the node receives configurations"}, {"edge.update", "who may sign the programs that the node runs"},
 	}
 }
 
-// HeldByPods are those that change only while the node has no pods, whoever consents, and what
-// would become of these.
+// HeldByPods returns the fields that can change only while the node has no pods, even with consent,
+// and what would happen to the pods otherwise.
 func HeldByPods() []BoundField {
-	const cgroups = "their cgroups would stay where they are, and be neither limited nor removed"
+	const cgroups = "their cgroups would stay in place without limits and would not be removed"
 	return []BoundField{
-		{"podLogsDir", "their logs would stay in the former directory, and be neither rotated nor removed"},
+		{"podLogsDir", "their logs would stay in the old directory and would be neither rotated nor removed"},
 		{"cgroupDriver", cgroups}, {"cgroupRoot", cgroups},
 	}
 }
 
-// Held says, by field, what of next cannot count instead of now while so many pods are here.
+// Held returns an error for each field of next that must not change while the node has pods.
 func Held(now, next *Config, pods int) []error {
 	if pods == 0 {
 		return nil
 	}
 	var errs []error
 	err := differing(now, next, HeldByPods(), func(f BoundField, _ any) {
-		errs = append(errs, field.Forbidden(field.NewPath(f.Field), fmt.Sprintf("there are %d pods here, and %s: remove the pods first, or change the node's own file and restart the machine", pods, f.Why)))
+		errs = append(errs, field.Forbidden(field.NewPath(f.Field), fmt.Sprintf(
+			"this node has %d pods, and %s: remove the pods first, or change the node's own file and restart the machine", pods, f.Why)))
 	})
 	if err != nil {
 		errs = append(errs, err)
@@ -69,13 +74,13 @@ func Held(now, next *Config, pods int) []error {
 	return errs
 }
 
-// Withheld says, by field, what of next differs from now though it belongs to the node and
-// consent does not name it. What next would set back to own, by the node's files alone, may well be
-// left out of it: there the node has something else since an earlier consent, or a change of the
-// files. A nil own is not known. Power that is given back to the node's own files needs no consent.
+// Withheld returns an error for each field that belongs to the node and that next changes without
+// consent. own is the configuration by the node's files alone, nil if it is unknown. If own is
+// known, a field that gives power may return to the value in own without consent. The present value
+// may differ from own because of an earlier consent, or because the files have changed.
 func Withheld(now, next, own *Config, consent []string) []error {
 	var errs []error
-	others := map[string]bool{} // than by the node's own files
+	others := map[string]bool{} // fields that next sets to another value than the node's own files
 	if own != nil {
 		if err := differing(own, next, Bound(), func(b BoundField, _ any) { others[b.Field] = true }); err != nil {
 			return []error{err}
@@ -94,8 +99,8 @@ func Withheld(now, next, own *Config, consent []string) []error {
 	return errs
 }
 
-// advice says what to do about a change of the field, which is so now. Back: it becomes what the
-// node's own files have.
+// advice returns how to resolve a forbidden change of the field, whose present value is now. With
+// back, the field would return to the value of the node's own files.
 func (b BoundField) advice(now any, back bool) string {
 	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
 	if !back {
@@ -103,18 +108,21 @@ func (b BoundField) advice(now any, back bool) string {
 	}
 	text := "what is in use now"
 	switch now = full(now); now.(type) {
-	case nil: // an empty value is as good as none, without consent
-		return " and is empty now, but not in the node's own files, which count again: " + consent + ", and have it empty if it is to stay so"
+	case nil: // without consent, an empty value cannot replace the value of the files
+		return " and is empty now, but next would take its value from the node's own files: " + consent +
+			", and set it to the empty value to keep it empty"
 	case []any, map[string]any:
 	default:
-		if b.Field != "staticPodURL" { // which may hold a password
+		if b.Field != "staticPodURL" { // which may contain a password
 			text = fmt.Sprintf("%v, which is in use now", now)
 		}
 	}
-	return " and is now another than in the node's own files, which count again where it is left out: set it to " + text + ", or " + consent
+	return " and its present value differs from the node's own files, whose value applies if it is left out: set it to " +
+		text + ", or " + consent
 }
 
-// differing calls found with those fields that are another in next than in now, and what now has.
+// differing calls found for each of the fields whose values in now and next differ, with the value
+// in now.
 func differing(now, next *Config, fields []BoundField, found func(BoundField, any)) error {
 	was, werr := tree(now)
 	will, nerr := tree(next)

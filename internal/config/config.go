@@ -14,140 +14,139 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Config is the whole configuration of an agent, validated. Nobody changes it.
+// Config is the complete, validated configuration of an agent. It is immutable.
 type Config struct {
-	// Kubelet has every default set; pointers to scalars are never nil, except
-	// where nil has a meaning of its own.
+	// Kubelet has all defaults set. Pointers to scalars are nil only if nil has a meaning of its
+	// own.
 	Kubelet kubelet.KubeletConfiguration
-	// Edge has every default set; paths are absolute.
+	// Edge has all defaults set, and absolute paths.
 	Edge EdgeConfiguration
-	// Dirs are where the agent keeps what is its own; all absolute.
+	// Dirs are the agent's own directories, as absolute paths.
 	Dirs Dirs
-	// Node is how this machine appears.
+	// Node identifies this machine.
 	Node Node
-	// PodLogQuota bounds the logs of a pod, FlashBudget what is written a day, in bytes; 0: no bound.
+	// PodLogQuota limits the logs of a pod, and FlashBudget the bytes written per day, both in
+	// bytes. 0: no limit.
 	PodLogQuota, FlashBudget int64
-	// Dead says which ended containers are kept.
+	// Dead says how many exited containers are kept.
 	Dead Dead
 
-	// Kubeconfig and BootstrapKubeconfig lead to the API server. Without either
-	// the node stands alone.
+	// Kubeconfig and BootstrapKubeconfig are files with the address of the API server. Without
+	// either, the node stands alone.
 	Kubeconfig, BootstrapKubeconfig string
-	// CredentialProviderConfig and CredentialProviderBinDir are for the image
-	// credential provider plugins; empty: none.
+	// CredentialProviderConfig and CredentialProviderBinDir are for image credential provider
+	// plugins; empty: none.
 	CredentialProviderConfig, CredentialProviderBinDir string
 
-	// PodCIDRs are where the built-in network takes pod addresses from until a
-	// control plane says otherwise: one, or one of each family.
+	// PodCIDRs are the pod networks of the built-in network until a control plane assigns others:
+	// one, or one of each IP family.
 	PodCIDRs []netip.Prefix
-	// LogLevel is --v on slog's scale: klog's V(n) is level -n.
+	// LogLevel is --v as a slog level: klog's V(n) is level -n.
 	LogLevel slog.Level
 	// ContainerLogMaxSize is the parsed containerLogMaxSize, in bytes.
 	ContainerLogMaxSize int64
-	// CPUPeriod is of CPU quotas, in microseconds; negative: CPU limits are not
+	// CPUPeriod is the period of CPU quotas, in microseconds; negative: CPU limits are not
 	// enforced.
 	CPUPeriod int64
-	// CrashMax is the longest back-off of a container that ends again and again.
+	// CrashMax is the longest restart back-off of a crashing container.
 	CrashMax time.Duration
-	// SwapUnasked says that the node stands alone and nothing sets failSwapOn: swap
-	// is then worth a warning, and no reason not to start.
+	// SwapUnasked says that the node stands alone and failSwapOn is not set. Swap then causes a
+	// warning, and the agent starts.
 	SwapUnasked bool
 
-	// RuntimeEndpoint and ImageEndpoint are the sockets of the runtime that containers run
-	// in; empty: islet's own.
+	// RuntimeEndpoint and ImageEndpoint are the sockets of an external runtime; empty: islet's own
+	// runtime.
 	RuntimeEndpoint, ImageEndpoint string
 
 	flags []string
 	files *ownFiles
 }
 
-// Flags are all flags with an effect as name=value, in order. Where a file sets what a
-// flag can, the value is the file's; what may hold a password is CLASSIFIED.
+// Flags returns all flags that have an effect, as name=value, sorted. If a file sets a field, its
+// flag shows the file's value. Values that may contain a password are shown as CLASSIFIED.
 func (c *Config) Flags() []string { return c.flags }
 
-// IDsPerPod is how many user IDs a pod with a user namespace has.
+// IDsPerPod returns how many user IDs a pod with a user namespace has.
 func (c *Config) IDsPerPod() uint32 {
 	if u := c.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod > 0 {
-		return uint32(*u.IDsPerPod) // validated
+		return uint32(*u.IDsPerPod) // validation has checked the range
 	}
 	return 65536
 }
 
-// LooksEvery is about how often the node looks at what nobody tells it of, such as claims
-// whose volumes may grow. A kubelet does when it looks at a pod, which is syncFrequency and
-// up to half of it later.
+// LooksEvery returns the average period of polling for changes that cause no event, such as a
+// larger volume for a claim. A kubelet polls them when it syncs a pod, which happens every
+// syncFrequency plus up to half of it.
 func (c *Config) LooksEvery() time.Duration {
 	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
 }
 
-// Alone says whether the node has no control plane.
+// Alone reports whether the node has no control plane.
 func (c *Config) Alone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
-// Dirs are the directories of one agent. Two agents with different ones do not
-// meet.
+// Dirs are the directories of one agent. Two agents with different directories do not interfere.
 type Dirs struct {
 	Root  string // pods, volumes, plugins; /var/lib/kubelet
 	State string // database, containerd, images; /var/lib/islet
 	Run   string // sockets, pins; /run/islet
-	Cert  string // pki under Root unless given
+	Cert  string // certificates; pki in Root unless --cert-dir is given
 
 	LogLinks string // links to containers' logs; /var/log/containers
 }
 
-// Node is how this machine appears to a control plane.
+// Node is the identity of this machine in a cluster.
 type Node struct {
 	Name          string       // lower case
-	IPs           []netip.Addr // --node-ip; empty: those of the default route. Unspecified: of that family
+	IPs           []netip.Addr // --node-ip; empty: the addresses of the default route's interface; unspecified: the one of that IP family
 	Labels        map[string]string
 	CloudProvider string // "" or "external"
 }
 
-// Dead bounds what is kept of ended containers.
+// Dead limits the exited containers that are kept.
 type Dead struct {
 	MinAge          time.Duration
-	MaxPerContainer int32 // of one container of one pod
-	Max             int32 // of all; negative: no bound
+	MaxPerContainer int32 // exited instances of one container of a pod
+	Max             int32 // of the whole node; negative: no limit
 }
 
-// A Notice tells the user, once, that something given has no effect.
+// A Notice tells the user, once, that a setting has no effect.
 type Notice struct {
 	Subject string // --flag, or file: field
-	Text    string // why
+	Text    string // the reason
 }
 
-// String is the line to log.
+// String returns the line to log.
 func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text }
 
-// Load makes the configuration of the command line (without the program's
-// name), the files it names and the defaults. Flags are stronger than drop-ins,
-// these than the file; of a flag given twice the last counts, but lists and maps
-// add up. The error is *Asked for --help and --version, else it holds a
-// *FileError or field.Error per mistake, joined.
+// Load returns the configuration that results from the command line (without the program's name),
+// the files it names and the defaults. Flags override drop-in files, which override the file. If a
+// flag is given twice, the last one counts, but lists and maps are merged. The error is *Asked for
+// --help and --version. Otherwise it joins a *FileError or field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
-// LoadWith is Load for a node that may have been sent a configuration: sent is asked for
-// it with the directories of the command line. Its KubeletConfiguration counts instead of
-// the --config file's, but for what belongs to the node (see Bound), its EdgeConfiguration
-// instead of that of --edge-config. Drop-ins and flags are stronger, as ever.
+// LoadWith is Load for a node that may have been sent a configuration: it calls sent with the
+// directories of the command line. The sent KubeletConfiguration replaces the --config file, except
+// for fields that belong to the node (see Bound). The sent EdgeConfiguration replaces the
+// --edge-config file in the same way. Drop-in files and flags override both.
 func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice, error) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	if err := newFlagSet(&first).parse(args); err != nil {
 		return nil, nil, err
 	}
-	over, err := sentTo(&first.Flags, sent)
+	received, err := sentTo(&first.Flags, sent)
 	if err != nil {
 		return nil, nil, err
 	}
 	own := newOwnFiles(&first.Flags)
-	kube, docs, err := loadKubelet(own, first.Flags.Config, first.Flags.ConfigDir, over)
+	kube, docs, err := loadKubelet(own, first.Flags.Config, first.Flags.ConfigDir, received)
 	if err != nil {
 		return nil, nil, err
 	}
-	edge, err := loadEdge(own, first.Flags.EdgeConfig, over)
+	edge, err := loadEdge(own, first.Flags.EdgeConfig, received)
 	if err != nil {
 		return nil, nil, err
 	}
-	// The second time the flags go over what the files said.
+	// Parse the flags again, over the values of the files.
 	s := settings{KubeletConfiguration: kube, Edge: edge, Flags: defaultOptions()}
 	fs := newFlagSet(&s)
 	if err := fs.parse(args); err != nil {
@@ -168,18 +167,17 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 	return c, slices.Concat(notices(c, fs, docs), idle, small), nil
 }
 
-// given says whether the command line or a file sets a field of the top level,
-// also to its default.
+// given reports whether the command line or a file sets a top-level field, even to its default.
 func given(path string, fs flagSet, docs []document) bool {
-	by := false
-	fs.Visit(func(f *pflag.Flag) { by = by || fs.rows[f.Name].field == path })
+	found := false
+	fs.Visit(func(f *pflag.Flag) { found = found || fs.rows[f.Name].field == path })
 	for _, doc := range docs {
 		var fields map[string]json.RawMessage
 		if json.Unmarshal(doc.json, &fields) == nil && len(fields[path]) > 0 && string(fields[path]) != "null" {
-			by = true
+			found = true
 		}
 	}
-	return by
+	return found
 }
 
 func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, error) {
@@ -203,7 +201,7 @@ func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, error)
 	return e, nil
 }
 
-// mergeGates keeps the feature gates of the files that no flag names.
+// mergeGates keeps the feature gates of the files that no flag sets.
 func mergeGates(c *kubelet.KubeletConfiguration, files map[string]bool) {
 	for name, on := range files {
 		if _, given := c.FeatureGates[name]; !given {

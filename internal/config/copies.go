@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// copiesFile is the name of the file of copies in the state directory. Only root can read it.
+	// copiesFile is the name of the file of copies in the state directory. Its mode is 0600.
 	copiesFile = "files.json"
 	maxCopies  = 16 << 20 // bytes
 )
 
-// ownFiles reads the node's own configuration files for one Load. If the disk does not give a
-// file (see readonly.Fault), ownFiles returns what the file held at the last start, from the
-// copies in the state directory: a node that ran yesterday runs today, whichever file the disk lost.
+// ownFiles reads the node's own configuration files for one Load. If the disk fails for a file (see
+// readonly.Fault), ownFiles returns the file's content at the last start, from the copies in the
+// state directory, so that the node starts in spite of a damaged file.
 type ownFiles struct {
 	copies string       // path of the copies
-	before []copiedFile // those of the last start
-	now    []copiedFile // what this Load has read, in order
-	faults []string     // for a person: which files could not be read, and what counts instead
+	before []copiedFile // the files of the last start
+	now    []copiedFile // the files that this Load has read, in order
+	faults []string     // messages for a person: the unreadable files, and what is used instead
 }
 
 type copiedFile struct {
@@ -35,10 +35,11 @@ type copiedFile struct {
 	Data []byte `json:"data"`
 }
 
-// newOwnFiles reads the copies. Copies that cannot be read are none: only a file that fails needs them.
+// newOwnFiles reads the copies. It ignores errors: the copies are needed only if a file cannot be
+// read.
 func newOwnFiles(flags *options) *ownFiles {
 	dirs, err := deriveDirs(flags)
-	if err != nil { // which derive returns
+	if err != nil { // derive returns this error
 		return &ownFiles{}
 	}
 	o := &ownFiles{copies: filepath.Join(dirs.State, copiesFile)}
@@ -48,13 +49,13 @@ func newOwnFiles(flags *options) *ownFiles {
 	return o
 }
 
-// read returns the content of a file, or its copy.
+// read returns the content of a file, or its copy if the disk fails.
 func (o *ownFiles) read(name string) ([]byte, error) {
 	data, err := os.ReadFile(name)
 	if readonly.Fault(err) {
 		for _, c := range o.before {
 			if c.Name == name {
-				o.faults = append(o.faults, fmt.Sprintf("%v: its content of the last start counts", err))
+				o.faults = append(o.faults, fmt.Sprintf("%v: using its content at the last start", err))
 				data, err = c.Data, nil
 			}
 		}
@@ -65,22 +66,23 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// without reports whether the node can do without a drop-in that failed with err: the disk did
-// not give it, and the node has run before, never with this file.
-func (o *ownFiles) without(err error) bool {
+// canOmit reports whether the node can start without a drop-in file that failed with err: the disk
+// failed, and the last start did not have this file.
+func (o *ownFiles) canOmit(err error) bool {
 	if !readonly.Fault(err) || len(o.before) == 0 {
 		return false
 	}
-	o.faults = append(o.faults, fmt.Sprintf("%v: it has no effect, as at the last start", err))
+	o.faults = append(o.faults, fmt.Sprintf("%v: ignored, because it was not there at the last start", err))
 	return true
 }
 
-// below returns the names of the files that the last start read below a directory, in order.
-func (o *ownFiles) below(dir string, err error) (names []string, ok bool) {
+// filesAtLastStart returns the names of the files in a directory that the last start read, in order. ok is
+// false unless err is a disk fault and the node has run before.
+func (o *ownFiles) filesAtLastStart(dir string, err error) (names []string, ok bool) {
 	if !readonly.Fault(err) || len(o.before) == 0 {
 		return nil, false
 	}
-	o.faults = append(o.faults, fmt.Sprintf("%v: the files that were there at the last start count", err))
+	o.faults = append(o.faults, fmt.Sprintf("%v: using its files at the last start", err))
 	for _, c := range o.before {
 		if strings.HasPrefix(c.Name, dir+"/") {
 			names = append(names, c.Name)
@@ -89,8 +91,8 @@ func (o *ownFiles) below(dir string, err error) (names []string, ok bool) {
 	return names, true
 }
 
-// FileFaults names, for a person, the node's own configuration files that could not be read, and
-// what counts instead.
+// FileFaults returns a message for each of the node's own configuration files that could not be
+// read, with what is used instead.
 func (c *Config) FileFaults() []string {
 	if c.files == nil {
 		return nil
@@ -98,9 +100,9 @@ func (c *Config) FileFaults() []string {
 	return c.files.faults
 }
 
-// KeepFiles stores copies of the node's own configuration files in the state directory, which is
-// the caller's alone. Load takes a copy instead of a file that the disk does not give. Copies that
-// are the same as before are not written.
+// KeepFiles stores copies of the node's own configuration files in the state directory. Load uses a
+// copy if the disk fails for the file. Unchanged copies are not written. Calls must not be
+// concurrent.
 func (c *Config) KeepFiles() error {
 	o := c.files
 	if o == nil || reflect.DeepEqual(o.now, o.before) {

@@ -124,15 +124,15 @@ func TestCopiesOfDirectory(t *testing.T) {
 		{"/d/0.conf", []byte("x")}, {"/e/1.conf", []byte("x")}, {"/e/sub/2.conf", []byte("x")},
 	}}
 	for dir, want := range map[string]string{"/e": "/e/1.conf /e/sub/2.conf", "/e/sub": "/e/sub/2.conf", "/none": ""} {
-		names, ok := own.below(dir, &os.PathError{Op: "readdirent", Path: dir, Err: unix.EBADMSG})
+		names, ok := own.filesAtLastStart(dir, &os.PathError{Op: "readdirent", Path: dir, Err: unix.EBADMSG})
 		if got := strings.Join(names, " "); !ok || got != want {
 			t.Errorf("%s: %q, %v", dir, got, ok)
 		}
 	}
-	if _, ok := own.below("/e", os.ErrPermission); ok {
+	if _, ok := own.filesAtLastStart("/e", os.ErrPermission); ok {
 		t.Error("a directory that may not be read is no fault of the disk")
 	}
-	if _, ok := (&ownFiles{}).below("/e", unix.EIO); ok {
+	if _, ok := (&ownFiles{}).filesAtLastStart("/e", unix.EIO); ok {
 		t.Error("a node that never ran does without its drop-ins")
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A FileError says what is wrong with a configuration file, and where.
+// A FileError is a mistake in a configuration file and its place.
 type FileError struct {
 	File   string
-	Line   int    // 1 is the first; 0 when unknown
+	Line   int    // counted from 1; 0: unknown
 	Field  string // path of the field, such as authentication.webhook.cacheTTL; may be empty
 	Detail string
 }
 
-// Error gives file:line: field: detail, without the parts that are unknown.
+// Error returns "file:line: field: detail", without the parts that are unknown.
 func (e *FileError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.File)
@@ -33,15 +33,15 @@ func (e *FileError) Error() string {
 	return b.String() + ": " + e.Detail
 }
 
-// A document is a configuration file that decoded strictly, as JSON.
+// A document is a strictly decoded configuration file, as JSON.
 type document struct {
 	file string // absolute
 	json []byte
 }
 
-// readDocument reads a YAML or JSON file and decodes it into v, strictly: a
-// duplicate or unknown field, a wrong type, another apiVersion or kind is an
-// error that names file, line and field; all that are found are joined.
+// readDocument reads a YAML or JSON file and decodes it strictly into v. A duplicate or unknown
+// field, a wrong type, and a wrong apiVersion or kind are errors that name the file, line and
+// field. All errors that are found are joined.
 func readDocument(own *ownFiles, file, apiVersion, kind string, v any) (document, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -60,7 +60,7 @@ func decode(file string, data []byte, apiVersion, kind string, v any) ([]byte, e
 		return &FileError{File: file, Line: line, Field: field, Detail: fmt.Sprintf(format, args...)}
 	}
 	if line := secondDocument(data); line > 0 {
-		return nil, fail(line, "", "a second document; one file holds one %s", kind)
+		return nil, fail(line, "", "a second document; a file must contain one %s", kind)
 	}
 	doc, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -103,9 +103,8 @@ func show(v any) string {
 	return fmt.Sprintf("%q", fmt.Sprint(v))
 }
 
-// secondDocument gives the line of a document separator that separates
-// something, else 0. Separators before the first and after the last document
-// are usual.
+// secondDocument returns the line of the separator before a second document, or 0. Separators
+// before the first and after the last document are allowed.
 func secondDocument(data []byte) int {
 	first, sep := false, 0
 	for i, line := range strings.Split(string(data), "\n") {
@@ -125,8 +124,7 @@ func secondDocument(data []byte) int {
 	return 0
 }
 
-// yamlErrors turns what the YAML parser says, one error with a line each, into
-// FileErrors.
+// yamlErrors converts the messages of the YAML parser, one per line, to FileErrors.
 func yamlErrors(file string, err error) error {
 	var errs []error
 	for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -149,7 +147,7 @@ func yamlErrors(file string, err error) error {
 	return errors.Join(errs...)
 }
 
-// maxMistakes is how many wrong values of a file are named; finding each costs time.
+// maxMistakes limits how many wrong values of a file are reported, because finding each takes time.
 const maxMistakes = 100
 
 type wrongLeaf struct {
@@ -157,9 +155,9 @@ type wrongLeaf struct {
 	err  error
 }
 
-// wrongLeaves finds the values that do not fit: a decoder stops at the first
-// and, for durations and quantities, does not say which it was. So each leaf is
-// decoded alone. Only files with an error pay for it.
+// wrongLeaves returns the values of a wrong type. The decoder stops at the first error and does not
+// name the field of a wrong duration or quantity, so each scalar is decoded separately. This is
+// done only after an error.
 func wrongLeaves(doc []byte, v any) []wrongLeaf {
 	var tree any
 	if err := json.Unmarshal(doc, &tree); err != nil {

@@ -80,7 +80,7 @@ func TestEdgeConfiguration(t *testing.T) {
 		"runtimeHandlers: [{name: a, shim: io.containerd.runsc.v1}]":             "runtimeHandlers[0].shim: Invalid value",
 		"runtimeHandlers: [{name: a, shim: bin/containerd-shim-kata-v2}]":        "must be a name or an absolute path",
 		"runtimeHandlers: [{name: a, shim: x, shimConfig: kata.toml}]":           "runtimeHandlers[0].shimConfig: Invalid value",
-		"runtimeHandlers: [{name: a, ociRuntime: x, shimConfig: /kata.toml}]":    "must be an absolute path, next to shim",
+		"runtimeHandlers: [{name: a, ociRuntime: x, shimConfig: /kata.toml}]":    "must be an absolute path, and needs shim",
 		"runtimeHandlers: [{name: a, ociRuntime: bin/runsc}]":                    "must be a name or an absolute path",
 		"runtimeHandlers: [{name: a, ociRuntime: x, shim: z}]":                   "a handler has one program",
 		"runtimeHandlers: [{name: a, ociRuntime: x, shims: z}]":                  "edge.yaml:3: runtimeHandlers[0].shims: unknown field",

@@ -16,11 +16,11 @@ const (
 	ContentTypeJSON     = "application/json"
 )
 
-// defaultKubelet is the table of defaults, as documented for kubelet 1.36 at
-// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two
-// differ: containerRuntimeEndpoint is empty, which means islet's own runtime,
-// and failCgroupV1 is false, since islet runs on cgroup v1. podLogsDir,
-// cgroupRoot and podCIDR depend on the directories (see derive).
+// defaultKubelet returns the defaults of kubelet 1.36, as documented at
+// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two differ:
+// containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is false,
+// because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the directories
+// (see derive).
 func defaultKubelet() kubelet.KubeletConfiguration {
 	return kubelet.KubeletConfiguration{
 		EnableServer:       new(true),
@@ -87,23 +87,26 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 		ConfigMapAndSecretChangeDetectionStrategy: kubelet.WatchChangeDetectionStrategy,
 		EnforceNodeAllocatable:                    []string{"pods"},
 		VolumePluginDir:                           "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
-		Logging:                                   logs.LoggingConfiguration{Format: "text", FlushFrequency: logs.TimeOrMetaDuration{Duration: seconds(5), SerializeAsString: true}},
-		EnableSystemLogHandler:                    new(true),
-		EnableSystemLogQuery:                      new(false),
-		EnableProfilingHandler:                    new(true),
-		EnableDebugFlagsHandler:                   new(true),
-		SeccompDefault:                            new(false),
-		MemoryThrottlingFactor:                    new(0.9),
-		MemoryReservationPolicy:                   kubelet.NoneMemoryReservationPolicy,
-		RegisterNode:                              new(true),
-		LocalStorageCapacityIsolation:             new(true),
-		FailCgroupV1:                              new(false),
-		CrashLoopBackOff:                          kubelet.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(seconds(300))},
+		Logging: logs.LoggingConfiguration{
+			Format:         "text",
+			FlushFrequency: logs.TimeOrMetaDuration{Duration: seconds(5), SerializeAsString: true},
+		},
+		EnableSystemLogHandler:        new(true),
+		EnableSystemLogQuery:          new(false),
+		EnableProfilingHandler:        new(true),
+		EnableDebugFlagsHandler:       new(true),
+		SeccompDefault:                new(false),
+		MemoryThrottlingFactor:        new(0.9),
+		MemoryReservationPolicy:       kubelet.NoneMemoryReservationPolicy,
+		RegisterNode:                  new(true),
+		LocalStorageCapacityIsolation: new(true),
+		FailCgroupV1:                  new(false),
+		CrashLoopBackOff:              kubelet.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(seconds(300))},
 	}
 }
 
-// defaultEvictionHard holds where the configuration names no hard threshold, or
-// asks to merge the defaults (mergeDefaultEvictionSettings).
+// defaultEvictionHard returns the thresholds that apply if the configuration sets no hard
+// threshold, or sets mergeDefaultEvictionSettings.
 func defaultEvictionHard() map[string]string {
 	return map[string]string{
 		"memory.available":   "100Mi",
@@ -118,10 +121,9 @@ func seconds(n int) metav1.Duration {
 	return metav1.Duration{Duration: time.Duration(n) * time.Second}
 }
 
-// setKubeletDefaults fills what is unset or zero. A second call changes
-// nothing.
+// setKubeletDefaults sets defaults for fields that are unset or zero. It is idempotent.
 func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
-	if c.NodeStatusReportFrequency.Duration == 0 { // follows the other one where that is given
+	if c.NodeStatusReportFrequency.Duration == 0 { // defaults to the update frequency if that is set
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
 	if c.SerializeImagePulls == nil {
@@ -147,13 +149,13 @@ func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
 	}
 }
 
-// fill sets each zero field of a struct to that of the defaults, recursively.
+// fill sets each zero field of a struct to the field of defaults, recursively.
 func fill(c, defaults reflect.Value) {
 	if c.Kind() == reflect.Struct {
 		for i := range c.NumField() {
 			fill(c.Field(i), defaults.Field(i))
 		}
-	} else if c.CanSet() && c.IsZero() { // quantities keep theirs to themselves
+	} else if c.CanSet() && c.IsZero() { // CanSet: the unexported fields of a quantity cannot be set
 		c.Set(defaults)
 	}
 }

@@ -17,21 +17,22 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// DefaultPodCIDR is where pods get addresses from when nobody says.
+// DefaultPodCIDR is the pod network if none is configured.
 const DefaultPodCIDR = "10.42.0.0/24"
 
 func setEdgeDefaults(e *EdgeConfiguration) {
 	fill(reflect.ValueOf(e).Elem(), reflect.ValueOf(defaultEdge()))
 }
 
-// derive makes the Config: what follows from other settings, and what needs
-// parsing. The Config is whole only without errors.
+// derive returns the Config: the parsed settings and the values that follow from other settings.
+// The Config is complete only if there are no errors.
 func derive(s *settings) (*Config, []error) {
 	var errs []error
 	k, o := &s.KubeletConfiguration, &s.Flags
 	c := &Config{
-		Node:                     Node{Labels: o.NodeLabels, CloudProvider: o.CloudProvider},
-		Dead:                     Dead{MinAge: o.MinimumContainerTTL.Duration, MaxPerContainer: o.MaxDeadPerContainer, Max: o.MaxDeadContainers},
+		Node: Node{Labels: o.NodeLabels, CloudProvider: o.CloudProvider},
+		Dead: Dead{MinAge: o.MinimumContainerTTL.Duration, MaxPerContainer: o.MaxDeadPerContainer,
+			Max: o.MaxDeadContainers},
 		Kubeconfig:               o.Kubeconfig,
 		BootstrapKubeconfig:      o.BootstrapKubeconfig,
 		CredentialProviderConfig: o.ImageCredentialProviderConfig,
@@ -53,28 +54,29 @@ func derive(s *settings) (*Config, []error) {
 	}
 	if foreign(k.ContainerRuntimeEndpoint, c.Dirs.Run) {
 		c.RuntimeEndpoint, c.ImageEndpoint = k.ContainerRuntimeEndpoint, cmp.Or(k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
-		s.Edge.CRISocket = "" // the runtime has a socket itself
+		s.Edge.CRISocket = "" // the external runtime has its own socket
 	} else {
 		s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
 	}
-	deriveApart(k, &c.Dirs)
+	deriveMachineWide(k, &c.Dirs)
 	c.PodLogQuota, c.FlashBudget = bytesOf(s.Edge.PodLogQuota), bytesOf(s.Edge.FlashBudget)
-	if size, err := resource.ParseQuantity(k.ContainerLogMaxSize); err == nil { // validate tells
+	if size, err := resource.ParseQuantity(k.ContainerLogMaxSize); err == nil { // validate reports the error
 		c.ContainerLogMaxSize = size.Value()
 	}
-	if c.CPUPeriod = k.CPUCFSQuotaPeriod.Microseconds(); !*k.CPUCFSQuota {
+	c.CPUPeriod = k.CPUCFSQuotaPeriod.Microseconds()
+	if !*k.CPUCFSQuota {
 		c.CPUPeriod = -1
 	}
-	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil without its feature gate
+	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil if its feature gate is off
 		c.CrashMax = most.Duration
 	}
 	c.Kubelet, c.Edge = *k, s.Edge
 	return c, errs
 }
 
-// ownSocket is the path of a CRI endpoint in the run directory, else empty. No
-// other runtime's socket is there: who names one, as kubeadm does after it was
-// given it by --cri-socket, wants islet to serve it.
+// ownSocket returns the path of a CRI endpoint in the run directory, or "" for other endpoints. An
+// endpoint in the run directory cannot be another runtime's: the user, or kubeadm with
+// --cri-socket, wants islet to serve it.
 func ownSocket(endpoint, run string) string {
 	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
 	if filepath.Dir(path) != run {
@@ -101,10 +103,10 @@ func deriveDirs(o *options) (Dirs, error) {
 	return d, nil
 }
 
-// deriveApart keeps agents with different state directories apart where the
-// kubelet has one place for the whole machine: pod logs, links to them, and cgroups. Where the
-// user names a place, that is taken.
-func deriveApart(k *kubelet.KubeletConfiguration, d *Dirs) {
+// deriveMachineWide sets the paths that are the same for all kubelets of a machine: pod logs, links
+// to them, and cgroups. An agent with its own state directory gets its own ones, unless the user
+// sets them.
+func deriveMachineWide(k *kubelet.KubeletConfiguration, d *Dirs) {
 	state := d.State
 	own := state != defaultOptions().StateDir
 	if k.PodLogsDir == "" {
@@ -124,8 +126,8 @@ func deriveApart(k *kubelet.KubeletConfiguration, d *Dirs) {
 	}
 }
 
-// nodeName is the override or the host's name, as a kubelet takes it: trimmed
-// and in lower case; and checked, since every pod's name and UID follow from it.
+// nodeName returns the override or the host name, trimmed and in lower case like a kubelet's node
+// name. It is validated, because every pod's name and UID depend on it.
 func nodeName(override string) (string, error) {
 	name, from := override, "--hostname-override"
 	if name == "" {
@@ -142,7 +144,7 @@ func nodeName(override string) (string, error) {
 	return name, nil
 }
 
-// nodeIPs reads --node-ip: an address, or one of each family.
+// nodeIPs parses --node-ip: an address, or one of each IP family.
 func nodeIPs(s string) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	for _, part := range split(s, ",") {
@@ -161,7 +163,7 @@ func nodeIPs(s string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// podCIDRs reads podCIDR: a prefix, or one of each family.
+// podCIDRs parses podCIDR: a prefix, or one of each IP family.
 func podCIDRs(s string) ([]netip.Prefix, error) {
 	if strings.TrimSpace(s) == "" {
 		s = DefaultPodCIDR
@@ -172,7 +174,8 @@ func podCIDRs(s string) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, fmt.Errorf("podCIDR: Invalid value: %q: not a network such as %s", part, DefaultPodCIDR)
 		}
-		if p = p.Masked(); p.Addr().BitLen()-p.Bits() < 3 {
+		p = p.Masked()
+		if p.Addr().BitLen()-p.Bits() < 3 {
 			return nil, fmt.Errorf("podCIDR: Invalid value: %q: too small for pods", part)
 		}
 		cidrs = append(cidrs, p)

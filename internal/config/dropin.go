@@ -16,9 +16,9 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// loadKubelet reads the configuration file and the drop-ins over it. It returns
-// every document for the notices. What the node was sent, if anything, counts instead of the file. Drop-ins are JSON merge patches: maps are
-// merged, lists replaced (KEP-3983).
+// loadKubelet reads the configuration file, or uses the sent configuration in its place, and merges
+// the drop-in files into it. Drop-in files are JSON merge patches: maps are merged, lists are
+// replaced (KEP-3983). It returns every document for the notices.
 func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []document, error) {
 	var c kubelet.KubeletConfiguration
 	var docs []document
@@ -64,9 +64,9 @@ func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletCo
 	return c, append(docs, drops...), nil
 }
 
-// readDropins decodes the *.conf files below dir in lexical order, each
-// strictly, so that a mistake is told with its own file and line. Of a directory that the disk
-// does not give it decodes the copies.
+// readDropins decodes the *.conf files below dir in lexical order. Each is decoded strictly, so
+// that a mistake is reported with its file and line. If the disk fails for the directory, it
+// decodes the copies of the files.
 func readDropins(own *ownFiles, dir string) ([]document, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -79,13 +79,13 @@ func readDropins(own *ownFiles, dir string) ([]document, error) {
 		switch {
 		case err == nil:
 			docs = append(docs, doc)
-		case own.without(err):
+		case own.canOmit(err):
 			return nil
 		}
 		return err
 	}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if names, ok := own.below(path, err); ok {
+		if names, ok := own.filesAtLastStart(path, err); ok {
 			for _, name := range names {
 				if err := read(name); err != nil {
 					return err
@@ -104,7 +104,7 @@ func readDropins(own *ownFiles, dir string) ([]document, error) {
 	return docs, nil
 }
 
-// mergePatch applies an RFC 7386 patch to a JSON object.
+// mergePatch applies an RFC 7386 merge patch to a JSON object.
 func mergePatch(target, patch []byte) ([]byte, error) {
 	t, err := decodeTree(target)
 	if err != nil {
@@ -142,8 +142,7 @@ func mergeTrees(target, patch any) any {
 	return t
 }
 
-// kubeletPaths are the fields of a file that, when relative, are relative to
-// the directory of that file.
+// kubeletPaths returns the fields whose relative paths are relative to the directory of the file.
 func kubeletPaths(c *kubelet.KubeletConfiguration) []*string {
 	p := []*string{&c.StaticPodPath, &c.Authentication.X509.ClientCAFile, &c.TLSCertFile,
 		&c.TLSPrivateKeyFile, &c.VolumePluginDir, &c.PodLogsDir}

@@ -2,31 +2,35 @@ package config
 
 import "strings"
 
-// A fieldRow describes one field of settings: what it sets, and, where it is
-// reported only, why it has no effect. A field with an empty none has one.
+// A fieldRow describes one field of settings: what it sets, and, if none is not empty, why it has
+// no effect.
 type fieldRow struct{ path, what, none string }
 
 // Reasons that several fields share.
 const (
-	noRotation = "with podLogQuota of the EdgeConfiguration or another runtime; the shims of islet's own runtime rotate each log as they write it"
-	paced      = "the least time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of the EdgeConfiguration or another runtime also the time between two looks at log sizes"
-	asKubelet  = "it has none in the kubelet either"
+	noRotation = "only with podLogQuota of the EdgeConfiguration or with an external runtime; otherwise the shims " +
+		"of islet's own runtime rotate the logs that they write"
+	paced = "minimum time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of " +
+		"the EdgeConfiguration or an external runtime also the period of checking log sizes"
+	asKubelet = "it has none in a kubelet either"
 )
 
-// kubeletFields describes KubeletConfiguration, in its order.
+// kubeletFields describes the fields of KubeletConfiguration, in the order of that type.
 func kubeletFields() []fieldRow {
 	return []fieldRow{
 		{"enableServer", "serve the kubelet API", ""},
 		{"staticPodPath", "directory or file of static pods", ""},
-		{"podLogsDir", "directory of pod logs; with a --state-dir of your own, pod-logs in it", ""},
-		{"syncFrequency", "a period. All containers are listed every five periods, in case an event was lost; claims of CSI volumes are read, and volumes with requiresRepublish published again, every 1 to 1.6 periods. Everything else follows events and timers of its own", ""},
-		{"fileCheckFrequency", "time between two looks at staticPodPath, besides its events", ""},
-		{"httpCheckFrequency", "time between two requests of staticPodURL", ""},
+		{"podLogsDir", "directory of pod logs; with a non-default --state-dir, pod-logs in it", ""},
+		{"syncFrequency", "period of polling: claims of CSI volumes are read, and volumes with requiresRepublish " +
+			"are published again, every 1 to 1.6 periods; all containers are listed every five periods, in case an " +
+			"event was lost. Everything else is triggered by events and its own timers", ""},
+		{"fileCheckFrequency", "period of checking staticPodPath, in addition to file events", ""},
+		{"httpCheckFrequency", "period of fetching staticPodURL", ""},
 		{"staticPodURL", "URL of static pods", ""},
-		{"staticPodURLHeader", "headers of requests of staticPodURL", ""},
+		{"staticPodURLHeader", "HTTP headers of requests for staticPodURL", ""},
 		{"address", "address that the kubelet API listens on", ""},
 		{"port", "port of the kubelet API", ""},
-		{"readOnlyPort", "port of the API without authentication; 0: none", ""},
+		{"readOnlyPort", "port of the read-only API without authentication; 0: none", ""},
 		{"tlsCertFile", "serving certificate", ""},
 		{"tlsPrivateKeyFile", "key of the serving certificate", ""},
 		{"tlsCipherSuites", "cipher suites for TLS 1.2, by Go's names; empty: those of the CIS benchmark", ""},
@@ -34,174 +38,227 @@ func kubeletFields() []fieldRow {
 		{"tlsMinVersion", "oldest TLS version", ""},
 		{"rotateCertificates", "renew the client certificate before it expires", ""},
 		{"serverTLSBootstrap", "have the serving certificate signed by the cluster", ""},
-		{"authentication.x509.clientCAFile", "authorities of client certificates", ""},
+		{"authentication.x509.clientCAFile", "file of certificate authorities that sign client certificates", ""},
 		{"authentication.webhook.enabled", "authenticate bearer tokens by TokenReview", ""},
-		{"authentication.webhook.cacheTTL", "how long a TokenReview is believed", ""},
-		{"authentication.anonymous.enabled", "let requests without credentials through to authorization", ""},
+		{"authentication.webhook.cacheTTL", "how long a TokenReview is cached", ""},
+		{"authentication.anonymous.enabled", "pass requests without credentials on to authorization", ""},
 		{"authorization.mode", "AlwaysAllow, or Webhook: by SubjectAccessReview", ""},
-		{"authorization.webhook.cacheAuthorizedTTL", "how long a permission is believed", ""},
-		{"authorization.webhook.cacheUnauthorizedTTL", "how long a refusal is believed", ""},
-		{"registryPullQPS", "image pulls per second, the next of which waits; 0: any number. With islet's own runtime those count that download something", ""},
-		{"registryBurst", "image pulls in a burst", ""},
-		{"imagePullCredentialsVerificationPolicy", "whether a pod that finds an image on the node must prove, with the credentials that pulled it or at the registry, that it may use it: NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify", ""},
-		{"preloadedImagesVerificationAllowlist", "images (or registry/path/*) that every pod may use, with NeverVerifyAllowlistedImages", ""},
-		{"eventRecordQPS", "events per second; 0: any number", ""},
-		{"eventBurst", "events in a burst", ""},
-		{"enableDebuggingHandlers", "serve /runningpods, /containerLogs, /exec, /attach, /portForward, /run, /configz, /logs and profiles on port, not only figures and pods", ""},
+		{"authorization.webhook.cacheAuthorizedTTL", "how long a permission is cached", ""},
+		{"authorization.webhook.cacheUnauthorizedTTL", "how long a refusal is cached", ""},
+		{"registryPullQPS", "image pulls per second, more have to wait; 0: no limit. With islet's own runtime only " +
+			"pulls that download something count", ""},
+		{"registryBurst", "burst of image pulls", ""},
+		{"imagePullCredentialsVerificationPolicy", "when a pod must prove that it may use an image that is already " +
+			"on the node, with the credentials that pulled it or at the registry: NeverVerify, " +
+			"NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify", ""},
+		{"preloadedImagesVerificationAllowlist", "images (or registry/path/*) that every pod may use, with " +
+			"NeverVerifyAllowlistedImages", ""},
+		{"eventRecordQPS", "events per second; 0: no limit", ""},
+		{"eventBurst", "burst of events", ""},
+		{"enableDebuggingHandlers", "serve /runningpods, /containerLogs, /exec, /attach, /portForward, /run, " +
+			"/configz, /logs and profiles on port, in addition to metrics and pods", ""},
 		{"enableContentionProfiling", "profile lock contention", ""},
 		{"healthzPort", "port of healthz; 0: none", ""},
 		{"healthzBindAddress", "address of healthz", ""},
-		{"oomScoreAdj", "oom_score_adj of islet's process, where the kernel allows it", ""},
-		{"clusterDomain", "DNS domain of the cluster, searched by pods", ""},
+		{"oomScoreAdj", "oom_score_adj of islet's process, if the kernel allows it", ""},
+		{"clusterDomain", "DNS domain of the cluster, a search domain of pods", ""},
 		{"clusterDNS", "DNS servers of pods", ""},
-		{"streamingConnectionIdleTimeout", "when idle exec, attach and port-forward streams end", ""},
-		{"nodeStatusUpdateFrequency", "time between two looks at the node's status", ""},
-		{"nodeStatusReportFrequency", "time between two reports of an unchanged status", ""},
-		{"nodeLeaseDurationSeconds", "validity of the node's Lease", ""},
-		{"imageMinimumGCAge", "age before which an unused image is kept", ""},
-		{"imageMaximumGCAge", "age at which an unused image goes; 0: never", ""},
+		{"streamingConnectionIdleTimeout", "idle timeout of exec, attach and port-forward streams", ""},
+		{"nodeStatusUpdateFrequency", "period of computing the node's status", ""},
+		{"nodeStatusReportFrequency", "period of reporting an unchanged status", ""},
+		{"nodeLeaseDurationSeconds", "duration of the node's Lease", ""},
+		{"imageMinimumGCAge", "minimum age at which an unused image is removed", ""},
+		{"imageMaximumGCAge", "age at which an unused image is always removed; 0: never", ""},
 		{"imageGCHighThresholdPercent", "disk use that starts image collection", ""},
 		{"imageGCLowThresholdPercent", "disk use that ends image collection", ""},
-		{"volumeStatsAggPeriod", "how old the size of a directory may be, of a volume or of logs; less than 0: none is measured", ""},
-		{"kubeletCgroups", "cgroup that islet's process moves itself to at its start, if it is not there; empty: it stays where the service manager put it", ""},
-		{"systemCgroups", "cgroup for the processes that lie directly in cgroupRoot, other than kernel threads and process 1; islet moves them at its start and once a minute. Needs cgroupRoot", ""},
-		{"cgroupRoot", "cgroup that holds kubepods; with a --state-dir of your own, one of its own", ""},
-		{"cgroupsPerQOS", "cgroups per QoS class; only true: pods are kept apart, measured and ended by them", ""},
+		{"volumeStatsAggPeriod", "maximum age of the measured size of a volume or log directory; negative: sizes are not measured", ""},
+		{"kubeletCgroups", "cgroup that islet's process moves itself to at its start; empty: it stays in the " +
+			"cgroup of the service manager", ""},
+		{"systemCgroups", "cgroup for processes that are directly in cgroupRoot, except kernel threads and process " +
+			"1; islet moves them at its start and once a minute. Requires cgroupRoot", ""},
+		{"cgroupRoot", "parent cgroup of kubepods; with a non-default --state-dir, a cgroup of its own", ""},
+		{"cgroupsPerQOS", "one cgroup per QoS class; only true is supported, because islet isolates, measures and " +
+			"kills pods by their cgroups", ""},
 		{"cgroupDriver", "cgroupfs or systemd", ""},
-		{"cpuManagerPolicy", "none or static: guaranteed pods with a whole number of CPUs get some of their own, see [CPU, memory and topology managers](resources.md#cpu-memory-and-topology-managers)", ""},
-		{"singleProcessOOMKill", "on cgroup v2, kill one process and not the whole container when memory runs out", ""},
+		{"cpuManagerPolicy", "none or static: guaranteed pods with a whole number of CPUs get exclusive CPUs, see " +
+			"[CPU, memory and topology managers](resources.md#cpu-memory-and-topology-managers)", ""},
+		{"singleProcessOOMKill", "on cgroup v2, kill only one process of a container when memory runs out", ""},
 		{"cpuManagerPolicyOptions", "options of the CPU manager", ""},
-		{"cpuManagerReconcilePeriod", "longest time between two looks at the CPUs of containers that run, with the policy static", ""},
+		{"cpuManagerReconcilePeriod", "longest time between two checks of the CPUs of running containers, with the policy static", ""},
 		{"memoryManagerPolicy", "None or Static", ""},
 		{"topologyManagerPolicy", "none, best-effort, restricted or single-numa-node", ""},
 		{"topologyManagerScope", "container or pod", ""},
 		{"topologyManagerPolicyOptions", "options of the topology manager", ""},
-		{"qosReserved", "share of the memory that pods asked for which those of lesser classes cannot use; with the feature gate QOSReserved", ""},
-		{"runtimeRequestTimeout", "bound of calls to the runtime at containerRuntimeEndpoint; islet's own bounds each of its own calls as long as that may take", ""},
-		{"hairpinMode", "how a pod reaches itself through a service; none turns it off", ""},
-		{"maxPods", "number of pods that may run", ""},
-		{"podCIDR", "pod network, or one of each family, until a control plane gives one", ""},
-		{"podPidsLimit", "process IDs in a pod; -1: half of what all pods may have, which is all that the kernel gives but a tenth", ""},
-		{"resolvConf", "file that pods' DNS configuration is made from; empty: none", ""},
-		{"runOnce", "rejected when true: the mode is gone from the kubelet", ""},
+		{"qosReserved", "share of the memory requested by pods that pods of lower QoS classes cannot use; with the " +
+			"feature gate QOSReserved", ""},
+		{"runtimeRequestTimeout", "timeout of calls to the runtime at containerRuntimeEndpoint; islet's own " +
+			"runtime has a timeout for each kind of call", ""},
+		{"hairpinMode", "how a pod reaches itself through a Service; none disables it", ""},
+		{"maxPods", "maximum number of pods", ""},
+		{"podCIDR", "pod network, or one of each IP family, until a control plane assigns one", ""},
+		{"podPidsLimit", "maximum number of process IDs of a pod; -1: half of the number for all pods, which is 90 " +
+			"% of the kernel's limit", ""},
+		{"resolvConf", "file from which pods' DNS configuration is derived; empty: none", ""},
+		{"runOnce", "rejected if true: kubelets no longer have this mode", ""},
 		{"cpuCFSQuota", "enforce CPU limits", ""},
 		{"cpuCFSQuotaPeriod", "period of CPU quotas", ""},
-		{"nodeStatusMaxImages", "images listed in the node's status; -1: all", ""},
-		{"maxOpenFiles", "files that islet's process may open, where the kernel allows it", ""},
-		{"contentType", "encoding of requests to the API server and of its answers: application/vnd.kubernetes.protobuf, or application/json, which takes several times the bytes", ""},
-		{"kubeAPIQPS", "requests per second to the API server; the removal of a pod that has ended counts with its last status", ""},
-		{"kubeAPIBurst", "requests in a burst to the API server", ""},
+		{"nodeStatusMaxImages", "maximum number of images in the node's status; -1: all", ""},
+		{"maxOpenFiles", "limit of open files of islet's process, if the kernel allows it", ""},
+		{"contentType", "encoding of requests to the API server and of its responses: " +
+			"application/vnd.kubernetes.protobuf, or application/json, which is several times larger", ""},
+		{"kubeAPIQPS", "requests per second to the API server; deleting a terminated pod and its last status count as one", ""},
+		{"kubeAPIBurst", "burst of requests to the API server", ""},
 		{"serializeImagePulls", "pull one image at a time", ""},
-		{"maxParallelImagePulls", "images pulled at a time", ""},
-		{"evictionHard", "thresholds at which pods are evicted at once: see [eviction](resources.md#eviction)", ""},
-		{"evictionSoft", "thresholds at which pods are evicted after a time", ""},
-		{"evictionSoftGracePeriod", "the times of evictionSoft", ""},
-		{"evictionPressureTransitionPeriod", "how long a pressure condition stays", ""},
-		{"evictionMaxPodGracePeriod", "bound, in seconds, of a pod's grace period in a soft eviction", ""},
-		{"evictionMinimumReclaim", "how much an eviction frees at least", ""},
+		{"maxParallelImagePulls", "maximum number of images pulled at a time", ""},
+		{"evictionHard", "thresholds at which pods are evicted immediately: see [eviction](resources.md#eviction)", ""},
+		{"evictionSoft", "thresholds at which pods are evicted after evictionSoftGracePeriod", ""},
+		{"evictionSoftGracePeriod", "grace periods of evictionSoft", ""},
+		{"evictionPressureTransitionPeriod", "how long a pressure condition stays after the pressure", ""},
+		{"evictionMaxPodGracePeriod", "maximum grace period of a pod in a soft eviction, in seconds", ""},
+		{"evictionMinimumReclaim", "minimum amount that an eviction frees", ""},
 		{"mergeDefaultEvictionSettings", "add the default thresholds to evictionHard", ""},
-		{"podsPerCore", "number of pods per CPU; 0: any", ""},
+		{"podsPerCore", "maximum number of pods per CPU; 0: no limit", ""},
 		{"enableControllerAttachDetach", "leave attaching volumes to the controller manager", ""},
-		{"protectKernelDefaults", "refuse to start where kernel settings are not the kubelet's", ""},
-		{"makeIPTablesUtilChains", "make the chain KUBE-IPTABLES-HINT, by which pods find out which iptables this host has; a host without one gets none", ""},
+		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's", ""},
+		{"makeIPTablesUtilChains", "create the chain KUBE-IPTABLES-HINT, from which pods detect the host's " +
+			"iptables variant; not on a host without iptables", ""},
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
 		{"iptablesDropBit", "mark of packets to drop", asKubelet},
-		{"featureGates", "features by name, of which act " + strings.Join(gates(), ", ") + " and, for those that are beta, AllBeta. Rejected are names that Kubernetes " + KubernetesMinor + " does not have, what is locked to another value, and alpha ones that are not built", "what another is of is built into islet or it is not"},
-		{"failSwapOn", "refuse to start where swap is on. Where nothing sets it, a node without a control plane starts with a warning", ""},
+		{"featureGates", "feature gates by name. Those with an effect are " + strings.Join(gates(), ", ") +
+			" and, for the beta ones, AllBeta. Rejected are gates that Kubernetes " + KubernetesMinor +
+			" does not have, other values of locked gates, and alpha gates whose feature islet does not have",
+			"the feature of any other gate is either always or never in islet"},
+		{"failSwapOn", "refuse to start if swap is on. If it is not set, a node without a control plane starts with a warning", ""},
 		{"memorySwap.swapBehavior", "NoSwap, or LimitedSwap on cgroup v2: see [swap](resources.md#swap)", ""},
-		{"containerLogMaxSize", "size at which a container's log is rotated, no sooner than containerLogMonitorInterval after the last time", ""},
+		{"containerLogMaxSize", "size at which a container's log is rotated, at most once per containerLogMonitorInterval", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
-		{"containerLogMaxWorkers", "logs that the agent rotates at a time, " + noRotation, ""},
+		{"containerLogMaxWorkers", "maximum number of logs that the agent rotates at a time, " + noRotation, ""},
 		{"containerLogMonitorInterval", paced, ""},
 		{"configMapAndSecretChangeDetectionStrategy", "Watch, Cache or Get", ""},
-		{"systemReserved", "resources set aside for the system: see [allocatable](resources.md#allocatable)", ""},
-		{"kubeReserved", "resources set aside for islet", ""},
-		{"reservedSystemCPUs", "CPUs set aside for the system and islet", ""},
-		{"showHiddenMetricsForVersion", "the version of which hidden metrics are shown too, which may only be the one before; islet hides none of any", ""},
-		{"systemReservedCgroup", "cgroup that systemReserved is enforced on", ""},
-		{"kubeReservedCgroup", "cgroup that kubeReserved is enforced on", ""},
-		{"enforceNodeAllocatable", "what is held to its share", ""},
-		{"allowedUnsafeSysctls", "sysctls that pods may set, beyond the safe ones", ""},
-		{"volumePluginDir", "directory of FlexVolume drivers, which islet does not run: it warns at its start if there are any, and a pod that needs one does not start", ""},
+		{"systemReserved", "resources reserved for the system: see [allocatable](resources.md#allocatable)", ""},
+		{"kubeReserved", "resources reserved for islet", ""},
+		{"reservedSystemCPUs", "CPUs reserved for the system and islet", ""},
+		{"showHiddenMetricsForVersion", "version whose hidden metrics are shown; only the previous version is " +
+			"accepted, and islet hides no metrics", ""},
+		{"systemReservedCgroup", "cgroup on which systemReserved is enforced", ""},
+		{"kubeReservedCgroup", "cgroup on which kubeReserved is enforced", ""},
+		{"enforceNodeAllocatable", "which limits are enforced: pods, system-reserved, kube-reserved (each of the " +
+			"latter two with -compressible), or none", ""},
+		{"allowedUnsafeSysctls", "unsafe sysctls that pods may set", ""},
+		{"volumePluginDir", "directory of FlexVolume drivers, which islet does not support: it warns at its start " +
+			"if there are any, and pods that need one do not start", ""},
 		{"providerID", "the machine's ID at its cloud provider", ""},
-		{"kernelMemcgNotification", "let the kernel report when memory gets short", "it does so when this is false too, as thresholds are not looked at that often"},
+		{"kernelMemcgNotification", "let the kernel report memory pressure", "the kernel reports it even if this " +
+			"is false, because thresholds are polled too rarely"},
 		{"logging.format", "text or json", ""},
-		{"logging.flushFrequency", "longest time a log line waits; none waits at all", ""},
-		{"logging.verbosity", "how much is logged; 4 and more: debugging", ""},
-		{"logging.vmodule", "verbosity of lines from files whose name without .go a pattern matches, or with a slash in it their path; with the format text", ""},
-		{"logging.options", "splitStream of text or json: lines that are no errors go to standard output; with the feature gate LoggingAlphaOptions. An infoBufferSize is rejected unless 0: no line waits", ""},
+		{"logging.flushFrequency", "maximum delay of a log line; islet does not delay any", ""},
+		{"logging.verbosity", "log verbosity; 4 and more: debugging", ""},
+		{"logging.vmodule", "verbosity of log lines by source file: a pattern matches the file's name without .go, " +
+			"or its path if the pattern contains a slash; with the format text", ""},
+		{"logging.options", "splitStream of text or json: lines that are not errors go to standard output; with " +
+			"the feature gate LoggingAlphaOptions. An infoBufferSize other than 0 is rejected, because log lines " +
+			"are not buffered", ""},
 		{"enableSystemLogHandler", "serve the host's /var/log", ""},
-		{"enableSystemLogQuery", "rejected when true: it is not built; /logs/ has the host's log files", ""},
-		{"shutdownGracePeriod", "how long pods have to end, by priority, when the machine goes off: see [the life of a pod](pod-life.md#when-the-machine-goes-off); 0s: none end before it", ""},
-		{"shutdownGracePeriodCriticalPods", "the part of it for critical pods, which end last", ""},
-		{"shutdownGracePeriodByPodPriority", "the same for each of several ranges of priority; instead of shutdownGracePeriod", ""},
-		{"crashLoopBackOff.maxContainerRestartPeriod", "longest back-off of a container that ends again and again", ""},
-		{"reservedMemory", "memory set aside per NUMA node, for the memory manager", ""},
+		{"enableSystemLogQuery", "rejected if true: islet does not have it; /logs/ serves the host's log files", ""},
+		{"shutdownGracePeriod", "how long pods may take to terminate, by priority, when the machine shuts down: " +
+			"see [the life of a pod](pod-life.md#when-the-machine-goes-off); 0s: pods are not terminated before " +
+			"the shutdown", ""},
+		{"shutdownGracePeriodCriticalPods", "the part of it for critical pods, which are terminated last", ""},
+		{"shutdownGracePeriodByPodPriority", "shutdown grace periods by ranges of priority; instead of shutdownGracePeriod", ""},
+		{"crashLoopBackOff.maxContainerRestartPeriod", "longest restart back-off of a crashing container", ""},
+		{"reservedMemory", "memory reserved per NUMA node, for the memory manager", ""},
 		{"enableProfilingHandler", "serve /debug/pprof", ""},
 		{"enableDebugFlagsHandler", "serve /debug/flags/v, which sets the log level", ""},
-		{"seccompDefault", "RuntimeDefault for pods that name no seccomp profile", ""},
-		{"memoryThrottlingFactor", "share of the limit at which memory is throttled, on cgroup v2 with the feature gate MemoryQoS", ""},
-		{"memoryReservationPolicy", "None or TieredReservation: memory that pods asked for is theirs, on cgroup v2", ""},
+		{"seccompDefault", "use RuntimeDefault for pods that set no seccomp profile", ""},
+		{"memoryThrottlingFactor", "fraction of the memory limit at which memory is throttled, on cgroup v2 with " +
+			"the feature gate MemoryQoS", ""},
+		{"memoryReservationPolicy", "None or TieredReservation: requested memory is protected for its pods, on cgroup v2", ""},
 		{"registerWithTaints", "taints of a node that registers itself", ""},
-		{"registerNode", "make the Node object", ""},
-		{"tracing", "where to send OpenTelemetry traces; an endpoint without a samplingRatePerMillion, and one above 0, is rejected: islet makes none", ""},
+		{"registerNode", "create the Node object", ""},
+		{"tracing", "OpenTelemetry tracing, which islet does not have: a samplingRatePerMillion above 0, and an " +
+			"endpoint without samplingRatePerMillion, are rejected", ""},
 		{"localStorageCapacityIsolation", "count ephemeral storage as a resource", ""},
-		{"containerRuntimeEndpoint", "CRI socket of the runtime that runs the containers, such as unix:///run/containerd/containerd.sock; empty: islet's own. A path in --run-dir, such as unix:///run/islet/cri.sock, is where islet serves its own", ""},
-		{"imageServiceEndpoint", "CRI socket of the image service, with a containerRuntimeEndpoint outside --run-dir; empty: the runtime's", ""},
+		{"containerRuntimeEndpoint", "CRI socket of the runtime that runs the containers, such as " +
+			"unix:///run/containerd/containerd.sock; empty: islet's own runtime. A path in --run-dir, such as " +
+			"unix:///run/islet/cri.sock, is the socket at which islet serves its own runtime", ""},
+		{"imageServiceEndpoint", "CRI socket of the image service, for a containerRuntimeEndpoint outside " +
+			"--run-dir; empty: that of the runtime", ""},
 		{"failCgroupV1", "refuse to start on cgroup v1", ""},
-		{"userNamespaces.idsPerPod", "user IDs of a pod with a user namespace", ""},
+		{"userNamespaces.idsPerPod", "number of user IDs of a pod with a user namespace", ""},
 	}
 }
 
-// edgeFields describes EdgeConfiguration.
+// edgeFields describes the fields of EdgeConfiguration.
 func edgeFields() []fieldRow {
 	return []fieldRow{
-		{"edge.shimPods", "pods that share one shim process, and restart when it dies; 1: none share", ""},
-		{"edge.ociRuntime", "name or path of the OCI runtime; empty: the one that is shipped with islet where it works, else crun, else runc", ""},
-		{"edge.runtimeHandlers", "what pods get by a RuntimeClass: a name, and the name or path of a program, as ociRuntime or, for a containerd shim, as shim (with shimConfig, a file for it)", ""},
+		{"edge.shimPods", "number of pods that share one shim process, and restart when it dies; 1: each pod has its own", ""},
+		{"edge.ociRuntime", "name or path of the OCI runtime; empty: the one that is shipped with islet if it " +
+			"works, else crun, else runc", ""},
+		{"edge.runtimeHandlers", "runtimes for RuntimeClasses. Each has the name of the handler, and the name or " +
+			"path of a program: ociRuntime, or shim for a containerd shim (with shimConfig, its configuration " +
+			"file)", ""},
 		{"edge.bridgeName", "interface of the built-in network", ""},
-		{"edge.networkPlugin", "auto: a CNI configuration where there is one, which takes over when it appears, else the built-in network; cni: a CNI configuration only; built-in: none is looked at", ""},
-		{"edge.cniConfDir", "directory of network configurations; the first replaces the built-in network", ""},
-		{"edge.cniBinDirs", "directories of network plugins", ""},
+		{"edge.networkPlugin", "auto: a CNI configuration if there is one, also one that appears later, else the " +
+			"built-in network; cni: a CNI configuration only; built-in: CNI configurations are ignored", ""},
+		{"edge.cniConfDir", "directory of CNI configurations; the first one replaces the built-in network", ""},
+		{"edge.cniBinDirs", "directories of CNI plugins", ""},
 		{"edge.registryConfigDir", "directory with a hosts.toml per registry: mirrors, certificates, plain HTTP", ""},
-		{"edge.imagesDir", "inbox of image archives; empty: images in the state directory", ""},
-		{"edge.criSocket", "where to serve CRI, for crictl and kubeadm; empty: at containerRuntimeEndpoint if that lies in --run-dir, else nowhere", ""},
-		{"edge.holdPodsFor", "how long pods run on that the API server lost: after a restore from a backup, in a re-created cluster, or when the Node was deleted; 0s: until `islet accept`", ""},
-		{"edge.statusPagePort", "port of 127.0.0.1 with a [page](status-page.md) that shows how the node is; with it, port 10250 has it too, at /page/; 0: none", ""},
-		{"edge.podLogQuota", "bytes that the logs of a pod may take, of all its containers, such as 20Mi: beyond it the oldest rotated files go. See [logs](resources.md#logs)", ""},
-		{"edge.flashBudget", "bytes that the node's software and its pods may write to the disk a day, such as 500Mi: beyond it islet warns, and what can wait waits. See [flash](resources.md#flash)", ""},
-		{"edge.devices", "devices of the host that containers get as a resource: see [devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial); match: a list of paths, usb (vendor, product, serial), driver, subsystem and attributes; and may have unit, permissions, group, containerPath and shared", ""},
-		{"edge.configuration.configMap", "ConfigMap that the node follows, as namespace/name or a name in kube-system: its key kubelet holds a KubeletConfiguration, its key edge an EdgeConfiguration. Empty: the one that the Node's annotation islet.dev/config-map names, if any. See [configuration that is sent](sent-configuration.md)", ""},
-		{"edge.configuration.healthyFor", "how long a node must work as well as before, without a break, until it keeps a configuration that it was sent", ""},
-		{"edge.configuration.deadline", "how long a trial may take: a configuration that has not been healthy for healthyFor by then has failed", ""},
-		{"edge.configuration.consent", "[fields that belong to the node](#what-a-node-keeps-as-its-own) and that a configuration may change all the same", ""},
-		{"edge.update.keys", "public keys of who signs archives of islet that this node takes, as islet-ed25519 BASE64; empty: it takes none. See [updates](updates.md)", ""},
+		{"edge.imagesDir", "directory from which image archives are imported; empty: images in the state directory", ""},
+		{"edge.criSocket", "socket at which islet serves CRI, for crictl and kubeadm; empty: " +
+			"containerRuntimeEndpoint if that is in --run-dir, else none", ""},
+		{"edge.holdPodsFor", "how long pods continue to run that the API server has lost: after a restore from a " +
+			"backup, in a re-created cluster, or when the Node was deleted; 0s: until `islet accept`", ""},
+		{"edge.statusPagePort", "port on 127.0.0.1 of the [status page](status-page.md); with it, port 10250 also " +
+			"serves the page, at /page/; 0: none", ""},
+		{"edge.podLogQuota", "limit of the logs of all containers of a pod together, in bytes, such as 20Mi: " +
+			"beyond it the oldest rotated files are removed. See [logs](resources.md#logs)", ""},
+		{"edge.flashBudget", "bytes that the node's software and its pods may write to the disk per day, such as " +
+			"500Mi: beyond it islet warns and delays work that can wait. See [flash](resources.md#flash)", ""},
+		{"edge.devices", "devices of the host that containers request as a resource: see " +
+			"[devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial) and match: a " +
+			"list of paths, usb (vendor, product, serial), driver, subsystem and attributes. Optional are unit, " +
+			"permissions, group, containerPath and shared", ""},
+		{"edge.configuration.configMap", "ConfigMap that the node follows, as namespace/name or a name in " +
+			"kube-system: its key kubelet is a KubeletConfiguration, its key edge an EdgeConfiguration. Empty: the " +
+			"one in the Node's annotation islet.dev/config-map, if any. See [configuration that is " +
+			"sent](sent-configuration.md)", ""},
+		{"edge.configuration.healthyFor", "how long a node must be continuously as healthy as before until it " +
+			"keeps a configuration that it was sent", ""},
+		{"edge.configuration.deadline", "maximum duration of a trial: a configuration that has not been healthy " +
+			"for healthyFor by then has failed", ""},
+		{"edge.configuration.consent", "[fields that belong to the node](#what-a-node-keeps-as-its-own) and that a " +
+			"sent configuration may change nevertheless", ""},
+		{"edge.update.keys", "public keys of the signers whose archives of islet this node accepts, as " +
+			"islet-ed25519 BASE64; empty: it accepts none. See [updates](updates.md)", ""},
 		{"edge.update.threshold", "how many of the keys must have signed an archive", ""},
-		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version there is tried, and kept if it goes well", ""},
-		{"edge.update.every", "how often that archive's release is looked at", ""},
+		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version " +
+			"there is tried, and kept if the trial succeeds", ""},
+		{"edge.update.every", "period of checking that archive's release", ""},
 	}
 }
 
-// optionFields describes what only the command line can say.
+// optionFields describes the settings that only the command line has.
 func optionFields() []fieldRow {
 	return []fieldRow{
 		{"flags.rootDir", "directory of pods, volumes and plugins", ""},
 		{"flags.stateDir", "directory of the database, containers and images", ""},
-		{"flags.runDir", "directory of sockets and pinned namespaces, gone at reboot", ""},
+		{"flags.runDir", "directory of sockets and pinned namespaces, lost at reboot", ""},
 		{"flags.config", "KubeletConfiguration file", ""},
-		{"flags.configDir", "directory of *.conf files over it, in lexical order", ""},
+		{"flags.configDir", "directory of *.conf files that are merged into it, in lexical order", ""},
 		{"flags.edgeConfig", "EdgeConfiguration file", ""},
-		{"flags.kubeconfig", "how to reach the API server", ""},
-		{"flags.bootstrapKubeconfig", "how to get that by TLS bootstrap", ""},
+		{"flags.kubeconfig", "kubeconfig file with the address and credentials of the API server", ""},
+		{"flags.bootstrapKubeconfig", "kubeconfig file for TLS bootstrap, which creates the file of --kubeconfig", ""},
 		{"flags.certDir", "directory of certificates; empty: pki in the root directory", ""},
 		{"flags.hostnameOverride", "the node's name; empty: the host's", ""},
-		{"flags.nodeIP", "the node's address, or one of each family", ""},
+		{"flags.nodeIP", "the node's address, or one of each IP family", ""},
 		{"flags.nodeLabels", "labels of a node that registers itself", ""},
 		{"flags.cloudProvider", "empty or external", ""},
-		{"flags.imageCredentialProviderConfig", "configuration of image credential plugins: a file, or a directory of .json, .yaml and .yml files", ""},
-		{"flags.imageCredentialProviderBinDir", "directory of image credential plugins, which nobody but root may write to", ""},
-		{"flags.minimumContainerTTL", "how long an ended container is kept at least, with its log", ""},
-		{"flags.maxDeadPerContainer", "ended containers kept of one; negative: any number. The newest stays with its pod", ""},
-		{"flags.maxDeadContainers", "ended containers kept of all, shared evenly among containers; -1: any number", ""},
+		{"flags.imageCredentialProviderConfig", "configuration of image credential plugins: a file, or a directory " +
+			"of .json, .yaml and .yml files", ""},
+		{"flags.imageCredentialProviderBinDir", "directory of image credential plugins, which must be writable by root only", ""},
+		{"flags.minimumContainerTTL", "minimum time that an exited container is kept, with its log", ""},
+		{"flags.maxDeadPerContainer", "exited instances that are kept of one container; negative: no limit. The " +
+			"newest one stays as long as its pod", ""},
+		{"flags.maxDeadContainers", "exited containers that are kept on the node, distributed evenly among containers; -1: no limit", ""},
 	}
 }

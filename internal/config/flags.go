@@ -15,15 +15,15 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// KubernetesVersion is the kubelet's that islet stands in for.
+// KubernetesVersion is the version of the kubelet that islet replaces.
 const KubernetesVersion = "v1.36.3"
 
-// KubernetesMinor is the release that probes and hooks name to the servers they call.
+// KubernetesMinor is the release in the User-Agent of probes and hooks.
 const KubernetesMinor = "1.36"
 
-const previousVersion = "1.35" // the minor version before it
+const previousVersion = "1.35" // the previous minor version
 
-// settings is all that flags can set; its JSON paths name the fields in the
+// settings are all settings that flags can change. Its JSON paths are the names of fields in the
 // tables.
 type settings struct {
 	kubelet.KubeletConfiguration `json:",inline"`
@@ -32,7 +32,7 @@ type settings struct {
 	Flags options           `json:"flags"`
 }
 
-// options are what only the command line can say.
+// options are the settings that only the command line has.
 type options struct {
 	RootDir                       string            `json:"rootDir"`
 	StateDir                      string            `json:"stateDir"`
@@ -64,17 +64,17 @@ func defaultOptions() options {
 	}
 }
 
-// Asked is the error of Load when the command line asks for a text instead of a
-// run: --help and --version. It is not a failure: print it and end.
+// Asked is the error of Load for --help and --version. It is not a failure: the caller prints Text
+// and exits.
 type Asked struct {
 	Text    string
-	Version bool // Text is the version of the kubelet that this stands for
+	Version bool // Text is the version of the kubelet that islet replaces
 }
 
-// Error is the text.
+// Error returns Text.
 func (a *Asked) Error() string { return a.Text }
 
-// A flagSet is the command line bound to settings.
+// A flagSet is the set of flags, bound to settings.
 type flagSet struct {
 	*pflag.FlagSet
 	rows map[string]flagRow // by name
@@ -111,7 +111,7 @@ func newFlagSet(s *settings) flagSet {
 	return fs
 }
 
-// values are those of all flags with an effect, as Config.Flags gives them.
+// values returns the flags that Config.Flags describes.
 func (fs flagSet) values() (out []string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		switch row := fs.rows[f.Name]; {
@@ -133,21 +133,22 @@ func (ignored) String() string   { return "" }
 func (ignored) Set(string) error { return nil }
 func (ignored) Type() string     { return "" }
 
-// parse reads the command line into the settings that the set is bound to.
+// parse parses the command line into the bound settings.
 func (fs flagSet) parse(args []string) error {
 	var given []string
 	for _, a := range args {
-		if a != "" { // systemd passes one for each "${VARIABLE}" that is empty
+		if a != "" { // systemd passes an empty argument for each empty "${VARIABLE}"
 			given = append(given, a)
 		}
 	}
-	ask := fs.VarPF(&askVersion{}, "version", "", "print the version (raw: all about the build) and end")
+	ask := fs.VarPF(&askVersion{}, "version", "", "print the version (raw: with details of the build) and exit")
 	ask.NoOptDefVal = "true"
 	err := fs.Parse(given)
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return &Asked{Text: "Usage:\n  islet agent [flags]\n  islet [flags]\n\nFlags (the whole reference is docs/configuration.md):\n" + fs.FlagUsages()}
+		return &Asked{Text: "Usage:\n  islet agent [flags]\n  islet [flags]\n\n" +
+			"Flags (the complete reference is docs/configuration.md):\n" + fs.FlagUsages()}
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%w%s", err, fs.suggest(unknown.GetSpecifiedName()))
 	case err != nil:
@@ -161,7 +162,7 @@ func (fs flagSet) parse(args []string) error {
 	return nil
 }
 
-// suggest names the flag nearest to an unknown one, if one is near.
+// suggest returns a hint at the most similar flag, if one is similar enough.
 func (fs flagSet) suggest(name string) string {
 	best, at := "", 1+len(name)/3
 	for _, row := range flagTable() {
@@ -175,8 +176,8 @@ func (fs flagSet) suggest(name string) string {
 	return fmt.Sprintf("; did you mean --%s?", best)
 }
 
-// distance is the number of letters to insert, remove or replace to make a
-// into b.
+// distance returns the edit distance of two strings: how many letters have to be inserted, removed
+// or replaced.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -212,19 +213,20 @@ func (v *askVersion) Set(s string) error {
 	if err != nil {
 		return errors.New("want true, false or raw")
 	}
-	if v.form = ""; b {
+	v.form = ""
+	if b {
 		v.form = "true"
 	}
 	return nil
 }
 
-// text is what --version prints: kubeadm parses the short form.
+// text returns the output of --version. kubeadm parses the short form.
 func (v *askVersion) text() string {
 	switch v.form {
 	case "true":
 		return "Kubernetes " + KubernetesVersion + "\n"
 	case "raw":
-		return fmt.Sprintf("%#v\n", version.Info{ // as a kubelet prints it
+		return fmt.Sprintf("%#v\n", version.Info{ // the format of a kubelet
 			Major: "1", Minor: "36", GitVersion: KubernetesVersion,
 			GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 			Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -1,10 +1,10 @@
 package config
 
-// uselessFlags are flags of kubelet 1.36 that mean nothing to islet.
+// uselessFlags returns flags of kubelet 1.36 that have no effect in islet.
 func uselessFlags() []flagRow {
 	const (
 		cadvisor = "islet reads cgroups itself, without cAdvisor"
-		locked   = "the database under --state-dir already keeps a second agent out"
+		locked   = "the database in --state-dir already locks out a second agent"
 		waits    = "log lines are written at once"
 	)
 	return []flagRow{
@@ -12,14 +12,15 @@ func uselessFlags() []flagRow {
 		{name: "lock-file", none: locked},
 		{name: "exit-on-lock-contention", none: locked, bare: true},
 		{name: "experimental-mounter-path", none: "volumes are mounted by system calls"},
-		{name: "experimental-allocatable-ignore-eviction", none: "allocatable always leaves the hard eviction thresholds out", bare: true},
+		{name: "experimental-allocatable-ignore-eviction",
+			none: "the hard eviction thresholds are always subtracted from allocatable", bare: true},
 		{name: "log-text-info-buffer-size", none: waits},
 		{name: "log-json-info-buffer-size", none: waits},
 		{name: "application-metrics-count-limit", none: cadvisor},
 		{name: "boot-id-file", none: cadvisor},
 		{name: "container-hints", none: cadvisor},
-		{name: "containerd", none: "islet holds containerd in its own process"},
-		{name: "containerd-namespace", none: "islet holds containerd in its own process"},
+		{name: "containerd", none: "containerd is a part of islet's process"},
+		{name: "containerd-namespace", none: "containerd is a part of islet's process"},
 		{name: "enable-load-reader", none: cadvisor, bare: true},
 		{name: "event-storage-age-limit", none: cadvisor},
 		{name: "event-storage-event-limit", none: cadvisor},
@@ -37,26 +38,26 @@ func uselessFlags() []flagRow {
 	}
 }
 
-// legacyFlags are flags that the kubelet once had.
+// legacyFlags returns flags that older kubelets had.
 func legacyFlags() []flagRow {
 	const (
 		docker   = "islet has no Docker; its runtime is built in"
 		rkt      = "islet has no rkt; its runtime is built in"
 		klog     = "all log lines go to standard error"
-		nocloud  = "cloud providers run outside of the node"
-		netplug  = "a network configuration in --cni-conf-dir is used where there is one, else the built-in network"
-		sources  = "host namespaces are allowed to every source"
-		removed  = "the kubelet dropped it long ago"
-		endpoint = "the API server is named by --kubeconfig"
+		nocloud  = "cloud providers run outside the node"
+		netplug  = "a network configuration in --cni-conf-dir is used if there is one, else the built-in network"
+		sources  = "host namespaces are allowed for pods of every source"
+		removed  = "kubelets removed it long ago"
+		endpoint = "the address of the API server is in --kubeconfig"
 	)
 	return []flagRow{
 		{name: "container-runtime", none: "the runtime is built in, or the one at --container-runtime-endpoint"},
 		{name: "pod-infra-container-image", none: "pods have no pause container"},
 		{name: "network-plugin", none: netplug},
 		{name: "network-plugin-dir", none: netplug},
-		{name: "network-plugin-mtu", none: "the bridge takes the MTU of the default route"},
-		{name: "cni-cache-dir", none: "the cache lies under --state-dir"},
-		{name: "non-masquerade-cidr", none: "masquerade is the network's own matter"},
+		{name: "network-plugin-mtu", none: "the bridge has the MTU of the default route"},
+		{name: "cni-cache-dir", none: "the cache is in --state-dir"},
+		{name: "non-masquerade-cidr", none: "the network decides what to masquerade"},
 		{name: "configure-cbr0", none: netplug, bare: true},
 		{name: "reconcile-cidr", none: netplug, bare: true},
 		{name: "allow-privileged", none: "privileged containers are always allowed", bare: true},
@@ -69,10 +70,10 @@ func legacyFlags() []flagRow {
 		{name: "api-servers", none: endpoint},
 		{name: "auth-path", none: endpoint},
 		{name: "require-kubeconfig", none: endpoint, bare: true},
-		{name: "master-service-namespace", none: "the kubernetes service lies in namespace default"},
+		{name: "master-service-namespace", none: "the kubernetes Service is in the namespace default"},
 		{name: "register-schedulable", none: "use --register-with-taints", bare: true},
 		{name: "keep-terminated-pod-volumes", none: "volumes of ended pods are removed", bare: true},
-		{name: "image-pull-progress-deadline", none: "a pull that stands still is resumed"},
+		{name: "image-pull-progress-deadline", none: "a stalled pull is resumed"},
 		{name: "docker", none: docker},
 		{name: "docker-endpoint", none: docker},
 		{name: "docker-exec-handler", none: docker},
@@ -93,10 +94,10 @@ func legacyFlags() []flagRow {
 		{name: "containerized", none: "islet runs on the host", bare: true},
 		{name: "experimental-mounter-rootfs", none: "volumes are mounted by system calls"},
 		{name: "redirect-container-streaming", none: "streams go through the agent", bare: true},
-		{name: "dynamic-config-dir", none: "the kubelet dropped configuration from the API server"},
-		{name: "init-config-dir", none: "the kubelet dropped configuration from the API server"},
-		{name: "bootstrap-checkpoint-path", none: "pods are kept in the database under --state-dir"},
-		{name: "seccomp-profile-root", none: "profiles lie in seccomp under --root-dir"},
+		{name: "dynamic-config-dir", none: "kubelets no longer have dynamic configuration"},
+		{name: "init-config-dir", none: "kubelets no longer have dynamic configuration"},
+		{name: "bootstrap-checkpoint-path", none: "pods are stored in the database in --state-dir"},
+		{name: "seccomp-profile-root", none: "profiles are in seccomp in --root-dir"},
 		{name: "cadvisor-port", none: "islet reads cgroups itself, without cAdvisor"},
 		{name: "enable-cadvisor-json-endpoints", none: "islet reads cgroups itself, without cAdvisor", bare: true},
 		{name: "enable-custom-metrics", none: removed, bare: true},

@@ -1,18 +1,18 @@
 package config
 
-// A flagRow is one flag of the command line. It binds to a field of settings,
-// by JSON path, or says why it has no effect; then bare tells whether it may
-// stand without a value.
+// A flagRow is one flag of the command line. field is the JSON path of the field in settings that
+// it sets. If field is empty, none says why the flag has no effect, and bare whether it may be
+// given without a value.
 type flagRow struct {
 	name, field, none string
 	bare              bool
 }
 
-// flagTable lists every flag of kubelet 1.36, islet's own, and those of older
-// kubelets that guides still show.
+// flagTable returns every flag of kubelet 1.36, islet's own flags, and flags of older kubelets that
+// guides still use.
 func flagTable() []flagRow {
 	rows := []flagRow{
-		// What is not in a KubeletConfiguration.
+		// Settings that are not in a KubeletConfiguration.
 		{name: "root-dir", field: "flags.rootDir"},
 		{name: "state-dir", field: "flags.stateDir"},
 		{name: "run-dir", field: "flags.runDir"},
@@ -33,7 +33,7 @@ func flagTable() []flagRow {
 		{name: "maximum-dead-containers-per-container", field: "flags.maxDeadPerContainer"},
 		{name: "maximum-dead-containers", field: "flags.maxDeadContainers"},
 
-		// EdgeConfiguration, under the names that the kubelet had for them.
+		// EdgeConfiguration, with the kubelet's former names.
 		{name: "cni-conf-dir", field: "edge.cniConfDir"},
 		{name: "cni-bin-dir", field: "edge.cniBinDirs"},
 
@@ -50,8 +50,8 @@ func flagTable() []flagRow {
 	return append(rows, legacyFlags()...)
 }
 
-// kubeletFlags bind to the KubeletConfiguration; the order is that of the
-// kubelet's own help.
+// kubeletFlags returns the flags that set fields of the KubeletConfiguration, in the order of the
+// kubelet's help.
 func kubeletFlags() []flagRow {
 	return []flagRow{
 		{name: "enable-server", field: "enableServer"},

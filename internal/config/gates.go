@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// gatesText has a line for each feature gate that a kubelet knows: its name, its stage, its
-// default, and whether it is locked to that. It is written by test/cluster/upstream.
+// gatesText has a line for each feature gate of a kubelet: its name, its stage, its default, and
+// whether it is locked to the default. test/cluster/upstream generates the file.
 //
 //go:embed gates-1.36.txt
 var gatesText string
@@ -20,7 +20,7 @@ type knownGate struct {
 	on, locked bool
 }
 
-// knownGates are the feature gates of a kubelet by name, but for those of all of a stage.
+// knownGates returns the feature gates of a kubelet by name, without AllAlpha and AllBeta.
 func knownGates() map[string]knownGate {
 	out := map[string]knownGate{}
 	for line := range strings.Lines(gatesText) {
@@ -31,8 +31,9 @@ func knownGates() map[string]knownGate {
 	return out
 }
 
-// featureGates takes only gates that a kubelet knows, as it does, and none of what is not
-// built. What they turn off, and what is beta, may be: of that notices tell.
+// featureGates rejects gates that a kubelet does not know, like a kubelet, and alpha gates whose
+// feature islet does not have. Turning a feature off is accepted even if it has no effect; notices
+// report that.
 func (c *checker) featureGates() {
 	known := knownGates()
 	for name, on := range c.k.FeatureGates {
@@ -40,19 +41,20 @@ func (c *checker) featureGates() {
 		path := field.NewPath("featureGates").Key(name)
 		switch {
 		case name == gateAllAlpha && on:
-			c.forbidden(path.String(), "not all that is alpha in Kubernetes %s is built: name the gates that are wanted", KubernetesMinor)
+			c.forbidden(path.String(),
+				"islet does not have all alpha features of Kubernetes %s: set the needed gates one by one", KubernetesMinor)
 		case name == gateAllAlpha, name == gateAllBeta:
 		case !ok:
 			c.invalid(path, on, "Kubernetes %s has no such feature gate", KubernetesMinor)
 		case gate.locked && on != gate.on:
 			c.invalid(path, on, "the feature gate is locked to %v in Kubernetes %s: leave it out", gate.on, KubernetesMinor)
-		case on && slices.Contains(unbuilt(), name):
-			c.forbidden(path.String(), "it is alpha in Kubernetes %s and not built: leave it out", KubernetesMinor)
+		case on && slices.Contains(unsupportedGates(), name):
+			c.forbidden(path.String(), "islet does not have this alpha feature of Kubernetes %s: leave the gate out", KubernetesMinor)
 		}
 	}
 }
 
-// on tells whether a feature gate is on: as given, else kubelet 1.36's default.
+// on reports whether a feature gate is on: as configured, or else kubelet 1.36's default.
 func (c *checker) on(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
 
 func gateOn(given map[string]bool, gate string) bool {
@@ -62,33 +64,35 @@ func gateOn(given map[string]bool, gate string) bool {
 	if on, ok := given[gateAllBeta]; ok && slices.Contains(betaGates(), gate) {
 		return on
 	}
-	return !slices.Contains(offGates(), gate) // the others that somebody asks for are on
+	return !slices.Contains(offGates(), gate) // all other gates are on by default
 }
 
-// offGates are alpha.
+// offGates returns the supported alpha gates, which are off by default.
 func offGates() []string {
 	return []string{gateMemoryQoS, gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging}
 }
 
-// betaGates are those that are beta and on.
+// betaGates returns the supported beta gates, which are on by default.
 func betaGates() []string {
-	return []string{gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop, gatePulledImages, gateServingCert}
+	return []string{gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop,
+		gatePulledImages, gateServingCert}
 }
 
-// unbuilt are alpha gates of what a kubelet would do and islet does not.
-func unbuilt() []string {
+// unsupportedGates returns the alpha gates whose feature islet does not have.
+func unsupportedGates() []string {
 	return []string{
-		gatePodLevelManagers, "CRIListStreaming", "DRAWorkloadResourceClaims", "ImageVolumeWithDigest", "InPlacePodVerticalScalingExclusiveCPUs",
+		gatePodLevelManagers, "CRIListStreaming", "DRAWorkloadResourceClaims", "ImageVolumeWithDigest",
+		"InPlacePodVerticalScalingExclusiveCPUs",
 		"InPlacePodVerticalScalingExclusiveMemory", "KubeletInUserNamespace", "NativeHistograms", "PodAndContainerStatsFromCRI", "PodsAPI",
 		"ReduceDefaultCrashLoopBackOffDecay", "TaintTolerationComparisonOperators",
 	}
 }
 
-// gates are all that something here depends on.
+// gates returns all gates with an effect in islet.
 func gates() []string { return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod}) }
 
-// Features calls f with each feature gate that something here depends on: its stage in
-// Kubernetes 1.36, as kubernetes_feature_enabled has it, and whether it is on.
+// Features calls f for each feature gate with an effect in islet: its name, its stage in Kubernetes
+// 1.36 as in the metric kubernetes_feature_enabled, and whether it is on.
 func (c *Config) Features(f func(name, stage string, on bool)) {
 	for _, name := range offGates() {
 		f(name, "ALPHA", c.Gate(name))
@@ -99,7 +103,7 @@ func (c *Config) Features(f func(name, stage string, on bool)) {
 	f(gateQuotaPeriod, "", c.Gate(gateQuotaPeriod))
 }
 
-// The feature gates that validation asks for.
+// The feature gates with an effect in islet.
 const (
 	gateAllAlpha         = "AllAlpha"
 	gateAllBeta          = "AllBeta"

@@ -5,7 +5,7 @@ import "testing"
 // TestGatesOfTheKubelet: what is said here of feature gates is so of those of a kubelet.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
-	for stage, names := range map[string][]string{"ALPHA": append(offGates(), unbuilt()...), "BETA": betaGates(), "GA": {gateQuotaPeriod}} {
+	for stage, names := range map[string][]string{"ALPHA": append(offGates(), unsupportedGates()...), "BETA": betaGates(), "GA": {gateQuotaPeriod}} {
 		for _, name := range names {
 			if got := known[name]; got.stage != stage || got.on == (stage == "ALPHA") || got.locked {
 				t.Errorf("%s is %+v, not %s", name, got, stage)

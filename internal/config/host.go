@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// KernelSettings are the kernel parameters, as paths below /proc/sys, that a
-// kubelet expects; protectKernelDefaults makes a difference an error.
+// KernelSettings returns the kernel parameters that a kubelet expects, as paths below /proc/sys.
+// With protectKernelDefaults, a different value is an error.
 func KernelSettings() map[string]int {
 	return map[string]int{
 		"vm/overcommit_memory":      1,
@@ -25,22 +25,22 @@ func KernelSettings() map[string]int {
 	}
 }
 
-// KillsWholeContainers says whether the kernel is to kill a whole container when
-// it runs out of memory, and not one of its processes: as singleProcessOOMKill
-// says, where host (its root directory) has cgroup v2 with its memory controller.
+// KillsWholeContainers reports whether the kernel kills a whole container, not only one of its
+// processes, when it exceeds its memory limit. That needs cgroup v2 with the memory controller on
+// the host (given by its root directory), and can be turned off with singleProcessOOMKill.
 func (c *Config) KillsWholeContainers(host fs.FS) bool {
 	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
 	single := c.Kubelet.SingleProcessOOMKill
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory") && (single == nil || !*single)
 }
 
-// SwapCgroup is the version of cgroups by which containers can be kept from swap
-// on host (its root directory), or 0 where the kernel does not count swap.
+// SwapCgroup returns the cgroup version (1 or 2) whose memory controller can limit the swap of
+// containers on a host, given by its root directory, or 0 if the kernel does not account swap.
 func SwapCgroup(host fs.FS) int {
 	if _, err := fs.Stat(host, "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
 		return 1
 	}
-	own, err := fs.ReadFile(host, "proc/self/cgroup") // the root of the hierarchy has no limits
+	own, err := fs.ReadFile(host, "proc/self/cgroup") // the root cgroup has no limit files
 	path, v2 := strings.CutPrefix(strings.TrimSpace(string(own)), "0::")
 	if err != nil || !v2 {
 		return 0
@@ -51,7 +51,7 @@ func SwapCgroup(host fs.FS) int {
 	return 2
 }
 
-// swapDevice names the first device or file that the host swaps to; "": none.
+// swapDevice returns the first swap device or file of the host, or "".
 func swapDevice(host fs.FS) string {
 	swaps, err := fs.ReadFile(host, "proc/swaps")
 	lines := strings.Split(strings.TrimSpace(string(swaps)), "\n")
@@ -64,29 +64,32 @@ func swapDevice(host fs.FS) string {
 	return ""
 }
 
-// Concerns are what of the host (its root directory) a person should know, and no
-// reason not to start.
+// Concerns returns warnings about the host, given by its root directory, that do not prevent the
+// start.
 func (c *Config) Concerns(host fs.FS) (out []string) {
 	if device := swapDevice(host); device != "" && c.SwapUnasked {
-		out = append(out, fmt.Sprintf("swap is on (%s): containers are kept from it where the kernel can, the rest of the system may become slow and wear the card; "+
-			"turn it off with swapoff -a, or set failSwapOn: false to accept it, or true to refuse it", device))
+		out = append(out,
+			fmt.Sprintf("swap is on (%s): containers do not use it if the kernel supports that limit, but the rest of the system "+
+				"may become slow and wear out the flash card; turn it off with swapoff -a, "+
+				"or set failSwapOn: false to accept it, or true to refuse it", device))
 	}
 	if _, err := fs.Stat(host, unifiedControllers); err != nil && gateOn(c.Kubelet.FeatureGates, gateMemoryQoS) {
-		out = append(out, "the feature MemoryQoS does nothing on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
+		out = append(out, "the feature MemoryQoS has no effect on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
 	}
 	if drivers := flexDrivers(host, c.Kubelet.VolumePluginDir); len(drivers) > 0 {
-		out = append(out, fmt.Sprintf("volumePluginDir %s has FlexVolume drivers (%s), which islet does not run: a pod that needs one of them does not start; "+
-			"use a CSI driver", c.Kubelet.VolumePluginDir, strings.Join(drivers, ", ")))
+		out = append(out,
+			fmt.Sprintf("volumePluginDir %s has FlexVolume drivers (%s), which islet does not support: pods that need one do not start; "+
+				"use a CSI driver", c.Kubelet.VolumePluginDir, strings.Join(drivers, ", ")))
 	}
 	return out
 }
 
-// flexDrivers are the first FlexVolume drivers in a directory, as vendor/driver.
+// flexDrivers returns the first FlexVolume drivers in a directory, as vendor/driver.
 func flexDrivers(host fs.FS, dir string) (out []string) {
 	const most = 5
 	entries, err := fs.ReadDir(host, strings.Trim(filepath.Clean(dir), "/"))
 	if err != nil {
-		return nil // there is none
+		return nil // no directory
 	}
 	for _, e := range entries {
 		vendor, driver, _ := strings.Cut(e.Name(), "~")
@@ -101,17 +104,15 @@ func flexDrivers(host fs.FS, dir string) (out []string) {
 	return out
 }
 
-// Gate reports whether a feature gate of a kubelet is on; those that neither it nor its
-// defaults here name are.
+// Gate reports whether a feature gate of a kubelet is on. Gates that are not in its table are on.
 func (c *Config) Gate(name string) bool { return gateOn(c.Kubelet.FeatureGates, name) }
 
-// unifiedControllers is there on cgroup v2 only.
+// unifiedControllers exists only on cgroup v2.
 const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"
 
-// CheckHost says what of the host (its root directory) keeps an agent with this
-// configuration from starting: swap with failSwapOn, cgroup v1 with
-// failCgroupV1, kernel parameters with protectKernelDefaults. What cannot be
-// read is taken as fine.
+// CheckHost returns the reasons why an agent with this configuration cannot start on a host, given
+// by its root directory: swap with failSwapOn, cgroup v1 with failCgroupV1, kernel parameters with
+// protectKernelDefaults. Unreadable files are no reason.
 func (c *Config) CheckHost(host fs.FS) []error {
 	var errs []error
 	add := func(path string, value any, detail string) {
@@ -126,10 +127,11 @@ func (c *Config) CheckHost(host fs.FS) []error {
 		add("memorySwap.swapBehavior", "LimitedSwap", "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2")
 	}
 	if v1 && *c.Kubelet.FailCgroupV1 {
-		add("failCgroupV1", true, "this host has cgroup v1: boot it with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out")
+		add("failCgroupV1", true, "this host uses cgroup v1: boot it with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out")
 	}
-	if single := c.Kubelet.SingleProcessOOMKill; v1 && single != nil && !*single {
-		add("singleProcessOOMKill", false, "cgroup v1 kills single processes only")
+	single := c.Kubelet.SingleProcessOOMKill
+	if v1 && single != nil && !*single {
+		add("singleProcessOOMKill", false, "cgroup v1 can kill single processes only")
 	}
 	if !c.Kubelet.ProtectKernelDefaults {
 		return errs

@@ -261,7 +261,7 @@ func TestCommandLineErrors(t *testing.T) {
 		{"--hostname-overide=x", "did you mean --hostname-override?"},
 		{"--pod-manifest=x", "did you mean --pod-manifest-path?"},
 		{"--completely-different-thing", "see islet --help"},
-		{"--port=abc", `"abc" is no integer of 32 bits`},
+		{"--port=abc", `"abc" is not an integer of 32 bits`},
 		{"--sync-frequency=5", "is no duration"},
 		{"--fail-swap-on=maybe", "neither true nor false"},
 		{"--feature-gates=A", "not of the form key=value"},

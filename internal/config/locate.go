@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// walkLeaves calls f with the path and value of every scalar in a decoded JSON
-// tree, in lexical order, and a tree that holds nothing but that scalar.
+// walkLeaves calls f for every scalar in a decoded JSON tree, in lexical order, with its path, its
+// value, and a tree that contains only that scalar.
 func walkLeaves(tree any, path string, f func(path string, value, alone any)) {
 	switch t := tree.(type) {
 	case map[string]any:
@@ -32,18 +32,19 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// newLike gives a new zero value of what v points to.
+// newLike returns a pointer to a new zero value of the type that v points to.
 func newLike(v any) any { return reflect.New(reflect.TypeOf(v).Elem()).Interface() }
 
-// lineOf finds the line of a field in a YAML or JSON text, 0 if it does not. It
-// reads block style by indentation: of the lines that may hold a key of the
-// path it takes the first with the least indentation below its parent. In flow
-// style it finds the first line that names the key after its parent's.
+// lineOf returns the line of a field in a YAML or JSON text, or 0. In block style it uses the
+// indentation: among the lines that may have a key of the path, it selects the first with the least
+// indentation below its parent. In flow style it selects the first line with the key after its
+// parent's line.
 func lineOf(data []byte, path string) int {
 	lines := strings.Split(string(data), "\n")
 	from, found, parent := 0, 0, -1
 	for key := range strings.SplitSeq(path, ".") {
-		if key, _, _ = strings.Cut(key, "["); key == "" {
+		key, _, _ = strings.Cut(key, "[")
+		if key == "" {
 			return found
 		}
 		best, indent := -1, 0
@@ -64,8 +65,8 @@ func lineOf(data []byte, path string) int {
 	return found
 }
 
-// keyAt gives the column of `key:` (quoted or not, after a list's dashes or
-// not) in a line and 1, or 0 if the line does not hold it as a key.
+// keyAt returns the column of `key:` in a line and 1, or 0 if the line does not contain it as a
+// key. The key may be quoted and may follow the dashes of a list.
 func keyAt(line, key string) (column, ok int) {
 	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {
 		for from := 0; ; {
@@ -85,8 +86,7 @@ func keyAt(line, key string) (column, ok int) {
 	return 0, 0
 }
 
-// ends says whether a line lies outside the block whose key stands in column
-// parent.
+// ends reports whether a line is outside the block whose key is in column parent.
 func ends(line string, parent int) bool {
 	text := strings.TrimLeft(line, " -")
 	return text != "" && text[0] != '#' && text[0] != '}' && text[0] != ']' && len(line)-len(text) <= parent

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fields gives the description of every field by its path.
+// fields returns the description of every field by its path.
 func fields() map[string]fieldRow {
 	all := map[string]fieldRow{}
 	for _, row := range slices.Concat(kubeletFields(), edgeFields(), optionFields()) {
@@ -18,9 +18,9 @@ func fields() map[string]fieldRow {
 	return all
 }
 
-// notices tells what was given, on the command line or in a file, and has no
-// effect. Each field is told once, by the first file that gives it; a default
-// that is spelled out is not worth a line.
+// notices returns a Notice for each flag, and each field of a file, that was set and has no effect.
+// Each field is reported only for the first file that sets it. A field that is set to its default
+// is not reported.
 func notices(c *Config, fs flagSet, docs []document) []Notice {
 	var out []Notice
 	known := fields()
@@ -30,23 +30,24 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 			out = append(out, Notice{"--" + f.Name, why})
 		}
 	})
-	told, usual := map[string]bool{}, usualLeaves()
+	reported, usual := map[string]bool{}, usualLeaves()
 	for _, doc := range docs {
 		tree, err := decodeTree(doc.json)
 		if err != nil {
-			continue // it decoded before
+			continue // cannot fail: the file was decoded before
 		}
 		walkLeaves(tree, "", func(path string, value any, _ any) {
 			row, ok := fieldOf(known, path)
 			text := fmt.Sprint(value)
 			name := row.path
 			if gate, ok := strings.CutPrefix(path, "featureGates."); ok {
-				if name = path; gate == gateAllBeta || slices.Contains(gates(), gate) {
-					return // it acts
+				if gate == gateAllBeta || slices.Contains(gates(), gate) {
+					return // it has an effect
 				}
+				name = path
 			}
-			if ok && row.none != "" && !told[name] && text != usual[path] && text != "0" && text != "0s" && text != "<nil>" {
-				told[name] = true
+			if ok && row.none != "" && !reported[name] && text != usual[path] && text != "0" && text != "0s" && text != "<nil>" {
+				reported[name] = true
 				out = append(out, Notice{fmt.Sprintf("%s: %s", doc.file, name), row.none})
 			}
 		})
@@ -54,8 +55,8 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 	return out
 }
 
-// fieldOf finds the row that a leaf such as evictionHard.memory.available or
-// registerWithTaints[0].key belongs to.
+// fieldOf returns the row of a leaf such as evictionHard.memory.available or
+// registerWithTaints[0].key.
 func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
 	for path := leaf; path != ""; {
 		if row, ok := known[path]; ok {
@@ -70,7 +71,7 @@ func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
 	return fieldRow{}, false
 }
 
-// usualLeaves gives the default of every field that has one, as text.
+// usualLeaves returns the default of every field that has one, as text.
 func usualLeaves() map[string]string {
 	c := defaultKubelet()
 	setKubeletDefaults(&c)

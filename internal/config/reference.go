@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Reference writes the configuration reference, in Markdown, from the tables of
-// fields, flags and defaults.
+// Reference returns docs/configuration.md, in Markdown, from the tables of fields, flags and
+// defaults.
 func Reference() string {
 	s := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	setKubeletDefaults(&s.KubeletConfiguration)
@@ -23,31 +23,31 @@ This page is generated from the tables in internal/config by
 ` + "`go test ./internal/config -run TestDocs -update`" + `; a test fails when it is stale.
 
 islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.36, and an
-EdgeConfiguration (` + EdgeAPIVersion + `) for what only islet has. A setting earlier in this list wins over a later one:
+EdgeConfiguration (` + EdgeAPIVersion + `) for islet's own settings. In this list, earlier sources override later ones:
 
-1. flags; of a flag that is given twice the last one counts, and flags with lists and maps add up,
-2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones win, maps are merged, lists replaced,
+1. flags; if a flag is given twice the last one counts, but lists and maps are merged,
+2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones override earlier ones,
+	maps are merged, lists replaced,
 3. the file of ` + "`--config`" + ` or ` + "`--edge-config`" + `,
 4. the defaults.
 
 Files are decoded strictly: an unknown or duplicate field, a wrong type, apiVersion or kind is an error with file, line
-and field. Relative paths in a file are relative to its directory. A field marked "no effect" is accepted and checked,
-and islet says so once at its start.
+and field. Relative paths in a file are relative to its directory. A field marked "no effect" is accepted and
+validated, and islet logs once at its start that it has no effect.
 
-Two agents with different directories do not get in each other's way: with a ` + "`--state-dir`" + ` of your own, pod logs lie in pod-logs below it
-and the pods' cgroups in a cgroup of their own, unless podLogsDir and cgroupRoot say otherwise.
+Two agents with different directories do not interfere: with a non-default ` + "`--state-dir`" + `, pod logs are in pod-logs in it
+and the pods' cgroups are in a cgroup of their own, unless podLogsDir and cgroupRoot are set.
 
 Defaults that differ from a kubelet's:
 
 - containerRuntimeEndpoint is empty: the built-in runtime.
-- failCgroupV1 is false, as islet runs on cgroup v1.
-- failSwapOn is false, with a warning, where nothing sets it and the node has no control plane.
-- memory.available of evictionHard is an eighth of the memory (a 32nd below 128Mi), where that is less than 100Mi and
-  nothing sets evictionHard.
-- On such a machine kubeReserved has 96Mi of memory, but no more than nine tenths of it, where nothing sets evictionHard,
-  kubeReserved, systemReserved or reservedMemory.
-- Without a configuration file, authentication, authorization and readOnlyPort have the defaults of a file, not the open
-  ones of the kubelet's flags.
+- failCgroupV1 is false, because islet supports cgroup v1.
+- failSwapOn is false on a node without a control plane; islet warns if swap is on.
+- memory.available of evictionHard is an eighth of the memory (a 32nd below 128Mi) if that is less than 100Mi.
+- On such a machine kubeReserved is 96Mi of memory, but at most nine tenths of the memory, unless evictionHard,
+  kubeReserved, systemReserved or reservedMemory is set.
+- Without a configuration file, authentication, authorization and readOnlyPort have the defaults of a file, not the
+  insecure defaults of the kubelet's flags.
 `)
 	section := func(title, prefix string, rows []fieldRow) {
 		fmt.Fprintf(&b, "\n## %s\n\n| Field | Flag | Default | What it sets |\n| --- | --- | --- | --- |\n", title)
@@ -67,15 +67,28 @@ Defaults that differ from a kubelet's:
 	section("Flags that no file has", "flags.", optionFields())
 	section("EdgeConfiguration", "edge.", edgeFields())
 	section("KubeletConfiguration", "", kubeletFields())
-	b.WriteString("\n## What a node keeps as its own\n\nA [configuration that a node is sent](sent-configuration.md) replaces its files, but not these fields: where it leaves one\nout, or has an empty value, the node's own value stays, and it changes one only with consent, by `configuration.consent` of the node's own\nEdgeConfiguration or `islet config apply --consent`. Directories, names, addresses and the way to the API server are flags, which it\ncannot change at all. Everything else it may change, and the node tries it.\n\n| Field | Why |\n| --- | --- |\n")
+	b.WriteString(`
+## What a node keeps as its own
+
+A [configuration that a node is sent](sent-configuration.md) replaces the node's files, except for these fields. If it leaves
+such a field out, or sets it to an empty value, the node's own value stays. It can change one only with consent, by
+` + "`configuration.consent`" + ` of the node's own EdgeConfiguration or ` + "`islet config apply --consent`" + `.
+Directories, names, addresses and the access to the API server are flags,
+which it cannot change at all. It may change everything else, in a trial.
+
+| Field | Why |
+| --- | --- |
+`)
 	for _, f := range Bound() {
 		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
 	}
-	b.WriteString("\nWhoever consents, these change only while the node has no pods:\n\n| Field | What would become of pods |\n| --- | --- |\n")
+	b.WriteString("\nEven with consent, these change only while the node has no pods:\n\n" +
+		"| Field | What would happen to the pods |\n| --- | --- |\n")
 	for _, f := range HeldByPods() {
 		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
 	}
-	b.WriteString("\n## Flags without effect\n\nThey are accepted, so that a kubelet's command line works as it is.\n\n| Flag | Why |\n| --- | --- |\n")
+	b.WriteString("\n## Flags without effect\n\n" +
+		"They are accepted, so that a kubelet's command line works unchanged.\n\n| Flag | Why |\n| --- | --- |\n")
 	for _, row := range flagTable() {
 		if row.field == "" {
 			fmt.Fprintf(&b, "| --%s | %s |\n", row.name, row.none)

@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// noNative is said of what only islet's own runtime has.
+// noNative is the reason for settings that only islet's own runtime has.
 const noNative = "containers run in the runtime at containerRuntimeEndpoint, which has its own configuration"
 
-// foreign reports whether an endpoint is that of another runtime than islet's own.
+// foreign reports whether an endpoint is that of an external runtime.
 func foreign(endpoint, run string) bool { return endpoint != "" && ownSocket(endpoint, run) == "" }
 
-// nativeFields are without effect while containers run in another runtime.
+// nativeFields returns the fields that have no effect with an external runtime.
 func nativeFields() []string {
 	return []string{"edge.shimPods", "edge.ociRuntime", "edge.runtimeHandlers", "edge.bridgeName", "edge.cniConfDir", "edge.cniBinDirs",
 		"edge.registryConfigDir", "edge.imagesDir", "edge.criSocket"}
 }
 
-// unused lists the settings of islet's own runtime that were given besides the endpoint
-// of another.
+// unused returns a Notice for each setting of islet's own runtime that was given together with an
+// external runtime.
 func unused(s *settings) (out []Notice) {
 	if !foreign(s.ContainerRuntimeEndpoint, filepath.Clean(s.Flags.RunDir)) {
 		return nil
@@ -37,14 +37,17 @@ func unused(s *settings) (out []Notice) {
 	return out
 }
 
-// remote checks what cannot be together with another runtime, or without one.
+// remote rejects settings that exclude, or need, an external runtime.
 func (c *checker) remote() {
 	run := filepath.Clean(c.opts.RunDir)
-	there := foreign(c.k.ContainerRuntimeEndpoint, run)
-	if there && c.edge.NetworkPlugin == "built-in" {
-		c.invalid(field.NewPath(EdgeKind, "networkPlugin"), c.edge.NetworkPlugin, "the runtime at containerRuntimeEndpoint (%s) makes its pods' network itself: leave networkPlugin out", c.k.ContainerRuntimeEndpoint)
+	external := foreign(c.k.ContainerRuntimeEndpoint, run)
+	if external && c.edge.NetworkPlugin == "built-in" {
+		c.invalid(field.NewPath(EdgeKind, "networkPlugin"), c.edge.NetworkPlugin,
+			"the runtime at containerRuntimeEndpoint (%s) sets up its pods' network itself: leave networkPlugin out",
+			c.k.ContainerRuntimeEndpoint)
 	}
-	if !there && foreign(c.k.ImageServiceEndpoint, run) {
-		c.forbidden("imageServiceEndpoint", "islet's own runtime has its images itself: name a containerRuntimeEndpoint too, or leave it out")
+	if !external && foreign(c.k.ImageServiceEndpoint, run) {
+		c.forbidden("imageServiceEndpoint",
+			"islet's own runtime is also its image service: set containerRuntimeEndpoint too, or leave this out")
 	}
 }

@@ -18,22 +18,23 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// MaxSent bounds the documents that a node is sent, each in bytes: as much as a ConfigMap
-// holds.
+// MaxSent is the most bytes of a sent document, the size limit of a ConfigMap.
 const MaxSent = 1 << 20
 
-// Sent is a configuration that came while the node was running.
+// Sent is a configuration that the node was sent while it was running.
 type Sent struct {
-	Name          string // where it came from, for messages
-	Kubelet, Edge []byte // YAML or JSON; empty: the node's file counts
-	// Consent names fields of the node's that it may also empty.
+	Name          string // its source, for messages
+	Kubelet, Edge []byte // YAML or JSON; empty: the node's own file is used
+	// Consent lists fields that belong to the node and that the configuration may also set to the
+	// empty value.
 	Consent []string
-	// Binding is the version of Bound that the configuration was accepted by. One that is kept
-	// since before version 1 takes no field that gives power from the node's own files.
+	// Binding is the version of Bound under which the configuration was accepted. For a
+	// configuration from before version 1, fields that give power are not taken from the node's own
+	// files.
 	Binding int
 }
 
-// sentTo asks for what the node was sent, if anybody knows.
+// sentTo calls sent, if it is not nil, with the directories of the command line.
 func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
 	if sent == nil {
 		return nil, nil
@@ -45,14 +46,14 @@ func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
 	return sent(dirs)
 }
 
-// over decodes a document strictly into v, with what belongs to the node taken from own
-// where the document does not set it. An empty value sets nothing: tools that write whole
-// configurations, such as kubeadm, write one for what each node has by itself. It gives the
-// document.
+// over decodes a document strictly into v. For fields that belong to the node and that the document
+// does not set, it uses the values of own. An empty value counts as not set, because tools that
+// write complete configurations, such as kubeadm, write empty values for settings that differ per
+// node. It returns the document.
 func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
-		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, at most %d are taken", len(data), MaxSent)}
+		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, but at most %d are allowed", len(data), MaxSent)}
 	}
 	if err := light(name, data); err != nil {
 		return out, err
@@ -107,7 +108,7 @@ func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix str
 	return document{name, doc}, json.Unmarshal(merged, v)
 }
 
-// relative finds relative paths, which mean nothing where there is no file.
+// relative returns an error for each relative path, because a sent document has no directory.
 func relative(name string, doc []byte, fields []string) error {
 	tree, err := decodeTree(doc)
 	if err != nil {
@@ -122,7 +123,7 @@ func relative(name string, doc []byte, fields []string) error {
 		}
 		for _, e := range list {
 			if text, ok := e.(string); ok && text != "" && !strings.HasPrefix(text, "/") {
-				errs = append(errs, &FileError{File: name, Field: f, Detail: fmt.Sprintf("%q is no absolute path", text)})
+				errs = append(errs, &FileError{File: name, Field: f, Detail: fmt.Sprintf("%q is not an absolute path", text)})
 			}
 		}
 	}
@@ -130,14 +131,15 @@ func relative(name string, doc []byte, fields []string) error {
 }
 
 func kubeletPathNames() []string {
-	return []string{"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "volumePluginDir", "podLogsDir", "resolvConf"}
+	return []string{"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile",
+		"volumePluginDir", "podLogsDir", "resolvConf"}
 }
 
 func edgePathNames() []string {
 	return []string{"cniConfDir", "cniBinDirs", "registryConfigDir", "imagesDir", "criSocket"}
 }
 
-// at finds a value in a decoded JSON tree by its path.
+// at returns a value in a decoded JSON tree by its path.
 func at(tree any, path string) (any, bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		m, ok := tree.(map[string]any)
@@ -165,7 +167,7 @@ func place(tree map[string]any, path string, value any) {
 	place(below, rest, value)
 }
 
-// drop removes a value that is there.
+// drop removes a value, which must exist.
 func drop(tree any, path string) {
 	key, rest, more := strings.Cut(path, ".")
 	below := tree.(map[string]any)
@@ -176,24 +178,28 @@ func drop(tree any, path string) {
 	drop(below[key], rest)
 }
 
-// SameManifests reports whether the node's own pods come from the same place by both.
+// SameManifests reports whether both configurations have the same source of the node's own pods.
 func SameManifests(a, b *Config) bool {
 	x, y := &a.Kubelet, &b.Kubelet
-	return x.StaticPodPath == y.StaticPodPath && x.StaticPodURL == y.StaticPodURL && maps.EqualFunc(x.StaticPodURLHeader, y.StaticPodURLHeader, slices.Equal)
+	return x.StaticPodPath == y.StaticPodPath && x.StaticPodURL == y.StaticPodURL && maps.EqualFunc(x.StaticPodURLHeader,
+		y.StaticPodURLHeader, slices.Equal)
 }
 
-// SamePressure reports whether the same use of the machine makes a pressure by both, and pods may use
-// the same.
+// SamePressure reports whether both configurations have the same thresholds of pressure and the
+// same limits for pods.
 func SamePressure(a, b *Config) bool {
 	limits := func(c *Config) []any {
 		k := &c.Kubelet
-		return []any{k.EvictionHard, k.EvictionSoft, k.EvictionSoftGracePeriod, k.EvictionMinimumReclaim, k.EvictionPressureTransitionPeriod, k.SystemReserved, k.KubeReserved,
-			k.ReservedMemory, k.PodPidsLimit, k.EnforceNodeAllocatable, k.ContainerLogMaxSize, k.ContainerLogMaxFiles, k.ImageGCHighThresholdPercent, c.Edge.PodLogQuota}
+		return []any{
+			k.EvictionHard, k.EvictionSoft, k.EvictionSoftGracePeriod, k.EvictionMinimumReclaim,
+			k.EvictionPressureTransitionPeriod, k.SystemReserved, k.KubeReserved, k.ReservedMemory, k.PodPidsLimit,
+			k.EnforceNodeAllocatable, k.ContainerLogMaxSize, k.ContainerLogMaxFiles, k.ImageGCHighThresholdPercent, c.Edge.PodLogQuota,
+		}
 	}
 	return reflect.DeepEqual(limits(a), limits(b))
 }
 
-// tree is a configuration as decoded JSON, with the paths of the tables of fields.
+// tree returns a configuration as decoded JSON with the paths of the tables of fields.
 func tree(c *Config) (any, error) {
 	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})
 	if err != nil {
@@ -202,11 +208,11 @@ func tree(c *Config) (any, error) {
 	return decodeTree(data)
 }
 
-// full makes the ways to say nothing one.
+// full returns nil for every form of an empty value, and otherwise v.
 func full(v any) any {
 	switch t := v.(type) {
 	case string:
-		if t == "" || t == "0s" { // kubeadm writes each duration that is not set
+		if t == "" || t == "0s" { // kubeadm writes 0s for each unset duration
 			return nil
 		}
 	case []any:
@@ -221,10 +227,10 @@ func full(v any) any {
 	return v
 }
 
-// updates checks whose programs the node takes.
+// updates checks the settings of updates.
 func (c *checker) updates(path *field.Path) {
 	u := c.edge.Update
-	keys := map[string]bool{} // one that is named twice signs once
+	keys := map[string]bool{} // a repeated key counts once
 	for i, text := range u.Keys {
 		k, err := release.ParseKey(text)
 		if err != nil {
@@ -237,9 +243,10 @@ func (c *checker) updates(path *field.Path) {
 		c.invalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of different keys, %d", len(keys))
 	}
 	if u.Archive != "" && len(u.Keys) == 0 {
-		c.required(path.Child("keys").String(), "an archive is followed, of which nobody could say who made it")
+		c.required(path.Child("keys").String(), "the node follows an archive, but has no key to verify who signed it")
 	}
-	if web := strings.HasPrefix(u.Archive, "https://"); u.Archive != "" && !web && !strings.HasPrefix(u.Archive, "/") {
+	web := strings.HasPrefix(u.Archive, "https://")
+	if u.Archive != "" && !web && !strings.HasPrefix(u.Archive, "/") {
 		c.invalid(path.Child("archive"), u.Archive, "must be an absolute path or an https URL")
 	}
 	if u.Every.Duration < time.Minute {
@@ -247,7 +254,7 @@ func (c *checker) updates(path *field.Path) {
 	}
 }
 
-// following checks how the node takes what it is sent.
+// following checks the settings of dynamic configuration.
 func (c *checker) following(path *field.Path) {
 	f := &c.edge.Configuration
 	if f.ConfigMap != "" {
@@ -256,56 +263,57 @@ func (c *checker) following(path *field.Path) {
 		}
 	}
 	if f.HealthyFor.Duration <= 0 {
-		c.invalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be more than nothing")
+		c.invalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be greater than 0")
 	}
 	if f.Deadline.Duration <= f.HealthyFor.Duration || f.Deadline.Hours() > 1 {
-		c.invalid(path.Child("deadline"), f.Deadline.Duration.String(), "must be more than healthyFor (%s) and at most an hour", f.HealthyFor.Duration)
+		c.invalid(path.Child("deadline"), f.Deadline.Duration.String(),
+			"must be greater than healthyFor (%s) and at most an hour", f.HealthyFor.Duration)
 	}
 	for i, name := range f.Consent {
 		if !IsBound(name) {
-			c.invalid(path.Child("consent").Index(i), name, "is no field that belongs to the node; see docs/configuration.md")
+			c.invalid(path.Child("consent").Index(i), name, "is not a field that belongs to the node; see docs/configuration.md")
 		}
 	}
 }
 
-// Object is the namespace and name of the ConfigMap.
+// Object returns the namespace and name of the ConfigMap.
 func (f *Following) Object() (namespace, name string, err error) { return ConfigMapName(f.ConfigMap) }
 
-// ConfigMapName splits namespace/name, or a name in kube-system.
+// ConfigMapName splits namespace/name. A text without a slash is a name in kube-system.
 func ConfigMapName(text string) (namespace, name string, err error) {
 	namespace, name, both := strings.Cut(text, "/")
 	if !both {
 		namespace, name = "kube-system", text
 	}
 	if errs := validation.IsDNS1123Label(namespace); len(errs) > 0 {
-		return "", "", fmt.Errorf("%q is no namespace: %s", namespace, errs[0])
+		return "", "", fmt.Errorf("%q is not a namespace: %s", namespace, errs[0])
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return "", "", fmt.Errorf("%q is no name of a ConfigMap: %s", name, errs[0])
+		return "", "", fmt.Errorf("%q is not a name of a ConfigMap: %s", name, errs[0])
 	}
 	return namespace, name, nil
 }
 
-// These bound what a file that was sent can make the agent allocate: its memory as a tree, and
-// how often aliases repeat a part of it.
+// Bounds on a sent document: the memory of its tree, and the number of aliases, each of which
+// repeats a part of it.
 const (
 	maxSentMemory  = 32 << 20
 	maxSentAliases = 8
 )
 
-// light returns an error for a document that was sent and would take too much memory.
+// light returns an error for a sent document that would take too much memory.
 func light(name string, doc []byte) error {
 	if err := weight.YAML(doc, maxSentMemory); err != nil {
 		return &FileError{File: name, Detail: err.Error()}
 	}
 	if n := weight.Aliases(doc); n > maxSentAliases {
-		return &FileError{File: name, Detail: fmt.Sprintf("has %d aliases; at most %d may be", n, maxSentAliases)}
+		return &FileError{File: name, Detail: fmt.Sprintf("has %d aliases, but at most %d are allowed", n, maxSentAliases)}
 	}
 	return nil
 }
 
-// Split takes a file apart that holds a KubeletConfiguration, an EdgeConfiguration or both.
-// Lines keep their numbers.
+// Split splits a file that contains a KubeletConfiguration, an EdgeConfiguration or both. Line
+// numbers are preserved.
 func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {
 	if err := light(name, data); err != nil {
 		return nil, nil, err
@@ -336,7 +344,10 @@ func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {
 		case head.Kind == EdgeKind && edgeDoc == nil:
 			edgeDoc = []byte(text)
 		default:
-			return nil, nil, &FileError{File: name, Line: lineOf([]byte(text), "kind"), Field: "kind", Detail: fmt.Sprintf("want one %s, one %s or both, have %q", kubeletKind, EdgeKind, head.Kind)}
+			return nil, nil, &FileError{
+				File: name, Line: lineOf([]byte(text), "kind"), Field: "kind",
+				Detail: fmt.Sprintf("want one %s, one %s or both, have %q", kubeletKind, EdgeKind, head.Kind),
+			}
 		}
 	}
 	return kubeletDoc, edgeDoc, nil

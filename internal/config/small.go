@@ -8,29 +8,31 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// suit makes the defaults of memory those that suit a machine with so many bytes of it; given
-// says which fields somebody set. The notices are of what a setting leaves out on a small one.
-func suit(k *kubelet.KubeletConfiguration, there uint64, given func(field string) bool) []Notice {
-	aside := setAside(there)
+// suit sets the memory defaults for a machine with total bytes of memory. given reports which
+// fields are set. The notice warns of a setting that removes a protection of a small machine.
+func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string) bool) []Notice {
+	aside := setAside(total)
 	if given("kubeReserved") || given("systemReserved") || given("reservedMemory") {
 		aside = ""
 	}
 	switch {
 	case !given("evictionHard"):
-		k.EvictionHard["memory.available"] = keptFree(there)
+		k.EvictionHard["memory.available"] = keptFree(total)
 		if aside != "" {
 			k.KubeReserved = map[string]string{"memory": aside}
 		}
-	case aside != "": // with it besides it might come to more than there is
-		return []Notice{{"evictionHard", "it leaves this small machine without the memory that is set aside by default, so that a pod may have all wait for the disk: set kubeReserved too, such as {memory: " + aside + "}"}}
+	case aside != "": // both together might exceed the memory
+		return []Notice{{"evictionHard",
+			"because it is set, this small machine has no default kubeReserved, so that a pod may slow down everything by disk reads: " +
+				"set kubeReserved too, such as {memory: " + aside + "}"}}
 	}
 	return nil
 }
 
-// keptFree is the default of the hard threshold memory.available where there are so many
-// bytes of memory; 0: not known. It is a kubelet's 100Mi, but not more than an eighth: with
-// 100Mi a machine of 128 MiB could give nothing to pods. There it is a 32nd, since it is
-// taken off the little that pods may have too.
+// keptFree returns the default of the hard threshold memory.available on a machine with the given
+// bytes of memory; 0: unknown. It is a kubelet's 100Mi, but at most an eighth of the memory: with
+// 100Mi, a machine of 128 MiB would have no memory for pods. Below 128 MiB it is a 32nd, because it
+// is subtracted from the little memory that pods may use.
 func keptFree(memory uint64) string {
 	if memory == 0 || memory >= roomy {
 		return defaultEvictionHard()["memory.available"]
@@ -42,20 +44,20 @@ func keptFree(memory uint64) string {
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
 }
 
-// roomy is from how many bytes of memory on a machine is shared as a kubelet shares it.
+// roomy is the memory in bytes from which on a kubelet's defaults are used.
 const roomy = 800 << 20
 
-// tiny is below how many bytes the pages of programs' files are what is short, and not memory
-// for anything else: the system and islet at rest have all but 30 MiB of a machine of 128 MiB,
-// and need 10 of these for their own programs.
+// tiny is the memory in bytes below which programs' file pages are the scarcest memory: the system
+// and islet use all but 30 MiB of a machine of 128 MiB when idle, and need 10 MiB of these for
+// their programs' pages.
 const tiny = 128 << 20
 
-// setAside is the default of kubeReserved[memory] where there are so many bytes of memory;
-// empty: none. What the kernel, the system's own services and islet need hardly depends on
-// how much there is, and where there is little the pods together could have it too: then a
-// pod without a limit takes the pages of all programs, and for minutes all wait for the
-// disk before the kernel ends anything. At most nine tenths are set aside: with five sixths of the
-// 92 MiB that programs have of 128, such a pod left 5 MiB for the pages of all other programs.
+// setAside returns the default of kubeReserved[memory] on a machine with the given bytes of memory;
+// empty: none. The kernel, the system's services and islet need about the same amount on every
+// machine. On a small machine without the reservation, a pod without a limit evicts the file pages
+// of all programs, and everything waits for disk reads for minutes before the kernel kills a
+// process. At most nine tenths are reserved: with five sixths of the 92 MiB that programs have on a
+// machine of 128 MiB, such a pod left only 5 MiB for the file pages of all other programs.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {
@@ -64,7 +66,7 @@ func setAside(memory uint64) string {
 	return strconv.FormatUint(min(need, memory/10*9)>>10, 10) + "Ki"
 }
 
-// memory reads how much there is in bytes; 0: it cannot be read.
+// memory returns the machine's memory in bytes, or 0 if it cannot be read.
 func memory(meminfo string) uint64 {
 	text, err := os.ReadFile(meminfo)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A checker collects what is wrong with a configuration. Its rules are the
-// kubelet's; each error names its field by path.
+// A checker collects the mistakes of a configuration. Its rules are the kubelet's. Each error names
+// its field by path.
 type checker struct {
 	k    *kubelet.KubeletConfiguration
 	edge *EdgeConfiguration
@@ -21,8 +21,8 @@ type checker struct {
 	errs []error
 }
 
-// validate checks a configuration whose defaults are set. It looks at nothing
-// outside of it; see CheckHost for what the host must be like.
+// validate checks a configuration whose defaults are set. It does not inspect the host; CheckHost
+// does.
 func validate(s *settings) []error {
 	c := &checker{k: &s.KubeletConfiguration, edge: &s.Edge, opts: &s.Flags}
 	c.server()
@@ -60,14 +60,14 @@ func (c *checker) required(path, format string, args ...any) {
 	c.errs = append(c.errs, field.Required(field.NewPath(path), fmt.Sprintf(format, args...)))
 }
 
-// oneOf checks an enumeration.
+// oneOf checks that a value is one of an enumeration.
 func oneOf[T ~string](c *checker, path string, value T, valid ...T) {
 	if !slices.Contains(valid, value) {
 		c.errs = append(c.errs, field.NotSupported(field.NewPath(path), value, valid))
 	}
 }
 
-// between checks an interval that includes its ends.
+// between checks that a value is in an inclusive range.
 func between[T cmp.Ordered](c *checker, path string, value, low, high T) {
 	if value < low || value > high {
 		c.invalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
@@ -87,18 +87,21 @@ func (c *checker) server() {
 	between(c, "port", k.Port, 1, 65535)
 	between(c, "readOnlyPort", k.ReadOnlyPort, 0, 65535)
 	between(c, "healthzPort", *k.HealthzPort, 0, 65535)
-	oneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow, kubelet.KubeletAuthorizationModeWebhook)
+	oneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow,
+		kubelet.KubeletAuthorizationModeWebhook)
 	if k.ServerTLSBootstrap && !c.on(gateServingCert) {
 		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
 	}
 	if *k.EnableSystemLogQuery {
-		c.forbidden("enableSystemLogQuery", "it is not built: for each query a kubelet runs journalctl, which a small device may not have. Leave it out, and ask for files at /logs/")
+		c.forbidden("enableSystemLogQuery",
+			"islet does not have it: a kubelet runs journalctl for each query, which small devices may not have. "+
+				"Leave it out, and read the files at /logs/")
 	}
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousVersion {
 		c.invalid(field.NewPath("showHiddenMetricsForVersion"), v, "must be empty or the version before this one, %s", previousVersion)
 	}
 	if k.RunOnce {
-		c.forbidden("runOnce", "the mode is gone; use a Job or a static pod with restartPolicy: Never")
+		c.forbidden("runOnce", "kubelets no longer have this mode; use a Job or a static pod with restartPolicy: Never")
 	}
 }
 
@@ -108,7 +111,7 @@ func (c *checker) ip(path, value string) {
 	}
 }
 
-// numbers checks what only has an interval.
+// numbers checks fields that have only a range.
 func (c *checker) numbers() {
 	k := c.k
 	atLeast(c, "eventBurst", k.EventBurst, 0)
@@ -128,8 +131,7 @@ func (c *checker) numbers() {
 	atLeast(c, "podPidsLimit", *k.PodPidsLimit, -1)
 }
 
-// durations checks intervals that something waits for: a negative one would
-// make it spin.
+// durations checks fields that are the period of a loop: a negative one would make it spin.
 func (c *checker) durations() {
 	k := c.k
 	for path, d := range map[string]time.Duration{
@@ -173,14 +175,16 @@ func (c *checker) images() {
 	}
 	if !c.on(gatePulledImages) {
 		if k.ImagePullCredentialsVerificationPolicy != "" || len(k.PreloadedImagesVerificationAllowlist) > 0 {
-			c.forbidden("imagePullCredentialsVerificationPolicy", "needs the feature gate %s, as does preloadedImagesVerificationAllowlist", gatePulledImages)
+			c.forbidden("imagePullCredentialsVerificationPolicy",
+				"needs the feature gate %s, as does preloadedImagesVerificationAllowlist", gatePulledImages)
 		}
 		return
 	}
 	oneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
 		kubelet.NeverVerify, kubelet.NeverVerifyPreloadedImages, kubelet.NeverVerifyAllowlistedImages, kubelet.AlwaysVerify)
 	if len(k.PreloadedImagesVerificationAllowlist) > 0 && k.ImagePullCredentialsVerificationPolicy != kubelet.NeverVerifyAllowlistedImages {
-		c.forbidden("preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy: %s", kubelet.NeverVerifyAllowlistedImages)
+		c.forbidden("preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy: %s",
+			kubelet.NeverVerifyAllowlistedImages)
 	}
 	for i, pattern := range k.PreloadedImagesVerificationAllowlist {
 		if why := badImagePattern(pattern); why != "" {

@@ -47,7 +47,7 @@ func TestDevices(t *testing.T) {
 		{"{" + serial + ", group: root}", "devices[0].group: Invalid value"},
 		{"{" + serial + ", group: 'a:b/c'}", "devices[0].group: Invalid value"},
 		{"{" + serial + ", containerPath: /etc/passwd}", "devices[0].containerPath: Invalid value"},
-		{"{" + serial + ", containerPath: /dev/null}", "devices[0].containerPath: Invalid value: \"/dev/null\": is what every container has"},
+		{"{" + serial + ", containerPath: /dev/null}", "devices[0].containerPath: Invalid value: \"/dev/null\": already exists in every container"},
 		{"{" + serial + ", containerPath: /dev/shm/x}", "devices[0].containerPath: Invalid value"},
 		{"{" + serial + ", containerPath: '/dev/serial*'}", "devices[0].containerPath: Invalid value"},
 		{"{" + serial + ", shared: -1}", "devices[0].shared: Invalid value"},

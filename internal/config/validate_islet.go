@@ -12,8 +12,8 @@ import (
 	labels "k8s.io/kubelet/pkg/apis"
 )
 
-// interfaceName says whether the kernel takes a name for a network interface,
-// and nftables, sysctl and conflists do too.
+// interfaceName reports whether a name is valid for a network interface in the kernel, nftables,
+// sysctl and conflists.
 func interfaceName(name string) bool {
 	odd := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 	return name != "" && len(name) <= 15 && odd == ""
@@ -38,17 +38,17 @@ func (c *checker) edgeFields() {
 	c.following(root.Child("configuration"))
 	c.updates(root.Child("update"))
 	if len(e.CRISocket) > maxSocketPath {
-		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than a socket's path may be (%d)", maxSocketPath)
+		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than the maximum of a socket's path (%d)", maxSocketPath)
 	}
 	if e.StatusPagePort < 0 || e.StatusPagePort > 65535 {
 		c.invalid(root.Child("statusPagePort"), e.StatusPagePort, "must be a port, or 0 for none")
 	}
 	if e.HoldPodsFor.Duration < 0 {
-		c.invalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds them until islet accept")
+		c.invalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds pods until islet accept")
 	}
 }
 
-// bytes checks a quantity of bytes; empty is none.
+// bytes checks a quantity of bytes; empty means none.
 func (c *checker) bytes(path *field.Path, text string) {
 	if text == "" {
 		return
@@ -56,14 +56,14 @@ func (c *checker) bytes(path *field.Path, text string) {
 	if q, err := resource.ParseQuantity(text); err != nil {
 		c.invalid(path, text, "must be a quantity of bytes such as 20Mi: %v", err)
 	} else if q.Value() < leastBytes {
-		c.invalid(path, text, "must be at least 1Mi; leave it out for no bound")
+		c.invalid(path, text, "must be at least 1Mi; leave it out for no limit")
 	}
 }
 
-// leastBytes is the least that a quantity of bytes may be: 20m is a typing error.
+// leastBytes is the smallest valid quantity of bytes. It catches mistakes such as 20m.
 const leastBytes = 1 << 20
 
-// bytesOf is what the quantity of a field is that bytes has checked.
+// bytesOf returns a quantity that the method bytes has checked, or 0 for an empty text.
 func bytesOf(text string) int64 {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
@@ -72,8 +72,7 @@ func bytesOf(text string) int64 {
 	return q.Value()
 }
 
-// runtimeHandlers checks names as RuntimeClasses have them, and that each leads to one
-// program: an OCI runtime or a containerd shim.
+// runtimeHandlers checks that handlers have valid, unique names, and that each has one program.
 func (c *checker) runtimeHandlers(root *field.Path) {
 	seen := map[string]bool{}
 	for i, h := range c.edge.RuntimeHandlers {
@@ -96,22 +95,23 @@ func (c *checker) handlerProgram(path *field.Path, h RuntimeHandler) {
 	}
 	switch base := filepath.Base(value); {
 	case value == "":
-		c.errs = append(c.errs, field.Required(program, "it is the program that runs the handler's containers; or name a containerd shim as shim"))
+		c.errs = append(c.errs, field.Required(program,
+			"set the OCI runtime that runs the handler's containers, or a containerd shim as shim"))
 	case h.Shim != "" && h.OCIRuntime != "":
-		c.invalid(program, value, "ociRuntime is set too: a handler has one program")
+		c.invalid(program, value, "ociRuntime is set as well: a handler has one program")
 	case h.Shim == "" && strings.HasPrefix(base, "containerd-shim-"):
-		c.invalid(program, value, "is a containerd shim: write shim instead of ociRuntime")
+		c.invalid(program, value, "is a containerd shim: set shim instead of ociRuntime")
 	case strings.HasPrefix(value, "io.containerd."):
-		c.invalid(program, value, "is a name for containerd: write the shim's program, such as containerd-shim-runsc-v1, as shim")
+		c.invalid(program, value, "is a runtime type of containerd: set shim to the program, such as containerd-shim-runsc-v1")
 	case strings.Contains(value, "/") && !filepath.IsAbs(value):
 		c.invalid(program, value, "must be a name or an absolute path")
 	}
 	if f := h.ShimConfig; f != "" && (h.Shim == "" || !filepath.IsAbs(f)) {
-		c.invalid(path.Child("shimConfig"), f, "must be an absolute path, next to shim")
+		c.invalid(path.Child("shimConfig"), f, "must be an absolute path, and needs shim")
 	}
 }
 
-// maxSocketPath is what a sockaddr_un holds, less the final zero.
+// maxSocketPath is the longest path in a sockaddr_un, without the final zero.
 const maxSocketPath = 107
 
 func (c *checker) flags() {
@@ -119,10 +119,10 @@ func (c *checker) flags() {
 	flag := func(name string) *field.Path { return field.NewPath("--" + name) }
 	oneOf(c, "--cloud-provider", o.CloudProvider, "", "external")
 	if len(filepath.Join(o.RunDir, "islet.sock")) > maxSocketPath {
-		c.invalid(flag("run-dir"), o.RunDir, "is too long to hold sockets")
+		c.invalid(flag("run-dir"), o.RunDir, "is too long for the paths of sockets")
 	}
 	if (o.ImageCredentialProviderConfig == "") != (o.ImageCredentialProviderBinDir == "") {
-		c.required("--image-credential-provider-bin-dir", "and --image-credential-provider-config go together")
+		c.required("--image-credential-provider-bin-dir", "and --image-credential-provider-config must be set together")
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.NodeLabels)) {
 		path := flag("node-labels").Key(k)
@@ -138,7 +138,7 @@ func (c *checker) flags() {
 	}
 }
 
-// kubernetesOwned says whether a label lies in Kubernetes' own name space.
+// kubernetesOwned reports whether a label's prefix is reserved for Kubernetes.
 func kubernetesOwned(label string) bool {
 	prefix, _, ok := strings.Cut(label, "/")
 	if !ok {

@@ -33,23 +33,23 @@ func (c *checker) tls() {
 		c.invalid(field.NewPath("tlsCurvePreferences"), k.TLSCurvePreferences, "%v", err)
 	}
 	if (k.TLSCertFile == "") != (k.TLSPrivateKeyFile == "") {
-		c.required("tlsPrivateKeyFile", "tlsCertFile and tlsPrivateKeyFile go together")
+		c.required("tlsPrivateKeyFile", "tlsCertFile and tlsPrivateKeyFile must be set together")
 	}
 }
 
-// badImagePattern says why a string is no image name without tag and digest,
-// nor a path ending with /*.
+// badImagePattern returns why a string is neither an image name without tag and digest nor a path
+// ending with /*, or "".
 func badImagePattern(p string) string {
 	name, wild := strings.CutSuffix(p, "/*")
 	switch base := name[strings.LastIndex(name, "/")+1:]; {
 	case p != strings.TrimSpace(p):
-		return "begins or ends with a space"
+		return "must not begin or end with a space"
 	case name == "":
-		return "must name a registry at least"
+		return "must contain at least a registry"
 	case strings.ContainsAny(name, " \t") || strings.Contains("/"+name+"/", "//"):
-		return "is no image name"
+		return "is not an image name"
 	case strings.Contains(name, "*"):
-		return "only a last path element can be *"
+		return "only the last path element can be *"
 	case !wild && strings.ContainsAny(base, ":@"):
 		return "must have neither tag nor digest"
 	}
@@ -67,7 +67,7 @@ func (c *checker) logs() {
 	dir := field.NewPath("podLogsDir")
 	switch {
 	case !filepath.IsAbs(k.PodLogsDir) || filepath.Clean(k.PodLogsDir) != k.PodLogsDir:
-		c.invalid(dir, k.PodLogsDir, "must be absolute and without ., .., double or last slashes")
+		c.invalid(dir, k.PodLogsDir, "must be an absolute, clean path: without . and .., double slashes, and a slash at its end")
 	case strings.IndexFunc(k.PodLogsDir, func(r rune) bool { return r > 127 }) >= 0:
 		c.invalid(dir, k.PodLogsDir, "must be ASCII")
 	}
@@ -76,14 +76,17 @@ func (c *checker) logs() {
 		c.invalid(field.NewPath("logging", "flushFrequency"), k.Logging.FlushFrequency.Duration.String(), "must be greater than 0")
 	}
 	if len(k.Logging.VModule) > 0 && k.Logging.Format != "text" {
-		c.forbidden("logging.vmodule", "only the format text has it")
+		c.forbidden("logging.vmodule", "it requires the format text")
 	}
-	for name, o := range map[string]*logsapi.OutputRoutingOptions{"text": &k.Logging.Options.Text.OutputRoutingOptions, "json": &k.Logging.Options.JSON.OutputRoutingOptions} {
+	options := &k.Logging.Options
+	for name, o := range map[string]*logsapi.OutputRoutingOptions{
+		"text": &options.Text.OutputRoutingOptions, "json": &options.JSON.OutputRoutingOptions,
+	} {
 		if o.SplitStream && !c.on(gateLogging) {
 			c.forbidden("logging.options."+name+".splitStream", "needs the feature gate %s", gateLogging)
 		}
 		if !o.InfoBufferSize.IsZero() {
-			c.forbidden("logging.options."+name+".infoBufferSize", "log lines are written at once: leave it out")
+			c.forbidden("logging.options."+name+".infoBufferSize", "log lines are not buffered: leave it out")
 		}
 	}
 	if k.Logging.Verbosity > math.MaxInt32 {
@@ -94,21 +97,26 @@ func (c *checker) logs() {
 			c.invalid(field.NewPath("logging", "vmodule").Index(i), m.FilePattern, "must be a file pattern without = and comma")
 		}
 	}
+	c.tracing()
+}
+
+func (c *checker) tracing() {
+	k := c.k
 	if t := k.Tracing; t != nil && t.Endpoint != nil && t.SamplingRatePerMillion == nil {
-		c.forbidden("tracing.endpoint", "islet makes no traces, of requests that others trace neither: leave it out")
+		c.forbidden("tracing.endpoint", "islet has no tracing: leave it out")
 	}
 	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
 		between(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
 		if n := *t.SamplingRatePerMillion; n > 0 && n <= 1000000 {
-			c.forbidden("tracing.samplingRatePerMillion", "islet makes no traces: leave it out, or 0")
+			c.forbidden("tracing.samplingRatePerMillion", "islet has no tracing: leave it out, or set it to 0")
 		}
 	}
 }
 
-// sysctlPattern is a sysctl's name, or the beginning of one before a star.
+// sysctlPattern matches a sysctl's name, or the beginning of one followed by a star.
 const sysctlPattern = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`
 
-// sysctls takes only what lives in a namespace of a pod, as a kubelet does.
+// sysctls accepts only sysctls that are namespaced, as a kubelet does.
 // https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
 func (c *checker) sysctls() {
 	const longest = 253
@@ -116,11 +124,11 @@ func (c *checker) sysctls() {
 	for i, s := range c.k.AllowedUnsafeSysctls {
 		at := field.NewPath("allowedUnsafeSysctls").Index(i)
 		if len(s) > longest || !pattern.MatchString(s) {
-			c.invalid(at, s, "must be the name of a sysctl or its beginning and a star")
+			c.invalid(at, s, "must be the name of a sysctl, or its beginning followed by a star")
 			continue
 		}
 		if namespace, _, _ := sysctl.GetNamespace(s); namespace == sysctl.UnknownNamespace {
-			c.invalid(at, s, "is not known to be namespaced: a pod would set it for the whole host")
+			c.invalid(at, s, "is not a known namespaced sysctl: a pod would change it for the whole host")
 		}
 	}
 }
@@ -144,7 +152,8 @@ func (c *checker) network() {
 			c.invalid(field.NewPath("staticPodURL"), k.StaticPodURL, "must be an http or https URL")
 		}
 	}
-	for path, e := range map[string]string{"containerRuntimeEndpoint": k.ContainerRuntimeEndpoint, "imageServiceEndpoint": k.ImageServiceEndpoint} {
+	for path, e := range map[string]string{"containerRuntimeEndpoint": k.ContainerRuntimeEndpoint,
+		"imageServiceEndpoint": k.ImageServiceEndpoint} {
 		if file, ok := strings.CutPrefix(e, "unix://"); e != "" && (!filepath.IsAbs(file) || !ok && strings.Contains(e, ":")) {
 			c.invalid(field.NewPath(path), e, "must be a unix socket such as unix:///run/containerd/containerd.sock")
 		}
@@ -155,7 +164,7 @@ func (c *checker) cgroups() {
 	k := c.k
 	oneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		c.required("cgroupRoot", "systemCgroups needs it")
+		c.required("cgroupRoot", "systemCgroups requires it")
 	}
 	if k.SystemCgroups != "" && path.Join("/", k.SystemCgroups) == "/" {
 		c.invalid(field.NewPath("systemCgroups"), k.SystemCgroups, "must not be the root")
@@ -166,7 +175,8 @@ func (c *checker) cgroups() {
 	if f := *k.MemoryThrottlingFactor; f <= 0 || f > 1 {
 		c.invalid(field.NewPath("memoryThrottlingFactor"), f, "must be greater than 0 and at most 1")
 	}
-	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy, kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
+	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
+		kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
 	if k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy && !c.on(gateMemoryQoS) {
 		c.forbidden("memoryReservationPolicy", "needs the feature gate %s", gateMemoryQoS)
 	}
@@ -205,7 +215,7 @@ func (c *checker) managers() {
 	}
 }
 
-// validCPUs says whether s is a list of CPUs and ranges such as 0,2-3.
+// validCPUs reports whether s is a CPU list such as 0,2-3.
 func validCPUs(s string) bool {
 	for part := range strings.SplitSeq(s, ",") {
 		low, high, isRange := strings.Cut(part, "-")
@@ -213,7 +223,8 @@ func validCPUs(s string) bool {
 		if err != nil {
 			return false
 		}
-		if to, err := strconv.ParseUint(high, 10, 16); isRange && (err != nil || to < from) {
+		to, err := strconv.ParseUint(high, 10, 16)
+		if isRange && (err != nil || to < from) {
 			return false
 		}
 	}
@@ -236,7 +247,7 @@ func (c *checker) taints() {
 				[]v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}))
 		}
 		if t.TimeAdded != nil {
-			c.errs = append(c.errs, field.Forbidden(path.Child("timeAdded"), "is not the configuration's to set"))
+			c.errs = append(c.errs, field.Forbidden(path.Child("timeAdded"), "must not be set in a configuration"))
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// reserved checks what is set aside and how that is enforced.
+// reserved checks the reservations and their enforcement.
 func (c *checker) reserved() {
 	k := c.k
 	c.reservedList("systemReserved", k.SystemReserved)
@@ -47,7 +47,7 @@ func (c *checker) reservedList(name string, list map[string]string) {
 		case !slices.Contains([]string{"cpu", "memory", "ephemeral-storage", "pid"}, key):
 			c.invalid(path, v, "only cpu, memory, ephemeral-storage and pid can be reserved")
 		case err != nil || q.Sign() < 0:
-			c.invalid(path, v, "must be a quantity, not negative")
+			c.invalid(path, v, "must be a non-negative quantity")
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (c *checker) enforcement() {
 	k := c.k
 	const compressible = "-compressible"
 	if !*k.CgroupsPerQOS {
-		c.forbidden("cgroupsPerQOS", "pods are kept apart, measured and ended by their cgroups here: leave it true")
+		c.forbidden("cgroupsPerQOS", "islet isolates, measures and kills pods by their cgroups: leave it true")
 	}
 	path := field.NewPath("enforceNodeAllocatable")
 	all := k.EnforceNodeAllocatable
@@ -67,7 +67,7 @@ func (c *checker) enforcement() {
 			c.errs = append(c.errs, field.Duplicate(path.Index(i), what))
 		case what == "none":
 			if len(all) > 1 {
-				c.invalid(path, all, "none stands alone")
+				c.invalid(path, all, "none cannot be combined with other values")
 			}
 			continue
 		case what == "pods":
@@ -76,10 +76,10 @@ func (c *checker) enforcement() {
 				c.invalid(path, all, "%s and %s exclude each other", what, kind)
 			}
 			if kind == "system-reserved" && k.SystemReservedCgroup == "" {
-				c.required("systemReservedCgroup", "enforceNodeAllocatable: %s needs it", what)
+				c.required("systemReservedCgroup", "enforceNodeAllocatable: %s requires it", what)
 			}
 			if kind == "kube-reserved" && k.KubeReservedCgroup == "" {
-				c.required("kubeReservedCgroup", "enforceNodeAllocatable: %s needs it", what)
+				c.required("kubeReservedCgroup", "enforceNodeAllocatable: %s requires it", what)
 			}
 		default:
 			c.errs = append(c.errs, field.NotSupported(path.Index(i), what,
@@ -92,7 +92,7 @@ func (c *checker) enforcement() {
 	}
 }
 
-// evictionSignals are what thresholds may name.
+// evictionSignals returns the signals that thresholds may have.
 func evictionSignals() []string {
 	return []string{"memory.available", "allocatableMemory.available", "nodefs.available", "nodefs.inodesFree",
 		"imagefs.available", "imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available"}
@@ -105,7 +105,8 @@ func (c *checker) eviction() {
 	c.thresholds("evictionMinimumReclaim", k.EvictionMinimumReclaim, true)
 	for signal := range k.EvictionSoft {
 		if _, ok := k.EvictionSoftGracePeriod[signal]; !ok {
-			c.errs = append(c.errs, field.Required(field.NewPath("evictionSoftGracePeriod").Key(signal), "evictionSoft needs one for each signal"))
+			c.errs = append(c.errs, field.Required(field.NewPath("evictionSoftGracePeriod").Key(signal),
+				"evictionSoft requires one for each signal"))
 		}
 	}
 	for signal, v := range k.EvictionSoftGracePeriod {
@@ -123,8 +124,8 @@ func (c *checker) signal(path *field.Path, signal string) {
 	}
 }
 
-// thresholds checks quantities or percentages by signal; zero quantities only
-// where they mean something.
+// thresholds checks quantities or percentages by signal. A quantity of zero is accepted only if
+// zero is set.
 func (c *checker) thresholds(name string, list map[string]string, zero bool) {
 	for signal, v := range list {
 		path := field.NewPath(name).Key(signal)

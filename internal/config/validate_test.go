@@ -105,7 +105,7 @@ func TestValidation(t *testing.T) {
 		{"crashLoopBackOff: {maxContainerRestartPeriod: 3s}\nfeatureGates: {KubeletCrashLoopBackOffMax: false}", "crashLoopBackOff.maxContainerRestartPeriod: Forbidden"},
 		{"enforceNodeAllocatable: [system-reserved]", "systemReservedCgroup: Required value"},
 		{"enforceNodeAllocatable: [kube-reserved-compressible]", "kubeReservedCgroup: Required value"},
-		{"enforceNodeAllocatable: [none, pods]", "none stands alone"},
+		{"enforceNodeAllocatable: [none, pods]", "none cannot be combined with other values"},
 		{"enforceNodeAllocatable: [pods, pods]", "enforceNodeAllocatable[1]: Duplicate value"},
 		{"enforceNodeAllocatable: [all]", "enforceNodeAllocatable[0]: Unsupported value"},
 		{"enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /x", "exclude each other"},

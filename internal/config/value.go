@@ -13,15 +13,14 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A value is a flag bound to a field of settings. It parses by the field's type;
-// the first use of a list or map flag replaces what files gave, further ones
-// add to it.
+// A value is a flag bound to a field of settings. It parses by the field's type. The first
+// occurrence of a list or map flag replaces the values of files; further ones are added to it.
 type value struct {
 	field reflect.Value
 	used  bool
 }
 
-// fieldAt finds a field by its JSON path, such as authentication.x509.clientCAFile.
+// fieldAt returns a field by its JSON path, such as authentication.x509.clientCAFile.
 func fieldAt(v reflect.Value, path string) reflect.Value {
 	key, rest, more := strings.Cut(path, ".")
 	for i := range v.NumField() {
@@ -44,7 +43,7 @@ func fieldAt(v reflect.Value, path string) reflect.Value {
 	return reflect.Value{}
 }
 
-// String is the value as --help shows it.
+// String returns the value as --help shows it.
 func (v *value) String() string {
 	if v == nil || !v.field.IsValid() {
 		return ""
@@ -74,7 +73,7 @@ func (v *value) String() string {
 	return fmt.Sprint(f.Interface())
 }
 
-// Type is the word that --help shows for the value.
+// Type returns the type that --help shows.
 func (v *value) Type() string {
 	t := v.field.Type()
 	if t.Kind() == reflect.Pointer {
@@ -99,7 +98,7 @@ func (v *value) Type() string {
 func (v *value) Set(s string) error {
 	f := v.field
 	if f.Kind() == reflect.Pointer {
-		p := reflect.New(f.Type().Elem()) // never through the old pointer: defaults may share it
+		p := reflect.New(f.Type().Elem()) // a new pointer, because the defaults may share the old one
 		if err := setScalar(p.Elem(), s); err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func setScalar(f reflect.Value, s string) error {
 	if d := durationIn(f); d != nil {
 		parsed, err := time.ParseDuration(s)
 		if err != nil {
-			return fmt.Errorf("%q is no duration such as 10s or 5m", s)
+			return fmt.Errorf("%q is not a duration such as 10s or 5m", s)
 		}
 		*d = parsed
 		return nil
@@ -147,13 +146,13 @@ func setScalar(f reflect.Value, s string) error {
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(s, 0, f.Type().Bits())
 		if err != nil {
-			return fmt.Errorf("%q is no integer of %d bits", s, f.Type().Bits())
+			return fmt.Errorf("%q is not an integer of %d bits", s, f.Type().Bits())
 		}
 		f.SetInt(n)
 	case reflect.Uint32:
 		n, err := strconv.ParseUint(s, 0, 32)
 		if err != nil {
-			return fmt.Errorf("%q is no number from 0", s)
+			return fmt.Errorf("%q is not a number of 0 or more", s)
 		}
 		f.SetUint(n)
 	default:
@@ -162,11 +161,11 @@ func setScalar(f reflect.Value, s string) error {
 	return nil
 }
 
-// durationIn gives the duration that a field of a duration type wraps, else
-// nil.
+// durationIn returns a pointer to the duration that a field of a duration type wraps, or nil.
 func durationIn(f reflect.Value) *time.Duration {
 	for f.Kind() == reflect.Struct {
-		if f = f.FieldByName("Duration"); !f.IsValid() {
+		f = f.FieldByName("Duration")
+		if !f.IsValid() {
 			return nil
 		}
 	}
@@ -177,12 +176,12 @@ func durationIn(f reflect.Value) *time.Duration {
 	return d
 }
 
-// parseMany parses one occurrence of a flag that takes several values.
+// parseMany parses one occurrence of a flag with several values.
 func parseMany(into any, s string) error {
 	switch into := into.(type) {
 	case *[]string:
 		*into = split(s, ",")
-	case *map[string]string: // thresholds are written memory.available<100Mi
+	case *map[string]string: // thresholds are written as memory.available<100Mi
 		*into = map[string]string{}
 		return eachPair(s, "=<", func(k, v string) error { (*into)[k] = v; return nil })
 	case *map[string][]string:
@@ -200,7 +199,7 @@ func parseMany(into any, s string) error {
 		return eachPair(s, "=", func(k, v string) error {
 			n, err := strconv.ParseUint(v, 10, 31)
 			if err != nil {
-				return fmt.Errorf("%s: %q is no verbosity", k, v)
+				return fmt.Errorf("%s: %q is not a verbosity", k, v)
 			}
 			*into = append(*into, logsapi.VModuleItem{FilePattern: k, Verbosity: logsapi.VerbosityLevel(n)})
 			return nil
@@ -237,7 +236,7 @@ func split(s, sep string) []string {
 	return out
 }
 
-// eachPair calls f for each key and value of a comma separated list.
+// eachPair calls f for each key and value of a comma-separated list.
 func eachPair(s, seps string, f func(k, v string) error) error {
 	for _, pair := range split(s, ",") {
 		i := strings.IndexAny(pair, seps)
@@ -251,7 +250,7 @@ func eachPair(s, seps string, f func(k, v string) error) error {
 	return nil
 }
 
-// parseTaint reads key=value:Effect or key:Effect.
+// parseTaint parses key=value:Effect or key:Effect.
 func parseTaint(s string) (v1.Taint, error) {
 	head, effect, ok := strings.Cut(s, ":")
 	key, val, _ := strings.Cut(head, "=")
@@ -261,7 +260,7 @@ func parseTaint(s string) (v1.Taint, error) {
 	return v1.Taint{Key: key, Value: val, Effect: v1.TaintEffect(effect)}, nil
 }
 
-// parseReservation reads <NUMA node>:<type>=<quantity>[,<type>=<quantity>...].
+// parseReservation parses <NUMA node>:<type>=<quantity>[,<type>=<quantity>...].
 func parseReservation(s string) (kubelet.MemoryReservation, error) {
 	node, limits, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseInt(strings.TrimSpace(node), 10, 32)
@@ -272,7 +271,7 @@ func parseReservation(s string) (kubelet.MemoryReservation, error) {
 	err = eachPair(limits, "=", func(k, v string) error {
 		q, err := resource.ParseQuantity(v)
 		if err != nil {
-			return fmt.Errorf("%s: %q is no quantity", k, v)
+			return fmt.Errorf("%s: %q is not a quantity", k, v)
 		}
 		r.Limits[v1.ResourceName(k)] = q
 		return nil
