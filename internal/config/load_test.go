@@ -262,7 +262,7 @@ func TestCommandLineErrors(t *testing.T) {
 		{"--pod-manifest=x", "did you mean --pod-manifest-path?"},
 		{"--completely-different-thing", "see islet --help"},
 		{"--port=abc", `"abc" is not an integer of 32 bits`},
-		{"--sync-frequency=5", "is no duration"},
+		{"--sync-frequency=5", "is not a duration"},
 		{"--fail-swap-on=maybe", "neither true nor false"},
 		{"--feature-gates=A", "not of the form key=value"},
 		{"--register-with-taints=a", "not of the form key=value:Effect"},
@@ -277,7 +277,7 @@ func TestCommandLineErrors(t *testing.T) {
 		{"--config=/does/not/exist", "no such file"},
 		{"--config-dir=/does/not/exist", "no such file"},
 		{"--node-labels=kubernetes.io/x=y", "a node may not set this label"},
-		{"--run-dir=/" + strings.Repeat("x", 120), "too long to hold sockets"},
+		{"--run-dir=/" + strings.Repeat("x", 120), "too long for the paths of sockets"},
 	} {
 		if _, _, err := Load([]string{c.arg}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.arg, err, c.want)

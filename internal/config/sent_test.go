@@ -130,7 +130,7 @@ func TestWithheldAdvice(t *testing.T) {
 		"a number":        {"", "userNamespaces.idsPerPod", n.own, []string{"set it to 131072, which"}, "leave it out"},
 		"a password":      {"", "staticPodURL", n.own, []string{"set it to what is in use now, or " + consent}, "secret"},
 		"a token":         {"", "staticPodURLHeader", n.own, []string{"set it to what is in use now, or " + consent}, "secret"},
-		"emptied":         {"", "authentication.x509.clientCAFile", n.own, []string{"is empty now", consent, "have it empty"}, "leave it out"},
+		"emptied":         {"", "authentication.x509.clientCAFile", n.own, []string{"is empty now", consent, "set it to the empty value"}, "leave it out"},
 		"no files to ask": {"", "podCIDR", nil, []string{": leave it out, or " + consent}, "10.9"},
 	} {
 		next, err := n.load(kubeletDocHead+c.sent, "")
@@ -162,7 +162,7 @@ func TestHeldByPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs := Held(n.own, next, 2)
-	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: there are 2 pods here") || !strings.Contains(text, "cgroupDriver: ") {
+	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: this node has 2 pods") || !strings.Contains(text, "cgroupDriver: ") {
 		t.Errorf("held: %v", errs)
 	}
 	if errs := slices.Concat(Held(n.own, next, 0), Held(n.own, n.own, 2)); len(errs) > 0 {

@@ -27,7 +27,7 @@ func TestDevices(t *testing.T) {
 		{"{resource: islet.dev/x, match: [{paths: ['/dev/*']}]}", "devices[0].match[0].paths[0]: Invalid value: \"/dev/*\": must begin"},
 		{"{resource: islet.dev/x, match: [{paths: ['/dev/[a-z]*']}]}", "paths[0]: Invalid value"},
 		{"{resource: islet.dev/x, match: [{paths: ['/dev/\\x']}]}", "paths[0]: Invalid value"},
-		{"{resource: islet.dev/x, match: [{paths: [/dev/ttyA, /dev/../etc/passwd]}]}", "paths[1]: Invalid value: \"/dev/../etc/passwd\": must be a plain path"},
+		{"{resource: islet.dev/x, match: [{paths: [/dev/ttyA, /dev/../etc/passwd]}]}", "paths[1]: Invalid value: \"/dev/../etc/passwd\": must be a clean path"},
 		{"{resource: islet.dev/x, match: [{paths: [/etc/passwd]}]}", "paths[0]: Invalid value: \"/etc/passwd\": must be a pattern below /dev"},
 		{"{resource: islet.dev/x, match: [{paths: [/dev/]}]}", "paths[0]: Invalid value"},
 		{"{resource: islet.dev/x, match: [{paths: [ttyUSB0]}]}", "paths[0]: Invalid value"},

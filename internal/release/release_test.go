@@ -68,7 +68,7 @@ func TestSigned(t *testing.T) {
 		"of a stranger":        {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "signed by 0"},
 		"a stranger too":       {by: []ed25519.PrivateKey{signB, signA}, keys: []Key{a}, threshold: 1},
 		"no keys":              {by: []ed25519.PrivateKey{signA}, threshold: 1, bad: "signed by 0"},
-		"none is asked for":    {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "which anybody has"},
+		"none is asked for":    {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "is less than one"},
 		"another version":      {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "0.2.0", "0.3.0", 1) }},
 		"another size":         {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
 		"of another's name":    {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},

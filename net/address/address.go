@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// unfit are flags of addresses that say nothing lasting: they are to go, or not
-// there yet. The one for temporary addresses means something else in IPv4.
-const unfit = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+// unusable are the flags of addresses that will be removed or are not ready yet. The flag for
+// temporary addresses is checked separately, because it has another meaning in IPv4.
+const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find gives at most one address of each family, IPv4 first. before are those that
-// were found last; one of them that is as good as any other stays. Links named in
-// except are no way out, whatever their addresses.
+// Find returns at most one address of each family, IPv4 first. before are the addresses of the
+// previous call: one of them is returned again if no other address is better. Interfaces in except
+// are ignored.
 func Find(host netns.NS, before []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -38,25 +38,25 @@ func Find(host netns.NS, before []netip.Addr, except ...string) ([]netip.Addr, e
 	return out, nil
 }
 
-// A candidate is an address that may be the machine's. A lower rank is better.
+// A candidate is a possible address of the machine. A lower rank is better.
 type candidate struct {
 	ip   netip.Addr
 	rank int
 }
 
-// Ranks, the best first. Second are the IPv4 addresses that were added to a network
-// which had one, and the IPv6 addresses that only this site knows.
+// Ranks, the best first. Secondary addresses are IPv4 addresses with the kernel's secondary flag,
+// and private (unique local) IPv6 addresses.
 const (
-	ofRoute        = iota // the source that the default route names
+	ofRoute        = iota // the preferred source of the default route
 	ofLink                // on the link of the default route
-	secondOfLink          //
+	secondOfLink          // a secondary one there
 	anywhere              // on another link
-	secondAnywhere        //
+	secondAnywhere        // a secondary one there
 )
 
-// choose takes the best, and of equals the one of before, or else the least, so that
-// the order in which the kernel lists them does not matter. While there is no way out
-// the address of before stays.
+// choose returns the best candidate. Among equals it prefers an address of before, and then the
+// lowest address, so that the kernel's order does not matter. Without a default route, an address
+// of before is kept.
 func choose(all []candidate, before []netip.Addr) netip.Addr {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
@@ -70,7 +70,7 @@ func choose(all []candidate, before []netip.Addr) netip.Addr {
 	return all[0].ip
 }
 
-// candidates lists the addresses of one family.
+// candidates lists the usable addresses of one family.
 func candidates(h *netlink.Handle, family int, except []string) ([]candidate, error) {
 	source, way, err := defaultRoute(h, family)
 	if err != nil {
@@ -94,7 +94,7 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ip = ip.Unmap()
 		temporary := family == netlink.FAMILY_V6 && a.Flags&unix.IFA_F_TEMPORARY != 0
-		if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 || temporary || !usable[a.LinkIndex] {
+		if !ok || !ip.IsGlobalUnicast() || a.Flags&unusable != 0 || temporary || !usable[a.LinkIndex] {
 			continue
 		}
 		second := family == netlink.FAMILY_V4 && a.Flags&unix.IFA_F_SECONDARY != 0 || family == netlink.FAMILY_V6 && ip.IsPrivate()
@@ -113,8 +113,8 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 	return out, nil
 }
 
-// defaultRoute gives the link of the default route that the kernel would take, 0 if
-// there is none, and the source address that it names, which may be none.
+// defaultRoute returns the link of the default route that the kernel uses, or 0 if there is none,
+// and the route's preferred source, which may be invalid.
 func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, err error) {
 	routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -135,7 +135,8 @@ func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, e
 		return source, 0, nil
 	}
 	r := routes[best]
-	if link = r.LinkIndex; link == 0 && len(r.MultiPath) > 0 {
+	link = r.LinkIndex
+	if link == 0 && len(r.MultiPath) > 0 {
 		link = r.MultiPath[0].LinkIndex
 	}
 	source, _ = netip.AddrFromSlice(r.Src)

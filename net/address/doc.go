@@ -1,10 +1,10 @@
-// Package address finds the addresses that this machine is reached at: one per
-// family, that of the default route, and the same one for as long as it holds.
+// Package address finds the addresses of this machine: one per family, that of the default route.
+// An address is kept as long as it is usable.
 //
 //	kernel --routes--> default route --its source, or its link--> candidates
 //	                                                                |
-//	            the address of before, if it is still one  <--------'--> the best
+//	       the previous address, if it is still a candidate <-------'--> the best
 //
-// Temporary (privacy), deprecated and tentative IPv6 addresses are none: they change
-// while the machine stays where it is (RFC 8981, RFC 4862).
+// Temporary (privacy), deprecated and tentative IPv6 addresses are no candidates, because they
+// change while the machine stays in the same network (RFC 8981, RFC 4862).
 package address

@@ -20,21 +20,20 @@ type Port struct {
 	Interface string // name of the pod's end
 	MAC       net.HardwareAddr
 	MTU       int
-	Hairpin   bool // frames may go back where they came from
-	Isolated  bool // no frames between ports that are both isolated
-	DAD       bool // detect duplicate IPv6 addresses
+	Hairpin   bool // frames may be sent back to the port they came from
+	Isolated  bool // no frames are forwarded between two isolated ports
+	DAD       bool // enable duplicate address detection for IPv6
 	Addresses []netip.Prefix
 	Routes    []Route
 }
 
-// A Route leads to Dst by a gateway, or directly when there is none.
+// A Route is a route to Dst through a gateway, or a direct one if Gateway is invalid.
 type Route struct {
 	Dst     netip.Prefix
 	Gateway netip.Addr
 }
 
-// Attach makes the veth pair and configures both ends. Nothing of it is left when
-// it fails.
+// Attach creates the veth pair and configures both ends. On failure it removes the pair.
 func Attach(host, pod netns.NS, p Port) (err error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -54,21 +53,21 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 
 	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: p.Interface, PeerNamespace: netlink.NsFd(target.Fd()), PeerHardwareAddr: p.MAC}
 	veth.Name, veth.MTU, veth.Flags = p.Host, p.MTU, net.FlagUp
-	made := false
+	created := false
 	defer func() {
-		if err != nil && made {
+		if err != nil && created {
 			err = errors.Join(err, h.LinkDel(veth))
 		}
 	}()
-	err = born(pod, p.ip6(), func() error {
+	err = withDefaults(pod, p.ip6(), func() error {
 		err := h.LinkAdd(veth)
-		made = err == nil
+		created = err == nil
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("create veth %s: %w", p.Host, err)
 	}
-	if err := plug(h, veth, p); err != nil {
+	if err := attachToBridge(h, veth, p); err != nil {
 		return err
 	}
 	w, err := watchFor(pod, p.Addresses)
@@ -79,13 +78,13 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 	if err := configure(in, p); err != nil {
 		return fmt.Errorf("configure %s of the pod: %w", p.Interface, err)
 	}
-	if err := host.Do(func() error { return settle(p.Host, p.Bridge.Attrs().Name) }); err != nil {
+	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
 		return err
 	}
 	return w.wait(p.Addresses)
 }
 
-// ip6 are the settings of the pod's end that IPv6 needs, or that keep it out.
+// ip6 returns the sysctls that enable or disable IPv6 on the pod's end.
 func (p Port) ip6() []netns.Sysctl {
 	const at = "ipv6/conf/default/"
 	if !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
@@ -99,11 +98,11 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// born calls create, which makes one interface in the namespace, with other defaults
-// for new interfaces. It is the way to disable_ipv6 of one: once that is there, who
-// sets it asks the kernel again and again while anything else changes a network, and
-// so took a quarter of the agent's CPU time when a hundred pods started.
-func born(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
+// withDefaults calls create, which creates one interface in the namespace, while the sysctls for
+// new interfaces have other values. Setting disable_ipv6 of an existing interface is slow: the
+// system call is restarted again and again while other network changes hold the kernel's lock, and
+// it took a quarter of the agent's CPU time when a hundred pods started.
+func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
 		err = create()
@@ -114,9 +113,9 @@ func born(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 // addrGenNone is IN6_ADDR_GEN_MODE_NONE.
 const addrGenNone = 1
 
-// plug makes the node's end a port of the bridge.
-func plug(h *netlink.Handle, veth netlink.Link, p Port) error {
-	// The node speaks IP on the bridge, not on its ports.
+// attachToBridge makes the node's end a port of the bridge.
+func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
+	// The node has its addresses on the bridge, not on the ports.
 	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("keep IPv6 addresses off %s: %w", p.Host, err)
 	}
@@ -136,7 +135,7 @@ func plug(h *netlink.Handle, veth netlink.Link, p Port) error {
 	return nil
 }
 
-// configure sets up the pod's end and its loopback.
+// configure sets up the pod's end and its loopback interface.
 func configure(h *netlink.Handle, p Port) error {
 	if err := loopbackUp(h); err != nil {
 		return err
@@ -191,8 +190,8 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-// Detach removes one end of a veth pair, and with it the other. It is success when
-// there is none, as after the end of the pod's namespace.
+// Detach removes one end of a veth pair, and thereby the other end. It succeeds if there is none,
+// for example because the pod's namespace is gone.
 func Detach(ns netns.NS, name string) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -212,8 +211,8 @@ func Detach(ns netns.NS, name string) error {
 	return nil
 }
 
-// Attached says whether the pod has the interface with all these addresses, and
-// the node the other end in the bridge.
+// Attached reports whether the pod has the interface with all addresses, and the other end is a
+// port of the bridge.
 func Attached(host, pod netns.NS, p Port) (bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -263,8 +262,8 @@ func Attached(host, pod netns.NS, p Port) (bool, error) {
 	return true, nil
 }
 
-// Ports returns the names of the veths that are in a bridge, and of those that are
-// in none: a crash may come between making one and plugging it in.
+// Ports returns the names of the veths that are ports of a bridge, and of those that are ports of
+// none, because a crash may come between creating a veth and attaching it.
 func Ports(host netns.NS, bridge string) ([]string, error) {
 	h, err := host.Netlink()
 	if err != nil {

@@ -13,45 +13,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Link is an interface as netlink shows it.
+// Link is a network interface as netlink describes it.
 type Link = netlink.Link
 
 // Config describes a bridge.
 type Config struct {
 	Name      string
-	Addresses []netip.Prefix // of the node, with the length of the pod network
+	Addresses []netip.Prefix // of the node, with the prefix length of the pod network
 	MTU       int            // 0: the kernel's default
 	Promisc   bool
-	// Foreign says whether to remove an address that is not in Addresses; nil
-	// means no. Link-local ones are always left.
+	// Foreign reports whether an address that is not in Addresses has to be removed. nil means no.
+	// Link-local addresses are never removed.
 	Foreign func(netip.Prefix) bool
-	// Exclusive refuses networks to which another interface is the way already:
-	// pods would not be reached.
+	// Exclusive makes it an error if another interface has an address in the network, because pods
+	// would then be unreachable.
 	Exclusive bool
-	// Routes has the routes compared that the kernel made for Addresses. They are missing
-	// only where somebody removed them, and to list them costs more the more there are.
+	// Routes enables the comparison of the routes that the kernel created for Addresses. They are
+	// missing only if somebody removed them, and listing them takes longer the more routes there
+	// are.
 	Routes bool
 }
 
-// Ensure makes the bridge what Config says, or leaves it as it is, and returns
-// its link. It is cheap when nothing is to be done. A bridge that it made is not left when
-// it fails.
+// Ensure creates the bridge or changes it to match the Config, and returns its link. It is cheap if
+// nothing has to be changed. On failure it removes a bridge that it created.
 func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	h, err := ns.Netlink()
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	link, made, err := find(h, c)
+	link, created, err := findOrCreate(h, c)
 	if err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
 	defer func() {
-		if err != nil && made {
+		if err != nil && created {
 			err = errors.Join(err, h.LinkDel(link))
 		}
 	}()
-	if err := prepare(ns, c); err != nil {
+	if err := ns.Set(c.sysctls()...); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
 	if link.Attrs().Flags&net.FlagUp == 0 {
@@ -64,49 +64,49 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 			return nil, fmt.Errorf("set bridge %s promiscuous: %w", c.Name, err)
 		}
 	}
-	if err := address(ns, h, link, c); err != nil {
+	if err := setAddresses(ns, h, link, c); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
 	if c.Routes {
-		if err := reroute(h, link, c); err != nil {
+		if err := restoreRoutes(h, link, c); err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 		}
 	}
 	return link, nil
 }
 
-// loopback6 lets answers to the node's own ::1 come in by the bridge, as
-// route_localnet does for IPv4. Without it host ports do not work at ::1; where
-// bridge-nf-call-ip6tables is on, the kernel drops these answers all the same.
-func loopback6(h *netlink.Handle, link netlink.Link) error {
-	err := h.RouteAdd(localhost6(link))
+// addLoopback6Route adds a route that lets replies to the node's ::1 enter through the bridge, as
+// route_localnet does for IPv4. Host ports at ::1 need it. If bridge-nf-call-ip6tables is on, the
+// kernel drops these replies nevertheless.
+func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
+	err := h.RouteAdd(loopback6Route(link))
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("add a route for ::1: %w", err)
 	}
 	return nil
 }
 
-func localhost6(link netlink.Link) *netlink.Route {
+func loopback6Route(link netlink.Link) *netlink.Route {
 	return &netlink.Route{
 		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(netip.IPv6Loopback(), 128)),
 		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // behind the one of the loopback interface
 	}
 }
 
-func find(h *netlink.Handle, c Config) (link netlink.Link, made bool, err error) {
+func findOrCreate(h *netlink.Handle, c Config) (link netlink.Link, created bool, err error) {
 	link, err = h.LinkByName(c.Name)
 	if notFound(err) {
-		snooping := false // it needs a querier, timers and memory, and gains nothing among veths
+		snooping := false // snooping needs a querier, timers and memory, and has no use among veths
 		br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
 		br.Name, br.MTU, br.Flags = c.Name, c.MTU, net.FlagUp
-		if len(c.Addresses) > 0 { // else the bridge's address changes with its ports
+		if len(c.Addresses) > 0 { // else the bridge's MAC changes with its ports
 			br.HardwareAddr = MAC(c.Addresses[0].Addr())
 		}
 		err := h.LinkAdd(br)
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, false, fmt.Errorf("create: %w", err)
 		}
-		made = err == nil
+		created = err == nil
 		link, err = h.LinkByName(c.Name)
 		if err != nil {
 			return nil, false, err
@@ -115,12 +115,12 @@ func find(h *netlink.Handle, c Config) (link netlink.Link, made bool, err error)
 		return nil, false, err
 	}
 	if link.Type() != "bridge" {
-		return nil, false, noBridge(link)
+		return nil, false, notABridge(link)
 	}
-	return link, made, nil
+	return link, created, nil
 }
 
-// Find returns the link of a bridge that exists.
+// Find returns the link of an existing bridge.
 func Find(ns netns.NS, name string) (Link, error) {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -134,17 +134,13 @@ func Find(ns netns.NS, name string) (Link, error) {
 	return link, nil
 }
 
-func prepare(ns netns.NS, c Config) error {
-	return ns.Set(c.sysctls()...)
-}
-
-// sysctls are those of the bridge. route_localnet is not among them: package portmap
-// sets it, with the rule that it needs.
+// sysctls returns the sysctls of the bridge. route_localnet is not among them, because package
+// portmap sets it together with the rule that protects it.
 func (c Config) sysctls() []netns.Sysctl {
 	at6 := "ipv6/conf/" + c.Name + "/"
 	values := []netns.Sysctl{
 		{Name: at6 + "accept_dad", Value: "0", Optional: true},
-		{Name: at6 + "accept_ra", Value: "0", Optional: true}, // pods shall not give the node routes
+		{Name: at6 + "accept_ra", Value: "0", Optional: true}, // pods must not add routes to the node
 	}
 	for _, a := range c.Addresses {
 		if a.Addr().Is6() {
@@ -154,9 +150,9 @@ func (c Config) sysctls() []netns.Sysctl {
 	return values
 }
 
-// address gives the link its addresses. Of others, link-local ones are left
-// alone, and about the rest Foreign decides.
-func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error {
+// setAddresses adds the missing addresses. It removes other addresses for which Foreign returns
+// true, except link-local ones.
+func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error {
 	have, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
@@ -175,21 +171,22 @@ func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error 
 		}
 		there = append(there, p)
 	}
-	missing := slices.DeleteFunc(slices.Clone(c.Addresses), func(p netip.Prefix) bool { return slices.Contains(there, p) })
+	exists := func(p netip.Prefix) bool { return slices.Contains(there, p) }
+	missing := slices.DeleteFunc(slices.Clone(c.Addresses), exists)
 	w, err := watchFor(ns, missing)
 	if err != nil {
 		return err
 	}
 	defer w.close()
 	for _, p := range missing {
-		if err := free(h, link.Attrs().Index, p, c.Exclusive); err != nil {
+		if err := checkFree(h, link.Attrs().Index, p, c.Exclusive); err != nil {
 			return err
 		}
 		if err := addAddress(h, link, p, false); err != nil {
 			return err
 		}
 		if p.Addr().Is6() {
-			if err := loopback6(h, link); err != nil {
+			if err := addLoopback6Route(h, link); err != nil {
 				return err
 			}
 		}
@@ -197,8 +194,8 @@ func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error 
 	return w.wait(missing)
 }
 
-// Obstacle returns why Ensure would fail because of what others made, or nil.
-// Nothing is changed.
+// Obstacle returns the error with which Ensure would fail because of existing interfaces, or nil.
+// It changes nothing.
 func Obstacle(ns netns.NS, c Config) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -209,28 +206,28 @@ func Obstacle(ns netns.NS, c Config) error {
 	link, err := h.LinkByName(c.Name)
 	switch {
 	case err == nil && link.Type() != "bridge":
-		return fmt.Errorf("bridge %s: %w", c.Name, noBridge(link))
+		return fmt.Errorf("bridge %s: %w", c.Name, notABridge(link))
 	case err == nil:
 		index = link.Attrs().Index
 	case !notFound(err):
 		return fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
 	for _, p := range c.Addresses {
-		if err := free(h, index, p, c.Exclusive); err != nil {
+		if err := checkFree(h, index, p, c.Exclusive); err != nil {
 			return fmt.Errorf("bridge %s: %w", c.Name, err)
 		}
 	}
 	return nil
 }
 
-func noBridge(link netlink.Link) error {
+func notABridge(link netlink.Link) error {
 	return fmt.Errorf("an interface of this name exists and is a %s: remove it, or choose another name", link.Type())
 }
 
-// free refuses an address that another interface has: the kernel would take it a
-// second time, and the pods of both would be lost. Where exclusive, also one in a
-// network that another interface is the way to.
-func free(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
+// checkFree returns an error if another interface already has the address. The kernel would accept
+// it a second time, and the pods of both interfaces would be unreachable. With exclusive, it also
+// returns an error if another interface has an address in the same network.
+func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
@@ -252,7 +249,8 @@ func free(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error
 		if p.Addr() != want.Addr() {
 			what = fmt.Sprintf("the address %s, in the pods' network %s,", p, want.Masked())
 		}
-		return fmt.Errorf("interface %s has %s already: islet doctor says whose it is, and islet doctor --fix removes it when nobody uses it; or choose another podCIDR", holder, what)
+		return fmt.Errorf("interface %s already has %s: islet doctor shows its owner, and islet doctor --fix removes it if it is unused; "+
+			"or choose another podCIDR", holder, what)
 	}
 	return nil
 }
@@ -268,8 +266,8 @@ func addAddress(h *netlink.Handle, link netlink.Link, p netip.Prefix, dad bool) 
 	return nil
 }
 
-// MAC derives a hardware address from an IP address, so that a pod that gets an
-// address anew has the neighbours' entries right at once.
+// MAC derives a hardware address from an IP address, so that the neighbours' entries stay valid
+// when an address is used by another pod.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	b := addr.AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
@@ -285,7 +283,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	}
 	addr, ok := netip.AddrFromSlice(n.IP)
 	ones, bits := n.Mask.Size()
-	if addr = addr.Unmap(); !ok || bits != addr.BitLen() {
+	addr = addr.Unmap()
+	if !ok || bits != addr.BitLen() {
 		return netip.Prefix{}, false
 	}
 	return netip.PrefixFrom(addr, ones), true
@@ -296,5 +295,5 @@ func notFound(err error) bool {
 	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
 }
 
-// NotFound reports whether an error says that there is no such interface.
+// NotFound reports whether an error means that an interface does not exist.
 func NotFound(err error) bool { return notFound(err) }

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// What Damage finds to be missing or changed.
+// The kinds of faults.
 const (
 	FaultBridge  = "bridge"
 	FaultAddress = "address"
@@ -22,13 +22,13 @@ const (
 	FaultPort    = "port"
 )
 
-// A Fault is one object of a bridge that is not as Ensure and Forward leave it.
+// A Fault is a part of a bridge that differs from the state after Ensure and Forward.
 type Fault struct {
 	Kind string
 	Name string // of the link, address, route or sysctl
 }
 
-// Damage returns what Ensure would repair. It changes nothing.
+// Damage returns the faults that Ensure would repair. It changes nothing.
 func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -38,11 +38,11 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	link, err := h.LinkByName(c.Name)
 	switch {
 	case notFound(err):
-		return []Fault{{FaultBridge, c.Name}}, nil // and with it all the rest
+		return []Fault{{FaultBridge, c.Name}}, nil // it includes everything else
 	case err != nil:
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	case link.Type() != "bridge":
-		return nil, fmt.Errorf("bridge %s: %w", c.Name, noBridge(link))
+		return nil, fmt.Errorf("bridge %s: %w", c.Name, notABridge(link))
 	}
 	var out []Fault
 	if link.Attrs().Flags&net.FlagUp == 0 {
@@ -70,7 +70,7 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 			out = append(out, Fault{FaultAddress, p.String()})
 		}
 	}
-	if c.Routes && len(out) == 0 { // else they come back with the rest
+	if c.Routes && len(out) == 0 { // otherwise the repair of the rest restores them
 		missing, err := missingRoutes(h, link, c)
 		if err != nil {
 			return nil, err
@@ -82,10 +82,10 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	return out, nil
 }
 
-// Sysctls are those that Ensure and Forward set for a bridge.
+// Sysctls returns the sysctls that Ensure and Forward set for a bridge.
 func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwarding(c.Addresses)...) }
 
-// forwarding are the sysctls that Forward sets for the families of the addresses.
+// forwarding returns the sysctls that Forward sets for the families of the addresses.
 func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
 	for _, a := range addresses {
 		if a.Addr().Is4() {
@@ -97,8 +97,8 @@ func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
 	return out
 }
 
-// missingRoutes returns the routes of the bridge's addresses that are not there: to the
-// network by the bridge, to the address itself, and to ::1 where that is needed.
+// missingRoutes returns the missing routes of the bridge's addresses: to the network through the
+// bridge, to the address itself, and to ::1 for IPv6.
 func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netlink.Route, err error) {
 	index := link.Attrs().Index
 	for _, p := range c.Addresses {
@@ -108,21 +108,28 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 		}
 		self := netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
 		wanted := []*netlink.Route{
-			{LinkIndex: index, Table: unix.RT_TABLE_MAIN, Dst: ipNet(p.Masked()), Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_LINK, Priority: metric},
-			{LinkIndex: index, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(self), Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_HOST, Type: unix.RTN_LOCAL},
+			{
+				LinkIndex: index, Table: unix.RT_TABLE_MAIN, Dst: ipNet(p.Masked()),
+				Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_LINK, Priority: metric,
+			},
+			{
+				LinkIndex: index, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(self),
+				Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_HOST, Type: unix.RTN_LOCAL,
+			},
 		}
 		if family == netlink.FAMILY_V4 {
 			wanted[0].Src, wanted[1].Src = p.Addr().AsSlice(), p.Addr().AsSlice()
 		} else {
 			wanted[0].Scope, wanted[1].Scope = netlink.SCOPE_UNIVERSE, netlink.SCOPE_UNIVERSE
-			wanted = append(wanted, localhost6(link))
+			wanted = append(wanted, loopback6Route(link))
 		}
 		for _, r := range wanted {
-			there, err := h.RouteListFiltered(family, &netlink.Route{Table: r.Table, Dst: r.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+			filter := &netlink.Route{Table: r.Table, Dst: r.Dst}
+			there, err := h.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 			if err != nil {
 				return nil, fmt.Errorf("list routes to %s: %w", r.Dst, err)
 			}
-			if !leads(there, r) {
+			if !hasRoute(there, r) {
 				out = append(out, r)
 			}
 		}
@@ -130,9 +137,9 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 	return out, nil
 }
 
-// leads reports whether a route of the list does what r is for. The kernel keeps the
-// route to an IPv6 address by the loopback interface.
-func leads(list []netlink.Route, r *netlink.Route) bool {
+// hasRoute reports whether the list has a route that serves the purpose of r. The kernel has the
+// local route to an IPv6 address on the loopback interface.
+func hasRoute(list []netlink.Route, r *netlink.Route) bool {
 	for _, is := range list {
 		own := is.LinkIndex == r.LinkIndex
 		if r.Table == unix.RT_TABLE_LOCAL && !r.Dst.IP.IsLoopback() {
@@ -145,8 +152,8 @@ func leads(list []netlink.Route, r *netlink.Route) bool {
 	return false
 }
 
-// reroute adds the routes that are missing.
-func reroute(h *netlink.Handle, link netlink.Link, c Config) error {
+// restoreRoutes adds the missing routes.
+func restoreRoutes(h *netlink.Handle, link netlink.Link, c Config) error {
 	missing, err := missingRoutes(h, link, c)
 	if err != nil {
 		return err
@@ -159,8 +166,8 @@ func reroute(h *netlink.Handle, link netlink.Link, c Config) error {
 	return nil
 }
 
-// Unplugged returns those of the node's ends that are not ports of the bridge: missing,
-// down, or in another one.
+// Unplugged returns those of the given interfaces that are not ports of the bridge, because they
+// are missing, down, or ports of another one.
 func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if len(ends) == 0 {
 		return nil, nil
@@ -192,8 +199,8 @@ func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	return out, nil
 }
 
-// Replug makes the node's end of a veth pair a port of its bridge again and sets it up.
-// An error wraps fs.ErrNotExist when the pair is gone, or is not the pod's.
+// Replug makes the node's end of a veth pair a port of its bridge again and sets it up. The error
+// wraps fs.ErrNotExist if the pair is gone, or its other end is not in the pod's namespace.
 func Replug(host, pod netns.NS, p Port) error {
 	h, err := host.Netlink()
 	if err != nil {
@@ -207,21 +214,21 @@ func Replug(host, pod netns.NS, p Port) error {
 	if err != nil {
 		return err
 	}
-	if err := plug(h, end, p); err != nil {
+	if err := attachToBridge(h, end, p); err != nil {
 		return err
 	}
 	if err := h.LinkSetUp(end); err != nil {
 		return fmt.Errorf("set %s up: %w", p.Host, err)
 	}
-	if err := host.Do(func() error { return settle(p.Host, p.Bridge.Attrs().Name) }); err != nil {
+	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
 		return err
 	}
-	return paired(end, pod, p)
+	return checkPeer(end, pod, p)
 }
 
-// paired returns an error that wraps fs.ErrNotExist where the other end of the pair is
-// not the pod's interface.
-func paired(end netlink.Link, pod netns.NS, p Port) error {
+// checkPeer returns an error that wraps fs.ErrNotExist if the other end of the pair is not in the
+// pod's namespace.
+func checkPeer(end netlink.Link, pod netns.NS, p Port) error {
 	in, err := pod.Netlink()
 	if err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ethtoolLink asks for the state of a link by ETHTOOL_GLINK, the one question for
-// which the kernel first does the work that is due on a change of the carrier.
+// ethtoolLink queries a link's state by ETHTOOL_GLINK, the only query for which the kernel first
+// processes pending changes of the carrier.
 func ethtoolLink(fd int, name string) error {
 	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
 	var request struct { // struct ifreq
@@ -19,7 +19,7 @@ func ethtoolLink(fd int, name string) error {
 	copy(request.name[:unix.IFNAMSIZ-1], name)
 	request.data = unsafe.Pointer(&value)
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("ask for the link state of %s: %w", name, errno)
+		return fmt.Errorf("query the link state of %s: %w", name, errno)
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// Forward lets the node forward packets of the families. IPv6 has a trap: a node
-// that forwards no longer listens to router advertisements, and so would lose its
-// own default route; interfaces that listen now shall go on doing so.
+// Forward enables forwarding for the given families. A node that forwards IPv6 ignores router
+// advertisements by default and would lose its own default route, so Forward sets accept_ra to 2 on
+// interfaces that accept them now.
 func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 	if ipv4 {
 		if err := ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"}); err != nil {
@@ -35,7 +35,7 @@ func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 		for _, i := range interfaces {
 			file := conf + i.Name() + "/accept_ra"
 			if is, err := os.ReadFile(file); err != nil || string(is) != "1\n" {
-				continue // gone meanwhile, or as the administrator wants it
+				continue // gone meanwhile, or set by the administrator
 			}
 			if err := os.WriteFile(file, []byte("2"), 0); err != nil && !os.IsNotExist(err) {
 				return fmt.Errorf("keep router advertisements of %s: %w", i.Name(), err)

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressTime is how long an IPv6 address is waited for. It takes well below a
-// millisecond unless the machine is very busy; then the pod starts without.
+// addressTime is how long to wait for an IPv6 address. It normally takes well below a millisecond.
+// After that time, the pod starts without it.
 const addressTime = time.Second
 
-// A watch hears when IPv6 addresses begin to work. The kernel only notes an address
-// that is added: that it receives, and answers who asks for it, is done by a worker
-// some time later, which ends with a local route that is announced.
+// A watch waits for IPv6 addresses to become usable. When an address is added, the kernel only
+// records it. Some time later a worker enables reception and neighbour discovery for it, and
+// finally announces a local route.
 type watch struct{ socket *nl.NetlinkSocket }
 
-// watchFor opens a watch when one of the addresses is IPv6; else it has nothing to
-// wait for. It must be open before the addresses are added.
+// watchFor opens a watch if one of the addresses is IPv6; otherwise its wait returns at once. It
+// must be called before the addresses are added.
 func watchFor(ns netns.NS, addrs []netip.Prefix) (w watch, err error) {
 	for _, a := range addrs {
 		if !a.Addr().Is6() {
@@ -45,7 +45,7 @@ func (w watch) close() {
 	}
 }
 
-// wait returns when these addresses work, or after addressTime.
+// wait returns when the addresses are usable, or after addressTime.
 func (w watch) wait(addrs []netip.Prefix) error {
 	if w.socket == nil {
 		return nil
@@ -58,7 +58,7 @@ func (w watch) wait(addrs []netip.Prefix) error {
 	}
 	for end := time.Now().Add(addressTime); len(missing) > 0; {
 		left := unix.NsecToTimeval(max(time.Until(end), time.Microsecond).Nanoseconds())
-		_ = w.socket.SetReceiveTimeout(&left) // never fails: it is noted in the struct
+		_ = w.socket.SetReceiveTimeout(&left) // never fails: it only sets a field
 		messages, _, err := w.socket.Receive()
 		if errors.Is(err, unix.EAGAIN) {
 			return nil
@@ -75,8 +75,8 @@ func (w watch) wait(addrs []netip.Prefix) error {
 	return nil
 }
 
-// localRoute returns the destination of a route message that is about an address
-// of this node.
+// localRoute returns the destination of a route message for a local address, or the zero value for
+// other routes.
 func localRoute(data []byte) netip.Addr {
 	if len(data) < unix.SizeofRtMsg {
 		return netip.Addr{}
@@ -95,10 +95,9 @@ func localRoute(data []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// settle makes the kernel act now on the carriers of a port, which opens it, and
-// of its bridge, which had none while it had no port. Left alone it does that a
-// while later, up to a second, and what is sent until then is lost.
-func settle(port, bridge string) error {
+// evaluateCarriers makes the kernel process the carrier changes of a port and its bridge at once,
+// which starts forwarding. Otherwise that takes up to a second, and packets are lost until then.
+func evaluateCarriers(port, bridge string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open socket: %w", err)

@@ -8,17 +8,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// An Interface is what a survey says of one of the node's interfaces.
+// An Interface describes one network interface of the node.
 type Interface struct {
 	Name      string
 	Index     int
 	Kind      string // bridge, vxlan, dummy, veth ...
 	Addresses []netip.Prefix
-	Users     int // interfaces that are ports of it, or lie on it
+	Users     int // interfaces that are its ports, or have it as their parent
 	Port      bool
 }
 
-// Survey lists the interfaces of a namespace. It only reads.
+// Survey lists the interfaces of a namespace. It changes nothing.
 func Survey(ns netns.NS) ([]Interface, error) {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -43,7 +43,7 @@ func survey(h *netlink.Handle) ([]Interface, error) {
 		if a.MasterIndex != 0 {
 			users[a.MasterIndex]++
 		}
-		if a.ParentIndex != 0 && l.Type() != "veth" { // of a veth it is the other end
+		if a.ParentIndex != 0 && l.Type() != "veth" { // the parent of a veth is its other end
 			users[a.ParentIndex]++
 		}
 	}
@@ -61,9 +61,9 @@ func survey(h *netlink.Handle) ([]Interface, error) {
 	return out, nil
 }
 
-// RemoveUnused removes an interface that a survey found, unless it is another one
-// by now or somebody uses it: nothing may be a port of it or lie on it, and it must
-// not be a port itself.
+// RemoveUnused removes an interface that Survey returned. It is an error if name and index no
+// longer match, or if the interface is in use: it has ports, is the parent of another one, or is a
+// port itself.
 func RemoveUnused(ns netns.NS, name string, index int) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -90,5 +90,5 @@ func RemoveUnused(ns netns.NS, name string, index int) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("interface %s is not the one that was looked at any more", name)
+	return fmt.Errorf("interface %s has been replaced by another one of the same name", name)
 }

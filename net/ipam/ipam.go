@@ -11,33 +11,33 @@ import (
 	"sync"
 )
 
-// Store keeps leases. Its methods commit durably before they return and may be
-// called concurrently; ipamtest.Store is its contract.
+// Store stores leases. Its methods commit durably before they return, and are safe for concurrent
+// use. ipamtest.Test checks an implementation.
 type Store interface {
-	// AddLease records that owner has addr. The error wraps fs.ErrExist when
-	// another owner has it; adding one's own again is success.
+	// AddLease records that owner has addr. The error wraps fs.ErrExist if another owner has it.
+	// Adding the owner's own lease again succeeds.
 	AddLease(ctx context.Context, addr netip.Addr, owner string) error
-	// ReleaseLeases forgets all addresses of owner; having none is success.
+	// ReleaseLeases removes all leases of owner. It succeeds if there are none.
 	ReleaseLeases(ctx context.Context, owner string) error
-	// Leases returns every address with its owner.
+	// Leases returns every leased address with its owner.
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// ErrExhausted is what Allocate wraps when a range has no free address.
+// ErrExhausted is wrapped by errors of Allocate if a range has no free address.
 var ErrExhausted = errors.New("no free address")
 
-// Allocator hands out one address per range. Its methods may be called
-// concurrently, but for one owner only one at a time.
+// Allocator assigns one address per range. Its methods are safe for concurrent use, but calls for
+// the same owner must not be concurrent.
 type Allocator struct {
 	store Store
 
 	mu     sync.Mutex
 	ranges []*addrRange
-	owner  map[netip.Addr]string // mirror of the store, with what is being committed
+	owner  map[netip.Addr]string // mirrors the store, and includes leases that are being committed
 	leases map[string][]netip.Addr
 }
 
-// New loads the leases of the store. Ranges come with SetRanges.
+// New loads the leases of the store. The caller sets the ranges with SetRanges.
 func New(ctx context.Context, store Store) (*Allocator, error) {
 	taken, err := store.Leases(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func New(ctx context.Context, store Store) (*Allocator, error) {
 	return a, nil
 }
 
-// SetRanges replaces the ranges that new addresses come from, one of a family at
-// most. Leases outside of them stay until they are released.
+// SetRanges replaces the ranges for new addresses, at most one per family. Leases outside the
+// ranges stay until they are released.
 func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	var ranges []*addrRange
 	for _, p := range prefixes {
@@ -63,7 +63,7 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 			return err
 		}
 		if slices.ContainsFunc(ranges, func(o *addrRange) bool { return o.first.Is4() == r.first.Is4() }) {
-			return fmt.Errorf("pod CIDR %s: only one of a family is possible", p)
+			return fmt.Errorf("pod CIDR %s: only one per family is possible", p)
 		}
 		ranges = append(ranges, r)
 	}
@@ -71,12 +71,12 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	defer a.mu.Unlock()
 	for i, r := range ranges {
 		if same := slices.IndexFunc(a.ranges, func(o *addrRange) bool { return o.prefix == r.prefix }); same >= 0 {
-			ranges[i] = a.ranges[same] // and its place in the round
+			ranges[i] = a.ranges[same] // keeps the last assigned address
 			continue
 		}
 		for addr := range a.owner {
 			if r.contains(addr) && (!r.last.IsValid() || r.last.Less(addr)) {
-				r.last = addr // after a restart the round goes on behind the highest lease
+				r.last = addr // after a restart, continue after the highest lease
 			}
 		}
 	}
@@ -84,22 +84,22 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Allocate returns the addresses of owner, one per range in their order. Those
-// that it already has are returned again.
+// Allocate returns the addresses of owner, one per range, in the order of the ranges. It returns
+// existing leases again.
 func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, error) {
 	a.mu.Lock()
 	ranges := a.ranges
-	had := slices.Clone(a.leases[owner])
+	existing := slices.Clone(a.leases[owner])
 	a.mu.Unlock()
 	if len(ranges) == 0 {
 		return nil, errors.New("no pod CIDR is set")
 	}
 	addrs := make([]netip.Addr, len(ranges))
 	errs := make([]error, len(ranges))
-	var wg sync.WaitGroup // so that both families are in one group commit
+	var wg sync.WaitGroup // concurrently, so that both families are in one group commit
 	for i, r := range ranges {
-		if at := slices.IndexFunc(had, r.contains); at >= 0 {
-			addrs[i] = had[at]
+		if at := slices.IndexFunc(existing, r.contains); at >= 0 {
+			addrs[i] = existing[at]
 			continue
 		}
 		wg.Go(func() { addrs[i], errs[i] = a.take(ctx, r, owner) })
@@ -107,7 +107,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		err = fmt.Errorf("allocate address: %w", err)
-		if len(had) == 0 { // a commit that failed may have happened all the same
+		if len(existing) == 0 { // a failed commit may have been stored nevertheless
 			err = errors.Join(err, a.Release(context.WithoutCancel(ctx), owner))
 		}
 		return nil, err
@@ -115,8 +115,8 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	return addrs, nil
 }
 
-// take commits the next free address of a range. The lock is not held while the
-// store commits: the address counts as taken meanwhile.
+// take leases the next free address of a range. It does not hold the mutex while the store commits:
+// the address is already marked as taken.
 func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
 	for {
 		a.mu.Lock()
@@ -137,15 +137,15 @@ func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip
 			return addr, nil
 		case errors.Is(err, fs.ErrExist):
 			a.mu.Lock()
-			a.owner[addr] = "" // not known here: taken, until the leases are loaded again
+			a.owner[addr] = "" // unknown owner: taken until the leases are loaded again
 			a.mu.Unlock()
 		default:
-			return addr, fmt.Errorf("lease %s: %w", addr, err) // counts as taken until owner is released
+			return addr, fmt.Errorf("lease %s: %w", addr, err) // taken until owner is released
 		}
 	}
 }
 
-// Release frees all addresses of owner.
+// Release removes all leases of owner.
 func (a *Allocator) Release(ctx context.Context, owner string) error {
 	if err := a.store.ReleaseLeases(ctx, owner); err != nil {
 		return fmt.Errorf("release addresses of %s: %w", owner, err)
@@ -168,14 +168,14 @@ func (a *Allocator) Leases() map[string][]netip.Addr {
 	return out
 }
 
-// Has says whether owner has an address.
+// Has reports whether owner has an address.
 func (a *Allocator) Has(owner string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.leases[owner]) > 0
 }
 
-// Uses says whether an address of a prefix is leased.
+// Uses reports whether an address in a prefix is leased.
 func (a *Allocator) Uses(p netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

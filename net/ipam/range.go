@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// addrRange is the part of a prefix that pods may have: all but the network's
-// own address, the gateway (the first) and, for IPv4, the broadcast address.
+// addrRange is the part of a prefix that is assigned to pods: everything except the network
+// address, the gateway (the first address) and, for IPv4, the broadcast address.
 type addrRange struct {
 	prefix     netip.Prefix
-	first, end netip.Addr // both usable
-	last       netip.Addr // that was handed out; the round goes on behind it
+	first, end netip.Addr // inclusive
+	last       netip.Addr // the last assigned address; the search continues after it
 }
 
 func newRange(p netip.Prefix) (*addrRange, error) {
@@ -19,7 +19,8 @@ func newRange(p netip.Prefix) (*addrRange, error) {
 	}
 	p = p.Masked()
 	if p.Bits() > p.Addr().BitLen()-2 {
-		return nil, fmt.Errorf("pod CIDR %s is too small: it needs room for network, gateway and pods, so at most /%d", p, p.Addr().BitLen()-2)
+		return nil, fmt.Errorf("pod CIDR %s is too small: it needs room for network, gateway and pods, so at most /%d",
+			p, p.Addr().BitLen()-2)
 	}
 	r := &addrRange{prefix: p, first: Gateway(p).Next(), end: lastOf(p)}
 	if p.Addr().Is4() {
@@ -28,7 +29,7 @@ func newRange(p netip.Prefix) (*addrRange, error) {
 	return r, nil
 }
 
-// Gateway returns the address that the node has in a pod network: its first.
+// Gateway returns the node's address in a pod network: the first one.
 func Gateway(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
 func lastOf(p netip.Prefix) netip.Addr {
@@ -44,7 +45,7 @@ func (r *addrRange) contains(addr netip.Addr) bool {
 	return r.prefix.Contains(addr) && !addr.Less(r.first) && !r.end.Less(addr)
 }
 
-// next returns the next address of the round that is not taken.
+// next returns the next free address in cyclic order.
 func (r *addrRange) next(taken map[netip.Addr]string) (netip.Addr, bool) {
 	addr := r.after(r.last)
 	for start := addr; ; {
@@ -65,8 +66,8 @@ func (r *addrRange) after(addr netip.Addr) netip.Addr {
 	return addr.Next()
 }
 
-// size is the number of usable addresses of a range that was found full, and so
-// is small.
+// size returns the number of addresses of a range. It is called for a full range, which is small
+// enough for a loop.
 func (r *addrRange) size() int {
 	n := 1
 	for addr := r.first; addr.Less(r.end); addr = addr.Next() {

@@ -1,10 +1,8 @@
-// Package netns reaches into network namespaces: it runs functions there and
-// opens netlink sockets there.
+// Package netns runs functions and opens netlink sockets in network namespaces.
 //
 //	caller --> NS.Do(f) --> goroutine on an OS thread of its own: setns, f, setns back
 //	caller --> NS.Netlink() --> a handle whose socket lives there; used from anywhere
 //
-// The node's side of every network is an NS too. In the agent it is the
-// process's own namespace (the zero NS), in a test one that the test made: so
-// no test touches the host.
+// The node's side of every network is an NS too. In the agent it is the process's own namespace
+// (the zero NS), and in a test it is a namespace of the test, so that no test changes the host.
 package netns

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own names the namespace of the calling thread.
+// own is the namespace of the calling thread.
 const own = "/proc/thread-self/ns/net"
 
 // NS is a network namespace. The zero value is the process's own.
 type NS struct{ path string }
 
-// At returns the namespace that a file names: a pin, or /proc/<pid>/ns/net.
+// At returns the namespace at a path: a bind mount, or /proc/<pid>/ns/net.
 func At(path string) NS { return NS{path} }
 
-// Path returns a path that names the namespace from a thread of this process.
+// Path returns a path of the namespace that is valid for a thread of this process.
 func (n NS) Path() string {
 	if n.path == "" {
 		return own
@@ -28,8 +28,8 @@ func (n NS) Path() string {
 	return n.path
 }
 
-// Open opens the namespace, for messages that name it by descriptor. An error
-// wraps fs.ErrNotExist when the namespace is gone.
+// Open opens the namespace, for netlink messages that take a descriptor. The error wraps
+// fs.ErrNotExist if the namespace is gone.
 func (n NS) Open() (*os.File, error) {
 	f, err := os.Open(n.Path())
 	if err != nil {
@@ -38,8 +38,8 @@ func (n NS) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Do runs f on a thread in the namespace and waits for it. f must not start
-// goroutines that need the namespace; processes that it starts are in it.
+// Do runs f on a thread in the namespace and waits for it. f must not start goroutines that need
+// the namespace. Processes that f starts are in the namespace.
 func (n NS) Do(f func() error) error {
 	if n.path == "" {
 		return f()
@@ -61,14 +61,14 @@ func (n NS) Do(f func() error) error {
 	}()
 	<-done
 	if panicked != nil {
-		panic(panicked) // in the caller's goroutine, where it can be recovered
+		panic(panicked) // in the caller's goroutine, which can recover it
 	}
 	return result
 }
 
-// onThread runs f on the current goroutine's thread in the target namespace. A
-// thread that cannot be moved back stays locked, so that it ends with its
-// goroutine and no other one ever runs on it.
+// onThread runs f on the current goroutine's thread in the target namespace. If the thread cannot
+// be moved back, it stays locked, so that it ends with its goroutine and no other goroutine runs on
+// it.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
 	back, err := os.Open(own)
@@ -92,8 +92,8 @@ func onThread(target *os.File, f func() error) error {
 // Netlink opens a route netlink handle in the namespace. The caller closes it.
 func (n NS) Netlink() (*netlink.Handle, error) { return n.handle(unix.NETLINK_ROUTE) }
 
-// Conntrack opens a netfilter netlink handle in the namespace, for the table of
-// connections. The caller closes it.
+// Conntrack opens a netfilter netlink handle in the namespace, for the connection tracking table.
+// The caller closes it.
 func (n NS) Conntrack() (*netlink.Handle, error) { return n.handle(unix.NETLINK_NETFILTER) }
 
 func (n NS) handle(family int) (h *netlink.Handle, err error) {
@@ -107,22 +107,22 @@ func (n NS) handle(family int) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// A Sysctl is one file below /proc/sys/net and its value. An Optional one may be
-// missing from the kernel.
+// A Sysctl is a file below /proc/sys/net and its value. It is not an error if the kernel does not
+// have an Optional one.
 type Sysctl struct {
 	Name, Value string
 	Optional    bool
 }
 
-// Set writes the sysctls that do not have their value yet, by a thread in the
-// namespace, because /proc/sys/net is that of the thread that opens it.
+// Set writes the sysctls that have another value. It does so on a thread in the namespace, because
+// /proc/sys/net depends on the thread that opens it.
 func (n NS) Set(values ...Sysctl) error {
 	_, err := n.Swap(values...)
 	return err
 }
 
-// Swap is Set that returns those it has changed with the values from before. After
-// an error, too, these are to be set again.
+// Swap is Set and returns the changed sysctls with their previous values, also after an error, so
+// that the caller can restore them.
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
@@ -139,8 +139,8 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	return before, err
 }
 
-// Differing returns the sysctls that do not have their value now. One that the kernel
-// does not have is not among them, whether it is optional or not.
+// Differing returns the sysctls that have another value now, without those that the kernel does not
+// have.
 func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
@@ -157,7 +157,8 @@ func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	return out, err
 }
 
-// write returns the value from before; that of one which is missing is the new one.
+// write sets the sysctl and returns its previous value. For a missing optional one it returns the
+// new value.
 func (s Sysctl) write() (was string, err error) {
 	path := "/proc/sys/net/" + s.Name
 	is, err := os.ReadFile(path)

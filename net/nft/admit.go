@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// admitted is in the comment of the rules that Admit adds.
+// admitted is the comment of the rules that Admit adds.
 const admitted = "islet pod network"
 
-// Admit lets a bridge's pods through firewalls that drop forwarded packets by
-// policy: in each chain of the forward hook whose policy is drop it inserts two
-// rules in front, unless they are there: from the bridge; and to the bridge what
-// answers, or was sent to a host port. What others send to a pod's own address
-// stays with the firewall. It returns the chains that it changed.
+// Admit lets a bridge's pods through firewalls that drop forwarded packets by policy. In each chain
+// of the forward hook whose policy is drop, it inserts two rules at the beginning, unless they
+// exist: one accepts packets from the bridge; the other accepts packets to the bridge that are
+// replies or were sent to a host port. Other packets to a pod's own address remain subject to the
+// firewall. Admit returns the chains that it changed.
 //
-// An accept of one table does not overrule a drop of another, so this is the only
-// way; and it only helps against policies. A chain that drops by a rule (firewalld)
-// needs the bridge in a trusted zone, and iptables-legacy is not part of nftables.
+// An accept in one table does not override a drop in another, so the rules have to be in the
+// firewall's own chain. They help only against policies. A chain that drops by a rule (firewalld)
+// requires the bridge in a trusted zone, and iptables-legacy is not a part of nftables.
 func Admit(ns netns.NS, bridge string) ([]string, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -41,16 +41,16 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 		if !forwards(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
-		have, err := ours(c, chain)
+		have, err := admitRules(c, chain)
 		if err != nil {
 			return nil, err
 		}
 		if len(have) > 0 {
 			continue
 		}
-		answers := natively()
+		answers := matchReplies()
 		if chain.Name == "FORWARD" && chain.Table.Name == "filter" && chain.Table.Family != nftables.TableFamilyINet {
-			answers = likeIPTables()
+			answers = matchRepliesIPTables()
 		}
 		for _, exprs := range [][]expr.Any{
 			slices.Concat(device(expr.MetaKeyOIFNAME, bridge), answers),
@@ -67,7 +67,7 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 	return changed, nil
 }
 
-// Dismiss removes the rules that Admit made, on a node that is given up.
+// Dismiss removes the rules of Admit from a decommissioned node.
 func Dismiss(ns netns.NS) error {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -82,7 +82,7 @@ func Dismiss(ns netns.NS) error {
 		if !forwards(chain) {
 			continue
 		}
-		rules, err := ours(c, chain)
+		rules, err := admitRules(c, chain)
 		if err != nil {
 			return err
 		}
@@ -100,8 +100,8 @@ func Dismiss(ns netns.NS) error {
 
 func comment() []byte { return userdata.AppendString(nil, userdata.TypeComment, admitted) }
 
-// ours returns the rules of a chain that Admit made.
-func ours(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
+// admitRules returns the rules of a chain that Admit added.
+func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	rules, err := c.GetRules(chain.Table, chain)
 	if err != nil {
 		return nil, fmt.Errorf("list rules of %s: %w", chain.Name, err)
@@ -109,7 +109,7 @@ func ours(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	return slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Contains(r.UserData, comment()) }), nil
 }
 
-// forwards says whether a chain is a firewall's for forwarded packets.
+// forwards reports whether a chain filters forwarded packets.
 func forwards(c *nftables.Chain) bool {
 	family := c.Table.Family
 	return c.Type == nftables.ChainTypeFilter && c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward &&
@@ -125,9 +125,9 @@ func device(key expr.MetaKey, name string) []expr.Any {
 	}
 }
 
-// natively matches connections that are established, related or to a host port.
-// Only a packet of such a connection has one of these bits of the status.
-func natively() []expr.Any {
+// matchReplies matches packets of connections that are established, related or to a host port. Each
+// of these has one of the status bits.
+func matchReplies() []expr.Any {
 	const ipsSeenReply, ipsExpected, ipsDstNAT = 1 << 1, 1 << 0, 1 << 5
 	bits := binaryutil.NativeEndian.PutUint32(ipsSeenReply | ipsExpected | ipsDstNAT)
 	return []expr.Any{
@@ -137,10 +137,9 @@ func natively() []expr.Any {
 	}
 }
 
-// likeIPTables is the same as iptables writes it: --ctstate
-// RELATED,ESTABLISHED,DNAT. It would refuse to work on a table that has rules of
-// another kind.
-func likeIPTables() []expr.Any {
+// matchRepliesIPTables matches the same packets in the way iptables does: --ctstate
+// RELATED,ESTABLISHED,DNAT. iptables refuses to work on a table that has rules of another form.
+func matchRepliesIPTables() []expr.Any {
 	const matchState, established, related, dnat = 1 << 0, 1 << 1, 1 << 2, 1 << 7
 	info := &xt.ConntrackMtinfo3{}
 	info.MatchFlags = matchState

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostPortMark is set on the first packet of a connection to a host port, for
-// postrouting to know it. It is the bit that CNI's portmap plugin uses too.
+// hostPortMark is set on the first packet of a connection to a host port, for the postrouting
+// chain. CNI's portmap plugin uses the same bit.
 const hostPortMark = 0x2000
 
-// A set key of several fields takes a 32-bit register for each 4 bytes, from
-// keyRegister on; the value that is found goes to valueRegister and behind.
+// A set key of several fields occupies one 32-bit register for each 4 bytes, starting at
+// keyRegister. The value of a map element is loaded to valueRegister and the following.
 const (
 	keyRegister   = unix.NFT_REG32_00
 	valueRegister = unix.NFT_REG32_08
@@ -27,12 +27,12 @@ const (
 // elementsPerMessage keeps a list of elements below the 64 KiB of an attribute.
 const elementsPerMessage = 256
 
-// family is what differs between IPv4 and IPv6.
+// family has the differences between IPv4 and IPv6.
 type family struct {
 	nft          nftables.TableFamily
 	proto        uint32 // NFPROTO
 	address      nftables.SetDatatype
-	words        uint32 // 32-bit registers that an address takes
+	words        uint32 // 32-bit registers of an address
 	source, dest uint32 // offsets in the IP header
 	loopback     netip.Prefix
 	multicast    netip.Prefix
@@ -49,7 +49,7 @@ var (
 	}
 )
 
-func (f family) has(a netip.Addr) bool { return a.Is4() == (f.words == 1) && a.IsValid() }
+func (f family) contains(a netip.Addr) bool { return a.Is4() == (f.words == 1) && a.IsValid() }
 
 // builder adds one family's table to a batch.
 type builder struct {
@@ -67,12 +67,14 @@ func (b builder) sets() sets {
 	s := sets{
 		masquerade: &nftables.Set{Name: "masquerade", KeyType: address, Interval: true},
 		local:      &nftables.Set{Name: "local", KeyType: address, Interval: true},
-		byAddress:  &nftables.Set{Name: "by_address", IsMap: true, KeyType: nftables.MustConcatSetType(address, proto, port), DataType: value},
-		byPort:     &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
+		byAddress: &nftables.Set{
+			Name: "by_address", IsMap: true, KeyType: nftables.MustConcatSetType(address, proto, port), DataType: value,
+		},
+		byPort: &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
 	}
 	for i, set := range s.all() {
-		// The library's own counter for IDs is not safe for concurrent batches; they
-		// only need to differ within a batch.
+		// The library's own counter for IDs is not safe for concurrent batches. IDs must only be
+		// unique within a batch.
 		set.Table, set.ID = b.table, uint32(i+1)+16*b.family.proto
 	}
 	return s
@@ -84,7 +86,7 @@ func (s sets) all() []*nftables.Set {
 
 // rebuild replaces the table.
 func (b builder) rebuild(t Table) error {
-	b.conn.AddTable(b.table) // so that deleting the old one cannot fail
+	b.conn.AddTable(b.table) // so that DelTable cannot fail
 	b.conn.DelTable(b.table)
 	b.conn.AddTable(b.table)
 	s := b.sets()
@@ -93,8 +95,8 @@ func (b builder) rebuild(t Table) error {
 			return err
 		}
 	}
-	for i, elements := range contents(t) {
-		if err := b.each(s.all()[i], elements, b.conn.SetAddElements); err != nil {
+	for i, elements := range setElements(t) {
+		if err := b.inChunks(s.all()[i], elements, b.conn.SetAddElements); err != nil {
 			return err
 		}
 	}
@@ -102,15 +104,15 @@ func (b builder) rebuild(t Table) error {
 	return nil
 }
 
-// change adds and deletes elements of the sets of a table that is there.
+// change adds and deletes elements of the sets of an existing table.
 func (b builder) change(from, to Table) error {
-	old, now := contents(from), contents(to)
+	old, now := setElements(from), setElements(to)
 	for i, set := range b.sets().all() {
-		set.ID = 0 // that is for sets of the same batch
-		if err := b.each(set, without(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
+		set.ID = 0 // IDs are only for sets of the same batch
+		if err := b.inChunks(set, without(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
 			return err
 		}
-		if err := b.each(set, without(now[i], old[i]), b.conn.SetAddElements); err != nil {
+		if err := b.inChunks(set, without(now[i], old[i]), b.conn.SetAddElements); err != nil {
 			return err
 		}
 	}
@@ -129,7 +131,10 @@ func without(a, b []nftables.SetElement) []nftables.SetElement {
 	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return there[key(e)] })
 }
 
-func (b builder) each(set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error) error {
+// inChunks calls do with at most elementsPerMessage elements at a time.
+func (b builder) inChunks(
+	set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error,
+) error {
 	for chunk := range slices.Chunk(elements, elementsPerMessage) {
 		if err := do(set, chunk); err != nil {
 			return err
@@ -138,8 +143,8 @@ func (b builder) each(set *nftables.Set, elements []nftables.SetElement, do func
 	return nil
 }
 
-// contents returns the elements of the sets of a table, in their order.
-func contents(t Table) [4][]nftables.SetElement {
+// setElements returns the elements of the sets of a table, in the order of sets.all.
+func setElements(t Table) [4][]nftables.SetElement {
 	networks := make([]Source, len(t.Local))
 	for i, p := range t.Local {
 		networks[i].Prefix = p
@@ -151,10 +156,12 @@ func contents(t Table) [4][]nftables.SetElement {
 func (b builder) chains(s sets) {
 	if b.family.words == 1 {
 		guard := b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
-		b.rule(guard, slices.Concat(notLoopbackDevice(), b.within(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
+		b.rule(guard, slices.Concat(
+			notLoopbackDevice(), b.within(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
 	}
 	ports := b.conn.AddChain(&nftables.Chain{Name: "hostports", Table: b.table})
-	b.rule(ports, slices.Concat(b.address(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.words), lookup(s.byAddress, true), setMark(), b.dnat())...)
+	b.rule(ports, slices.Concat(b.address(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.words),
+		lookup(s.byAddress, true), setMark(), b.dnat())...)
 	b.rule(ports, slices.Concat(b.portKey(keyRegister), lookup(s.byPort, true), setMark(), b.dnat())...)
 	for _, chain := range []*nftables.Chain{
 		b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
@@ -164,14 +171,18 @@ func (b builder) chains(s sets) {
 	}
 	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 	b.rule(post, slices.Concat(marked(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
-	b.rule(post, slices.Concat(marked(), b.within(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
+	b.rule(post, slices.Concat(
+		marked(), b.within(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
 	outside := lookup(s.local, false)
 	outside[0].(*expr.Lookup).Invert = true
-	b.rule(post, slices.Concat(b.address(b.family.source, keyRegister), lookup(s.masquerade, false), b.address(b.family.dest, keyRegister), outside,
+	b.rule(post, slices.Concat(b.address(b.family.source, keyRegister), lookup(s.masquerade, false),
+		b.address(b.family.dest, keyRegister), outside,
 		b.within(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
 }
 
-func (b builder) base(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+func (b builder) base(
+	name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority,
+) *nftables.Chain {
 	return b.conn.AddChain(&nftables.Chain{Name: name, Table: b.table, Type: kind, Hooknum: hook, Priority: priority})
 }
 
@@ -179,14 +190,14 @@ func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixes returns the elements of a set of prefixes that do not overlap: of two
-// that do, the wider one is kept. The comment of an element is what Load reads.
+// prefixes returns the elements of a set of non-overlapping prefixes: of two that overlap, the
+// larger network is kept. The comment of an element is for Load.
 func prefixes(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {
 		sorted[i].Prefix = s.Prefix.Masked()
 	}
-	slices.SortFunc(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix comes before all that it contains
+	slices.SortFunc(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix comes before the ones that it contains
 	var elements []nftables.SetElement
 	var last netip.Prefix
 	for _, s := range sorted {
@@ -195,16 +206,16 @@ func prefixes(sources []Source) []nftables.SetElement {
 		}
 		last = s.Prefix
 		elements = append(elements, nftables.SetElement{Key: last.Addr().AsSlice(), Comment: last.String() + " " + s.Owner})
-		if end := behind(last); end.IsValid() {
+		if end := addressAfter(last); end.IsValid() {
 			elements = append(elements, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
 		}
 	}
 	return elements
 }
 
-// behind returns the first address after a prefix; it is not valid at the end of
-// the address space.
-func behind(p netip.Prefix) netip.Addr {
+// addressAfter returns the first address after a prefix. It is invalid at the end of the address
+// space.
+func addressAfter(p netip.Prefix) netip.Addr {
 	a := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(a)*8; bit++ {
 		a[bit/8] |= 0x80 >> (bit % 8)
@@ -213,8 +224,8 @@ func behind(p netip.Prefix) netip.Addr {
 	return last.Next()
 }
 
-// elements returns the elements of the maps of host ports: those of one address of
-// the node, and those of all. Of two equal ones the first is kept.
+// elements returns the elements of the maps of host ports: those of one address of the node, and
+// those of all addresses. Of two equal ones the first is kept.
 func elements(ports []Port) (addressed, others []nftables.SetElement) {
 	seen := map[string]bool{}
 	for _, p := range ports {
@@ -228,7 +239,9 @@ func elements(ports []Port) (addressed, others []nftables.SetElement) {
 			continue
 		}
 		seen[string(key)] = true
-		*list = append(*list, nftables.SetElement{Key: key, Val: slices.Concat(p.To.Addr().AsSlice(), word16(p.To.Port())), Comment: p.Owner})
+		*list = append(*list, nftables.SetElement{
+			Key: key, Val: slices.Concat(p.To.Addr().AsSlice(), word16(p.To.Port())), Comment: p.Owner,
+		})
 	}
 	return addressed, others
 }
@@ -241,7 +254,7 @@ func (b builder) address(offset, register uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4 * b.family.words}}
 }
 
-// portKey loads protocol and destination port.
+// portKey loads the protocol and the destination port.
 func (b builder) portKey(register uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
@@ -250,7 +263,10 @@ func (b builder) portKey(register uint32) []expr.Any {
 }
 
 func (b builder) dnat() []expr.Any {
-	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: b.family.proto, RegAddrMin: valueRegister, RegProtoMin: valueRegister + b.family.words, Specified: true}}
+	return []expr.Any{&expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: b.family.proto,
+		RegAddrMin: valueRegister, RegProtoMin: valueRegister + b.family.words, Specified: true,
+	}}
 }
 
 // within compares an address with a prefix.
@@ -265,8 +281,7 @@ func (b builder) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any
 		&expr.Cmp{Op: op, Register: keyRegister, Data: p.Addr().AsSlice()})
 }
 
-// lookup goes on with the rule only when the key is in the set, and loads the
-// value that it has there.
+// lookup matches if the key is in the set. With value, it also loads the element's value.
 func lookup(s *nftables.Set, value bool) []expr.Any {
 	l := &expr.Lookup{SourceRegister: keyRegister, SetName: s.Name, SetID: s.ID}
 	if value {
@@ -294,7 +309,10 @@ func setMark() []expr.Any {
 	bit, rest := uint32(hostPortMark), ^uint32(hostPortMark)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister},
-		&expr.Bitwise{SourceRegister: markRegister, DestRegister: markRegister, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(rest), Xor: binaryutil.NativeEndian.PutUint32(bit)},
+		&expr.Bitwise{
+			SourceRegister: markRegister, DestRegister: markRegister, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(rest), Xor: binaryutil.NativeEndian.PutUint32(bit),
+		},
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister, SourceRegister: true},
 	}
 }

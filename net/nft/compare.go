@@ -11,14 +11,13 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// A Print identifies the chains and rules of the tables of one name, as the kernel holds
-// them. Two prints are equal only if nobody added, replaced or removed a rule or a chain
-// between them, and nobody switched a table off. The zero value matches no table that has
-// rules.
+// A Print is a fingerprint of the chains and rules of the tables of one name in the kernel. Two
+// prints are equal only if between them no rule or chain was added, replaced or removed, and no
+// table was made dormant. The zero value matches no table that has rules.
 type Print string
 
-// PrintOf takes the print of the tables. The kernel numbers rules in the order of their
-// creation, so that a rule that was removed and added again differs.
+// PrintOf returns the print of the tables. The kernel numbers rules in the order of their creation,
+// so a rule that was removed and added again has another number.
 func PrintOf(ns netns.NS, name string) (Print, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -73,11 +72,10 @@ func printChains(c *nftables.Conn, table *nftables.Table, b *strings.Builder) er
 	return nil
 }
 
-// Same reports whether tables with the content of a have the same elements as those with
-// the content of b.
+// Same reports whether two tables have the same elements.
 func Same(a, b Table) bool {
 	for _, f := range []family{ip4, ip6} {
-		one, other := contents(a.of(f)), contents(b.of(f))
+		one, other := setElements(a.forFamily(f)), setElements(b.forFamily(f))
 		for i := range one {
 			if len(without(one[i], other[i]))+len(without(other[i], one[i])) > 0 {
 				return false

@@ -1,26 +1,25 @@
-// Package nft keeps what pods need of nftables, over netlink: no nft or iptables
-// program takes part.
+// Package nft maintains the nftables tables for pods over netlink. It does not use the programs nft
+// or iptables.
 //
 //	Table{Masquerade, Local, Ports} --Replace, Change--> one batch --> table ip <name>, table ip6 <name>
 //	                                 <------Load-------- the kernel (owners are in comments)
 //
-// A table is replaced in one transaction: packets see the old one or the new one.
-// All that ever differs is in sets, so that a change of a table that is known is a
-// few elements. Connections that exist keep their translation, as that is in the
-// connection table.
+// A table is replaced in one transaction: a packet is processed by the old or the new one. Only the
+// content of sets differs between tables, so a change of a known table is a few elements. Existing
+// connections keep their translation, which is stored in the connection tracking table.
 //
 // The chains of a table (IPv6 likewise, without guard):
 //
-//	guard        raw prerouting   from the wire to 127.0.0.0/8: drop. A host port at 127.0.0.1
-//	                              needs route_localnet of the bridge, and pods shall not reach
-//	                              the node's loopback by it
+//	guard        raw prerouting   from another host to 127.0.0.0/8: drop. A host port at 127.0.0.1
+//	                              needs route_localnet of the bridge, through which pods could
+//	                              otherwise reach the node's loopback addresses
 //	prerouting   nat dstnat       to an address of the node: jump hostports
 //	output       nat dstnat       to an address of the node: jump hostports
 //	hostports                     (address, protocol, port) in by_address, else (protocol, port)
 //	                              in by_port: set the mark, dnat
-//	postrouting  nat srcnat       marked, from a pod or loopback: masquerade (the answer must
-//	                              come back through the node);
+//	postrouting  nat srcnat       marked, from a pod or loopback: masquerade, because the reply
+//	                              has to come back through the node;
 //	                              from masquerade, to neither local nor multicast: masquerade
 //
-// A firewall's own drop cannot be overruled by another table: see Admit.
+// A firewall's own drop cannot be overridden by another table: see Admit.
 package nft

@@ -13,29 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Update changes the tables of a name, whose content is only in the kernel: it
-// loads them, calls change and writes what that changed. A lock on the namespace keeps other
-// processes that do the same out.
+// Update changes the tables of a name whose content is known only to the kernel: it loads them,
+// calls change and writes the difference. It locks the namespace's file against concurrent updates
+// by other processes.
 func Update(ns netns.NS, name string, change func(*Table)) error {
 	lock, err := ns.Open()
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // and with it the lock
+	defer lock.Close() // releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock network namespace: %w", err)
 	}
-	is, err := Load(ns, name)
+	current, err := Load(ns, name)
 	if err != nil {
 		return err
 	}
-	t := Table{Name: name, Masquerade: slices.Clone(is.Masquerade), Local: slices.Clone(is.Local), Ports: slices.Clone(is.Ports)}
+	t := Table{
+		Name: name, Masquerade: slices.Clone(current.Masquerade),
+		Local: slices.Clone(current.Local), Ports: slices.Clone(current.Ports),
+	}
 	change(&t)
-	t.trim()
-	return Change(ns, is, t)
+	t.dropUnusedNetworks()
+	return Change(ns, current, t)
 }
 
-// Load reads what Replace wrote. Nothing there is an empty table.
+// Load reads the tables that Replace wrote. A missing table is empty.
 func Load(ns netns.NS, name string) (Table, error) {
 	t := Table{Name: name}
 	c, done, err := conn(ns)
@@ -49,7 +52,7 @@ func Load(ns netns.NS, name string) (Table, error) {
 			if err != nil && f.words == 1 {
 				return t, fmt.Errorf("read nftables table %s: %w", name, err)
 			}
-			continue // without IPv6 in the kernel there is nothing to read either
+			continue // a kernel without IPv6 has no table
 		}
 		if err := t.load(c, table, f); err != nil {
 			return t, fmt.Errorf("read nftables table %s: %w", name, err)
@@ -68,12 +71,12 @@ func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
 		elements[set] = found
 	}
 	for _, e := range elements["masquerade"] {
-		if p, owner, ok := labelled(e); ok {
+		if p, owner, ok := parseComment(e); ok {
 			t.Masquerade = append(t.Masquerade, Source{Owner: owner, Prefix: p})
 		}
 	}
 	for _, e := range elements["local"] {
-		if p, _, ok := labelled(e); ok {
+		if p, _, ok := parseComment(e); ok {
 			t.Local = append(t.Local, p)
 		}
 	}
@@ -98,22 +101,22 @@ func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
 
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 
-// labelled reads the comment that prefixes gives to an element.
-func labelled(e nftables.SetElement) (netip.Prefix, string, bool) {
+// parseComment parses the comment that prefixes adds to an element.
+func parseComment(e nftables.SetElement) (netip.Prefix, string, bool) {
 	text, owner, ok := strings.Cut(e.Comment, " ")
 	p, err := netip.ParsePrefix(text)
 	return p, owner, ok && err == nil && !e.IntervalEnd
 }
 
-// trim forgets networks that nothing is in any more.
-func (t *Table) trim() {
+// dropUnusedNetworks removes local networks that no other entry is in.
+func (t *Table) dropUnusedNetworks() {
 	t.Local = slices.DeleteFunc(t.Local, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(t.Masquerade, func(s Source) bool { return p.Contains(s.Prefix.Addr()) }) &&
 			!slices.ContainsFunc(t.Ports, func(q Port) bool { return p.Contains(q.To.Addr()) })
 	})
 }
 
-// Forget removes all that belongs to an owner for which gone says so.
+// Forget removes the entries of all owners for which gone returns true.
 func (t *Table) Forget(gone func(owner string) bool) {
 	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return gone(s.Owner) })
 	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return gone(p.Owner) })

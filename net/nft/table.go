@@ -15,8 +15,8 @@ import (
 // Table is the content of the tables of one name, for both families.
 type Table struct {
 	Name       string
-	Masquerade []Source       // whose traffic to the outside gets the node's address
-	Local      []netip.Prefix // pod networks of this node: no masquerade towards them
+	Masquerade []Source       // prefixes whose traffic to the outside gets the node's address
+	Local      []netip.Prefix // pod networks of this node, which are not masquerade destinations
 	Ports      []Port
 }
 
@@ -30,18 +30,18 @@ type Source struct {
 type Port struct {
 	Owner    string
 	Protocol uint8      // IPPROTO_TCP, _UDP or _SCTP
-	HostIP   netip.Addr // not valid or unspecified: all addresses of the node
+	HostIP   netip.Addr // invalid or unspecified: all addresses of the node
 	HostPort uint16
 	To       netip.AddrPort
 }
 
-// anyAddress says whether the port is open on all addresses of the node.
+// anyAddress reports whether the port is open on all addresses of the node.
 func (p Port) anyAddress() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
 
-// serves says whether the port belongs to a family: that of its pod address, and
-// not that of a foreign HostIP.
-func (p Port) serves(f family) bool {
-	return f.has(p.To.Addr()) && (p.anyAddress() || f.has(p.HostIP))
+// inFamily reports whether the port belongs to a family: the family of its pod address, unless
+// HostIP is of another family.
+func (p Port) inFamily(f family) bool {
+	return f.contains(p.To.Addr()) && (p.anyAddress() || f.contains(p.HostIP))
 }
 
 // conn opens a connection to nf_tables in the namespace, for one batch.
@@ -51,7 +51,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 		return nil, nil, err
 	}
 	buffers := func(c *netlink.Conn) error {
-		// Each message is acknowledged: room for all answers. Not fatal where refused.
+		// Every message is acknowledged, so the buffers need room for many replies. Errors are
+		// ignored.
 		_ = c.SetReadBuffer(1 << 20)
 		_ = c.SetWriteBuffer(1 << 20)
 		return nil
@@ -64,12 +65,11 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace makes the tables of t.Name hold exactly t, in one transaction, and
-// trusts nothing of what is there. A family of which t has nothing has no table
-// afterwards.
+// Replace replaces the tables of t.Name by exactly t, in one transaction, whatever their present
+// content is. It removes the table of a family for which t is empty.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
-		part := t.of(b.family)
+		part := t.forFamily(b.family)
 		if !part.empty() {
 			return b.rebuild(part)
 		}
@@ -84,25 +84,30 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// Change is Replace when it is known that the tables hold what Replace made of
-// from: only the difference is written, in one transaction too. That is a hundred
-// times faster, as chains and rules are the same for any content.
+// Change is Replace for tables that are known to contain from: it writes only the difference, in
+// one transaction. That is a hundred times faster, because the chains and rules do not depend on
+// the content. If it fails, Change replaces the tables.
 func Change(ns netns.NS, from, to Table) error {
-	var made bool
+	var differs bool
 	for _, f := range []family{ip4, ip6} {
-		made = made || from.of(f).empty() != to.of(f).empty()
+		differs = differs || from.forFamily(f).empty() != to.forFamily(f).empty()
 	}
-	if !made && write(ns, to.Name, func(b builder) error { return b.change(from.of(b.family), to.of(b.family)) }) == nil {
-		return nil
+	if !differs {
+		err := write(ns, to.Name, func(b builder) error {
+			return b.change(from.forFamily(b.family), to.forFamily(b.family))
+		})
+		if err == nil {
+			return nil
+		}
 	}
-	return Replace(ns, to) // or something is missing after all
+	return Replace(ns, to)
 }
 
-// SwapPorts takes some ports out of tables that are there and puts others in, in one
-// transaction. Nothing else of the tables is looked at.
+// SwapPorts removes the ports gone from existing tables and adds the ports fresh, in one
+// transaction. It does not check the rest of the tables.
 func SwapPorts(ns netns.NS, name string, gone, fresh []Port) error {
 	return write(ns, name, func(b builder) error {
-		from, to := Table{Ports: gone}.of(b.family), Table{Ports: fresh}.of(b.family)
+		from, to := Table{Ports: gone}.forFamily(b.family), Table{Ports: fresh}.forFamily(b.family)
 		if from.empty() && to.empty() {
 			return nil
 		}
@@ -110,7 +115,7 @@ func SwapPorts(ns netns.NS, name string, gone, fresh []Port) error {
 	})
 }
 
-// write sends what f adds to the batch for each family.
+// write calls f for each family and sends the batch.
 func write(ns netns.NS, name string, f func(builder) error) error {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -128,8 +133,7 @@ func write(ns netns.NS, name string, f func(builder) error) error {
 // Remove deletes the tables.
 func Remove(ns netns.NS, name string) error { return Replace(ns, Table{Name: name}) }
 
-// Exists says whether the tables that t needs are there. Their content is not
-// looked at.
+// Exists reports whether the tables that t needs exist. It does not check their content.
 func Exists(ns netns.NS, t Table) (bool, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -137,7 +141,7 @@ func Exists(ns netns.NS, t Table) (bool, error) {
 	}
 	defer done()
 	for _, f := range []family{ip4, ip6} {
-		if t.of(f).empty() {
+		if t.forFamily(f).empty() {
 			continue
 		}
 		if there, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !there || err != nil {
@@ -155,14 +159,14 @@ func exists(c *nftables.Conn, t *nftables.Table) (bool, error) {
 	return err == nil, err
 }
 
-// of returns the part of t that concerns a family.
-func (t Table) of(f family) Table {
-	foreign := func(p netip.Prefix) bool { return !f.has(p.Addr()) }
+// forFamily returns the part of t for a family.
+func (t Table) forFamily(f family) Table {
+	foreign := func(p netip.Prefix) bool { return !f.contains(p.Addr()) }
 	return Table{
 		Name:       t.Name,
 		Masquerade: slices.DeleteFunc(slices.Clone(t.Masquerade), func(s Source) bool { return foreign(s.Prefix) }),
 		Local:      slices.DeleteFunc(slices.Clone(t.Local), foreign),
-		Ports:      slices.DeleteFunc(slices.Clone(t.Ports), func(p Port) bool { return !p.serves(f) }),
+		Ports:      slices.DeleteFunc(slices.Clone(t.Ports), func(p Port) bool { return !p.inFamily(f) }),
 	}
 }
 

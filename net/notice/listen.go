@@ -13,43 +13,43 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// A Kind says what a notice is about.
+// A Kind is the kind of object that a notice is about.
 type Kind int
 
 // The kinds.
 const (
-	Link     Kind = iota + 1 // Name, Index, Master and Up are of the link
+	Link     Kind = iota + 1 // Name, Index, Master and Up describe the link
 	Address                  // of the link Index
-	Route                    // by the link Index
-	Sysctl                   // forwarding, or another that the kernel reports
-	Rules                    // Name is an nftables table of any family that changed, or a chain or rule of it
-	Elements                 // Name is an nftables table that lost elements of sets
-	Lost                     // any number of notices of any kind did not arrive
+	Route                    // through the link Index
+	Sysctl                   // forwarding, or another one that the kernel reports
+	Rules                    // Name is an nftables table of any family that was changed, or whose chain or rule was
+	Elements                 // Name is an nftables table from whose sets elements were removed
+	Lost                     // an unknown number of notices of any kind was lost
 )
 
-// A Notice says that an object of the namespace is new, changed or gone.
+// A Notice says that an object of the namespace was added, changed or removed.
 type Notice struct {
 	Kind   Kind
 	Gone   bool
-	Up     bool // set by the administrator, whatever the carrier
+	Up     bool // the administrative state, independent of the carrier
 	Index  int
 	Master int
 	Name   string
 }
 
-// size of a socket's buffer here. The kernel sends links, addresses and routes one at
-// a time, and the ruleset in portions of a page.
+// size is the size of the read buffer. The kernel sends links, addresses and routes one at a time,
+// and the ruleset in chunks of a page.
 const size = 8 << 10
 
-// groups are those of route netlink.
+// groups are the multicast groups of route netlink.
 const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
 	1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
 
-// A Listener receives the notices of one namespace. The zero value is not usable.
+// A Listener receives the notices of one namespace. Open creates it.
 type Listener struct{ route, ruleset *os.File }
 
-// Open subscribes to the notices of a namespace: those of all that changes from now on
-// are received by Run. A kernel without nftables has none of the ruleset.
+// Open subscribes to the notices of a namespace: Run reports all changes from now on. A kernel
+// without nftables reports no changes of the ruleset.
 func Open(ns netns.NS) (l *Listener, err error) {
 	l = &Listener{}
 	err = ns.Do(func() error {
@@ -90,8 +90,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run calls tell for each notice until ctx ends, from more than one goroutine. tell
-// must not block. It closes the listener.
+// Run calls tell for each notice until ctx ends, from more than one goroutine. tell must not block.
+// Run closes the listener.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -121,7 +121,7 @@ func read(ctx context.Context, from *os.File, parse func(uint16, []byte) (Notice
 			return nil
 		case err != nil:
 			return fmt.Errorf("read from %s: %w", from.Name(), err)
-		case errors.Is(failed, unix.ENOBUFS) || failed == nil && n == len(b): // which may be cut off
+		case errors.Is(failed, unix.ENOBUFS) || failed == nil && n == len(b): // a full buffer may be truncated
 			tell(Notice{Kind: Lost})
 			continue
 		case failed != nil:

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseRoute reads one message of route netlink. A message of another kind, or one that is
-// cut off, is not a notice.
-func parseRoute(kind uint16, data []byte) (Notice, bool) {
+// parseRoute parses one message of route netlink. ok is false for a message of another kind and for
+// a truncated one.
+func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return parseLink(kind == unix.RTM_DELLINK, data)
@@ -37,10 +37,11 @@ func parseRoute(kind uint16, data []byte) (Notice, bool) {
 }
 
 func parseLink(gone bool, data []byte) (Notice, bool) {
-	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge reports its ports, too
+	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge reports its ports as well
 		return Notice{}, false
 	}
-	n := Notice{Kind: Link, Gone: gone, Index: int(nl.NativeEndian().Uint32(data[4:])), Up: nl.NativeEndian().Uint32(data[8:])&uint32(net.FlagUp) != 0}
+	flags := nl.NativeEndian().Uint32(data[8:])
+	n := Notice{Kind: Link, Gone: gone, Index: int(nl.NativeEndian().Uint32(data[4:])), Up: flags&uint32(net.FlagUp) != 0}
 	attributes(data[unix.SizeofIfInfomsg:], func(what uint16, value []byte) {
 		switch {
 		case what == unix.IFLA_IFNAME:
@@ -55,8 +56,8 @@ func parseLink(gone bool, data []byte) (Notice, bool) {
 // sizeofNfgenmsg is the size of the header of an nfnetlink message.
 const sizeofNfgenmsg = 4
 
-// parseRuleset reads one message of the nftables monitor. Elements that are added to
-// sets, and objects without a table, are not notices.
+// parseRuleset parses one message of the nftables monitor. Elements that are added to sets, and
+// objects without a table, are ignored.
 func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(data) < sizeofNfgenmsg {
 		return Notice{}, false
@@ -73,14 +74,14 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 		return Notice{}, false
 	}
 	attributes(data[sizeofNfgenmsg:], func(what uint16, value []byte) {
-		if what == unix.NFTA_TABLE_NAME { // 1, which is the table's name in all of these messages
+		if what == unix.NFTA_TABLE_NAME { // 1, the table's name in all of these messages
 			n.Name = text(value)
 		}
 	})
 	return n, true
 }
 
-// attributes calls f for each attribute of a message, up to one that is cut off.
+// attributes calls f for each attribute of a message, up to a truncated one.
 func attributes(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		size := int(nl.NativeEndian().Uint16(b))

@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForgetFlows deletes the kernel's memory of UDP flows to ports that were opened or
-// closed. UDP has no end of connection: a peer that keeps sending would reach the
-// former receiver for ever. The kernel may lack this interface; then the flows
-// time out.
+// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or
+// closed. UDP has no end of a connection, so a peer that continues to send would reach the old
+// receiver forever. If the kernel does not support the deletion, the flows time out.
 func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 	udp := udpPorts{}
 	families := map[netlink.InetFamily]bool{}
@@ -47,7 +46,8 @@ func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 }
 
 func unsupported(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist)
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, fs.ErrNotExist)
 }
 
 // udpPorts matches flows to any of these ports of the node.

@@ -9,19 +9,19 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// NeedsLocalnet reports whether the node reaches one of the ports at 127.0.0.1. The
-// answers come in by the interface of the pod with that address as their destination,
-// which the kernel takes only with route_localnet.
+// NeedsLocalnet reports whether one of the ports is open at 127.0.0.1. Replies from the pod arrive
+// on its interface with 127.0.0.1 as their destination, and the kernel accepts them only with
+// route_localnet.
 func NeedsLocalnet(ports []nft.Port) bool {
 	return slices.ContainsFunc(ports, func(p nft.Port) bool {
 		return p.To.Addr().Is4() && (!p.HostIP.IsValid() || p.HostIP.IsUnspecified() || p.HostIP.IsLoopback())
 	})
 }
 
-// SetLocalnet sets route_localnet of an interface. With it, the interface's peers reach
-// every service at 127.0.0.1 of the node, unless the rule of the chain guard drops that:
-// it is set to true only after that rule is in the kernel, and to false before the rule
-// goes. An interface that is not there is success.
+// SetLocalnet sets route_localnet of an interface. With it, the interface's peers can reach every
+// service at 127.0.0.1 of the node, unless the rule of the chain guard drops the packets. So the
+// caller must set it only after that rule is in the kernel, and clear it before the rule is
+// removed. It is not an error if the interface does not exist.
 func SetLocalnet(ns netns.NS, through string, on bool) error {
 	err := ns.Set(localnet(through, on))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,8 +38,8 @@ func localnet(through string, on bool) netns.Sysctl {
 	return netns.Sysctl{Name: "ipv4/conf/" + through + "/route_localnet", Value: value}
 }
 
-// localnetOf reports whether a port of the table needs route_localnet. The caller holds mu.
-func (t *Table) localnetOf() bool {
+// needsLocalnet reports whether a port of the table needs route_localnet. The caller holds mu.
+func (t *Table) needsLocalnet() bool {
 	for _, ports := range t.ports {
 		if NeedsLocalnet(ports) {
 			return true
@@ -48,9 +48,9 @@ func (t *Table) localnetOf() bool {
 	return false
 }
 
-// Sysctl is route_localnet of the interface with the value that the ports need.
+// Sysctl returns route_localnet of the interface with the value that the ports need.
 func (t *Table) Sysctl() netns.Sysctl {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return localnet(t.through, t.localnetOf())
+	return localnet(t.through, t.needsLocalnet())
 }

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping is one port of the node that leads to one of the pod. Its JSON is that
-// of the portMappings capability of CNI.
+// Mapping maps a port of the node to a port of the pod. Its JSON is that of CNI's capability
+// portMappings.
 type Mapping struct {
 	HostPort      int    `json:"hostPort"`
 	ContainerPort int    `json:"containerPort"`
-	Protocol      string `json:"protocol"` // tcp (also when empty), udp or sctp
+	Protocol      string `json:"protocol"` // tcp (or empty), udp or sctp
 	HostIP        string `json:"hostIP,omitempty"`
 }
 
-// Ports resolves mappings to a pod's addresses. A mapping without a host port is
-// left out; one with a HostIP serves only that address's family.
+// Ports returns the mappings for a pod's addresses. It skips a mapping without a host port. A
+// mapping with a HostIP applies only to that address's family.
 func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, error) {
 	var ports []nft.Port
 	for _, m := range mappings {
@@ -46,7 +46,10 @@ func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, erro
 				continue
 			}
 			served = true
-			ports = append(ports, nft.Port{Owner: owner, Protocol: protocol, HostIP: host, HostPort: uint16(m.HostPort), To: netip.AddrPortFrom(to, uint16(m.ContainerPort))})
+			ports = append(ports, nft.Port{
+				Owner: owner, Protocol: protocol, HostIP: host, HostPort: uint16(m.HostPort),
+				To: netip.AddrPortFrom(to, uint16(m.ContainerPort)),
+			})
 		}
 		if !served {
 			return nil, fmt.Errorf("host port %d on %s: the pod has no address of that family", m.HostPort, host)
@@ -67,7 +70,7 @@ func (m Mapping) protocol() (uint8, error) {
 	return 0, fmt.Errorf("host port %d: protocol %q is none of TCP, UDP, SCTP", m.HostPort, m.Protocol)
 }
 
-// Conflict returns an error when one of the ports is in use by others.
+// Conflict returns an error if one of the ports overlaps with one of others.
 func Conflict(ports, others []nft.Port) error {
 	for _, p := range ports {
 		for _, o := range others {
@@ -79,7 +82,7 @@ func Conflict(ports, others []nft.Port) error {
 	return nil
 }
 
-// overlap says whether two ports of the node would catch the same packets.
+// overlap reports whether two ports match the same packets.
 func overlap(a, b nft.Port) bool {
 	if a.Protocol != b.Protocol || a.HostPort != b.HostPort || a.To.Addr().Is4() != b.To.Addr().Is4() {
 		return false

@@ -17,14 +17,14 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// record is the file of a pod.
+// record is the content of a pod's file.
 type record struct {
 	Mappings  []Mapping    `json:"mappings"`
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Table owns an nftables table: the host ports of all pods and the masquerading
-// of their networks. Its methods may be called concurrently.
+// Table owns an nftables table: the host ports of all pods and the masquerading of their networks.
+// Its methods are safe for concurrent use.
 type Table struct {
 	ns      netns.NS
 	name    string
@@ -35,23 +35,25 @@ type Table struct {
 	networks []netip.Prefix
 	ports    map[string][]nft.Port
 	changed  uint64                // number of the last change
-	before   map[string][]nft.Port // what the kernel has of the owners that changed since
-	whole    bool                  // what the kernel has is not known, or of other networks
+	before   map[string][]nft.Port // the ports in the kernel for owners that changed since the last Sync
+	whole    bool                  // the kernel's content is unknown, or is for other networks
 
 	flush   sync.Mutex
-	flushed uint64    // number of the last change that the kernel has
-	print   nft.Print // of the chains and rules that the last rewrite made
+	flushed uint64    // number of the last change that is in the kernel
+	print   nft.Print // of the chains and rules after the last rewrite
 }
 
-// New returns a table that keeps its files in dir. through is the interface that leads to
-// the pods; its route_localnet follows the ports. Nothing is read or written before the
-// first method.
+// New returns a table whose files are in dir. through is the interface to the pods, whose
+// route_localnet depends on the ports. New itself reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
-	return &Table{ns: ns, name: name, through: through, dir: dir, ports: map[string][]nft.Port{}, before: map[string][]nft.Port{}, whole: true}
+	return &Table{
+		ns: ns, name: name, through: through, dir: dir,
+		ports: map[string][]nft.Port{}, before: map[string][]nft.Port{}, whole: true,
+	}
 }
 
-// Load reads the files of the owners that are live, and removes the others. Then
-// Sync is due.
+// Load reads the files of the owners that are live and removes the others. The caller calls Sync
+// afterwards.
 func (t *Table) Load(live func(owner string) bool) error {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +68,7 @@ func (t *Table) Load(live func(owner string) bool) error {
 			continue
 		}
 		is, err := t.read(owner)
-		if err != nil { // half-written at a power loss, then it is no live pod's
+		if err != nil { // incomplete after a power loss, so its pod is gone
 			errs = append(errs, fmt.Errorf("host ports of %s: %w", owner, err))
 			continue
 		}
@@ -74,7 +76,7 @@ func (t *Table) Load(live func(owner string) bool) error {
 	}
 	t.mu.Lock()
 	t.ports = ports
-	t.outdated()
+	t.markForRewrite()
 	t.mu.Unlock()
 	return errors.Join(errs...)
 }
@@ -93,35 +95,36 @@ func (t *Table) read(owner string) ([]nft.Port, error) {
 
 func (t *Table) file(owner string) string { return filepath.Join(t.dir, owner+".json") }
 
-// SetNetworks sets the pod networks of the node. Then Sync is due.
+// SetNetworks sets the pod networks of the node. The caller calls Sync afterwards.
 func (t *Table) SetNetworks(networks []netip.Prefix) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !slices.Equal(t.networks, networks) {
 		t.networks = slices.Clone(networks)
-		t.outdated()
+		t.markForRewrite()
 	}
 }
 
-// outdated has Sync write the whole table. The caller holds mu.
-func (t *Table) outdated() {
+// markForRewrite makes the next Sync write the complete table. The caller holds mu.
+func (t *Table) markForRewrite() {
 	t.whole = true
 	t.changed++
 }
 
-// set changes the ports of one owner. The caller holds mu.
-func (t *Table) set(owner string, ports []nft.Port) {
+// setPorts changes the ports of one owner. The caller holds mu.
+func (t *Table) setPorts(owner string, ports []nft.Port) {
 	if _, noted := t.before[owner]; !noted {
 		t.before[owner] = t.ports[owner]
 	}
-	if t.ports[owner] = ports; len(ports) == 0 {
+	t.ports[owner] = ports
+	if len(ports) == 0 {
 		delete(t.ports, owner)
 	}
 	t.changed++
 }
 
-// Add opens a pod's ports. It replaces those that the owner had; a port that
-// another owner has is an error.
+// Add opens a pod's ports and closes the owner's previous ones. It is an error if another owner has
+// one of the ports.
 func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 	ports, err := Ports(owner, mappings, pod)
 	if err != nil || len(ports) == 0 {
@@ -134,7 +137,7 @@ func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 		return err
 	}
 	if !same {
-		t.set(owner, ports)
+		t.setPorts(owner, ports)
 	}
 	t.mu.Unlock()
 	if same {
@@ -162,15 +165,15 @@ func (t *Table) conflict(owner string, ports []nft.Port) error {
 	return nil
 }
 
-// Remove closes the ports of an owner; success when it has none.
+// Remove closes the ports of an owner. It succeeds if there are none.
 func (t *Table) Remove(owner string) error {
 	if err := os.Remove(t.file(owner)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget host ports of %s: %w", owner, err)
+		return fmt.Errorf("remove host ports of %s: %w", owner, err)
 	}
 	t.mu.Lock()
 	ports := t.ports[owner]
 	if len(ports) > 0 {
-		t.set(owner, nil)
+		t.setPorts(owner, nil)
 	}
 	t.mu.Unlock()
 	if err := t.Sync(); err != nil {
@@ -191,13 +194,13 @@ func (t *Table) write(owner string, r record) error {
 		err = os.Rename(t.file(owner)+".tmp", t.file(owner))
 	}
 	if err != nil {
-		return fmt.Errorf("keep host ports of %s: %w", owner, err)
+		return fmt.Errorf("store host ports of %s: %w", owner, err)
 	}
 	return nil
 }
 
-// Sync brings all changes to the kernel. Concurrent callers share one flush. What it
-// costs depends on what changed, not on how many ports there are.
+// Sync writes all changes to the kernel. Concurrent callers share one write. Its cost depends on
+// the number of changes, not on the number of ports.
 func (t *Table) Sync() error {
 	t.mu.Lock()
 	want := t.changed
@@ -210,10 +213,10 @@ func (t *Table) Sync() error {
 	return t.sync()
 }
 
-// sync writes what is not in the kernel yet. The caller holds flush.
+// sync writes the changes that are not in the kernel yet. The caller holds flush.
 func (t *Table) sync() error {
 	t.mu.Lock()
-	local := t.localnetOf()
+	local := t.needsLocalnet()
 	t.mu.Unlock()
 	if !local {
 		if err := SetLocalnet(t.ns, t.through, false); err != nil {
@@ -221,9 +224,9 @@ func (t *Table) sync() error {
 		}
 	}
 	number, gone, fresh, known := t.difference()
-	if !known || nft.SwapPorts(t.ns, t.name, gone, fresh) != nil { // or something is missing after all
+	if !known || nft.SwapPorts(t.ns, t.name, gone, fresh) != nil {
 		var content nft.Table
-		content, number = t.wanted()
+		content, number = t.takeContent()
 		err := nft.Replace(t.ns, content)
 		if err == nil {
 			t.print, err = nft.PrintOf(t.ns, t.name)
@@ -237,24 +240,23 @@ func (t *Table) sync() error {
 	}
 	t.flushed = number
 	t.mu.Lock()
-	local = t.localnetOf() && t.changed == number
+	local = t.needsLocalnet() && t.changed == number
 	t.mu.Unlock()
-	if local { // else who changed it meanwhile comes here, too
+	if local { // otherwise the caller with the newer change sets it
 		return SetLocalnet(t.ns, t.through, true)
 	}
 	return nil
 }
 
-// difference takes what changed since the last Sync: the ports that the kernel has
-// and shall not have, and the other way round. It is not known where the whole table
-// is to be written.
+// difference returns the changes since the last Sync: the ports in the kernel that are no longer
+// wanted (gone), and the new ones (fresh). known is false if the complete table has to be written.
 func (t *Table) difference() (number uint64, gone, fresh []nft.Port, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known = !t.whole
 	for owner, before := range t.before {
 		gone, fresh = append(gone, before...), append(fresh, t.ports[owner]...)
-		if len(t.ports[owner]) > 0 && !t.served(t.ports[owner]) {
+		if len(t.ports[owner]) > 0 && !t.hasNetworks(t.ports[owner]) {
 			known = false
 		}
 	}
@@ -262,15 +264,15 @@ func (t *Table) difference() (number uint64, gone, fresh []nft.Port, known bool)
 	return t.changed, gone, fresh, known
 }
 
-// served reports whether there are networks, and so tables, of the ports' families.
-func (t *Table) served(ports []nft.Port) bool {
+// hasNetworks reports whether there are networks, and thus tables, of the ports' families.
+func (t *Table) hasNetworks(ports []nft.Port) bool {
 	return !slices.ContainsFunc(ports, func(p nft.Port) bool {
 		return !slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Addr().Is4() == p.To.Addr().Is4() })
 	})
 }
 
-// wanted is the whole table, which will be written.
-func (t *Table) wanted() (nft.Table, uint64) {
+// takeContent returns the complete table and marks it as written.
+func (t *Table) takeContent() (nft.Table, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.whole = false
@@ -278,7 +280,7 @@ func (t *Table) wanted() (nft.Table, uint64) {
 	return t.content(), t.changed
 }
 
-// content is what the table is to hold. The caller holds mu.
+// content returns the wanted table. The caller holds mu.
 func (t *Table) content() nft.Table {
 	content := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
 	for _, n := range t.networks {
@@ -290,8 +292,9 @@ func (t *Table) content() nft.Table {
 	return content
 }
 
-// Damage returns which parts of the table somebody else changed: a chain or rule, the
-// elements of a set, or route_localnet of the interface. It changes nothing.
+// Damage reports which parts of the table differ from the wanted state because another program
+// changed them: table is a chain, a rule or the elements of a set, and localnet is route_localnet
+// of the interface. It changes nothing.
 func (t *Table) Damage() (table, localnet bool, err error) {
 	t.flush.Lock()
 	defer t.flush.Unlock()
@@ -301,9 +304,9 @@ func (t *Table) Damage() (table, localnet bool, err error) {
 func (t *Table) damage() (table, local bool, err error) {
 	t.mu.Lock()
 	content, changing := t.content(), t.changed != t.flushed
-	want := localnet(t.through, t.localnetOf())
+	want := localnet(t.through, t.needsLocalnet())
 	t.mu.Unlock()
-	if changing { // a Sync waits, which writes what is missing or is followed by another look
+	if changing { // a Sync is pending, which writes what is missing, or is followed by another check
 		return false, false, nil
 	}
 	is, err := nft.PrintOf(t.ns, t.name)
@@ -324,8 +327,8 @@ func (t *Table) damage() (table, local bool, err error) {
 	return false, len(differing) > 0, err
 }
 
-// Repair makes anew what Damage finds. Where the ports were gone, flows of UDP began that
-// lead nowhere; the kernel forgets them.
+// Repair restores the parts that Damage reports. UDP flows that began while the ports were missing
+// are deleted, because they lead nowhere.
 func (t *Table) Repair() error {
 	if err := t.Sync(); err != nil {
 		return err
@@ -339,9 +342,9 @@ func (t *Table) Repair() error {
 	var ports []nft.Port
 	t.mu.Lock()
 	if table {
-		t.outdated()
+		t.markForRewrite()
 	} else {
-		t.changed++ // route_localnet alone
+		t.changed++ // only route_localnet
 	}
 	for _, p := range t.ports {
 		ports = append(ports, p...)
@@ -353,9 +356,9 @@ func (t *Table) Repair() error {
 	return ForgetFlows(t.ns, ports)
 }
 
-// Unguarded ends route_localnet of the interface while the table stays damaged: the rule that
-// guards it may be gone. The next Sync writes the whole table, and sets it again.
-func (t *Table) Unguarded() error {
+// DisableLocalnet clears route_localnet of the interface while the table stays damaged, because the
+// rule that protects it may be missing. The next Sync writes the complete table and sets it again.
+func (t *Table) DisableLocalnet() error {
 	t.flush.Lock()
 	defer t.flush.Unlock()
 	t.mu.Lock()
@@ -364,8 +367,8 @@ func (t *Table) Unguarded() error {
 	return SetLocalnet(t.ns, t.through, false)
 }
 
-// Clean removes the tables and forgets all that was in them, on a node that is
-// given up or gets its network from elsewhere.
+// Clean removes the tables and all host ports, on a node that is decommissioned or uses another
+// network.
 func (t *Table) Clean() error {
 	err := t.Load(func(string) bool { return false })
 	t.SetNetworks(nil)

@@ -1,8 +1,8 @@
-// Package uplink tells when the machine's way out changes: a cable is plugged in, a
-// modem has dialled, a route is new or gone.
+// Package uplink signals when the machine's connection to the network may have changed: a cable was
+// plugged in, a modem has dialled, a route was added or removed.
 //
 //	kernel --netlink: links, routes--> Run --unless it is about pods--> Changed
 //
-// Pods come and go with interfaces and routes of their own, which lead nowhere else:
-// those of the pods' bridge and of the veths that hang on any bridge say nothing.
+// Pods are added and removed with their own interfaces and routes, which are not relevant: messages
+// about the pods' bridge and about veths that are ports of any bridge are ignored.
 package uplink

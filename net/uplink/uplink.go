@@ -16,27 +16,27 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// most is the size of what is read at once; the kernel sends a message at a time.
-const most = 16 << 10
+// bufferSize is the size of the read buffer. The kernel sends one message at a time.
+const bufferSize = 16 << 10
 
-// firstPause and longestPause bound the time until the kernel is listened to again.
+// firstPause and longestPause bound the pause before listening again after an error.
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
 )
 
-// Config says where to look.
+// Config is the configuration of an Uplink.
 type Config struct {
-	Host   netns.NS // whose way out it is
-	Bridge string   // of the pods
+	Host   netns.NS // the namespace to watch
+	Bridge string   // the pods' bridge
 	Log    *slog.Logger
 }
 
-// An Uplink is the machine's way out.
+// An Uplink watches the machine's connection to the network.
 type Uplink struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
-	links   map[int]link  // by index; Run's
+	links   map[int]link  // by index; used only by Run
 }
 
 type link struct{ pods, running bool }
@@ -46,25 +46,25 @@ func New(cfg Config) *Uplink {
 	return &Uplink{cfg: cfg, changed: make(chan struct{}, 1), links: map[int]link{}}
 }
 
-// Changed is signalled when the way out may be another than before.
+// Changed receives a value when the connection may have changed.
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
 
-// Run listens to the kernel until ctx ends. That it cannot is no error: who waits for
-// the way out tries again by himself too, and so does this.
+// Run listens to the kernel until ctx ends. Errors are only logged, and Run tries again: the
+// callers that wait for Changed also poll.
 func (u *Uplink) Run(ctx context.Context) error {
-	pause, told := firstPause, ""
+	pause, logged := firstPause, ""
 	for {
 		began := time.Now()
 		err := u.listen(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) > longestPause { // it did listen
-			pause, told = firstPause, ""
+		if time.Since(began) > longestPause { // it was able to listen
+			pause, logged = firstPause, ""
 		}
-		if err.Error() != told {
-			u.cfg.Log.Warn("changes of the network are not seen; the API server is tried at intervals", "error", err)
-			told = err.Error()
+		if err.Error() != logged {
+			u.cfg.Log.Warn("cannot watch network changes; connections to the API server are retried at intervals", "error", err)
+			logged = err.Error()
 		}
 		select {
 		case <-ctx.Done():
@@ -72,7 +72,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
-		u.signal() // what happens until it listens again is not told
+		u.signal() // changes during the pause are missed
 	}
 }
 
@@ -84,13 +84,13 @@ func (u *Uplink) listen(ctx context.Context) error {
 	defer messages.Close()
 	defer context.AfterFunc(ctx, func() { messages.Close() })()
 	clear(u.links)
-	if err := u.look(); err != nil {
+	if err := u.loadLinks(); err != nil {
 		return err
 	}
-	b := make([]byte, most)
+	b := make([]byte, bufferSize)
 	for {
 		all, err := read(messages, b)
-		if errors.Is(err, unix.ENOBUFS) { // there was more than could be told
+		if errors.Is(err, unix.ENOBUFS) { // messages were lost
 			u.signal()
 			continue
 		}
@@ -98,7 +98,7 @@ func (u *Uplink) listen(ctx context.Context) error {
 			return err
 		}
 		for _, m := range all {
-			if u.news(m) {
+			if u.isRelevant(m) {
 				u.signal()
 			}
 		}
@@ -112,7 +112,7 @@ func read(messages *os.File, b []byte) ([]syscall.NetlinkMessage, error) {
 	}
 	all, err := syscall.ParseNetlinkMessage(b[:n])
 	if err != nil {
-		return nil, fmt.Errorf("parse what netlink says: %w", err)
+		return nil, fmt.Errorf("parse netlink messages: %w", err)
 	}
 	return all, nil
 }
@@ -125,7 +125,9 @@ func (u *Uplink) subscribe() (messages *os.File, err error) {
 			return err
 		}
 		messages = os.NewFile(uintptr(fd), "netlink")
-		return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE})
+		return unix.Bind(fd, &unix.SockaddrNetlink{
+			Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE,
+		})
 	})
 	if err != nil {
 		if messages != nil {
@@ -136,8 +138,8 @@ func (u *Uplink) subscribe() (messages *os.File, err error) {
 	return messages, nil
 }
 
-// look takes the links that there are, after the subscription: none is missed.
-func (u *Uplink) look() error {
+// loadLinks lists the links. It is called after subscribe, so that none is missed.
+func (u *Uplink) loadLinks() error {
 	h, err := u.cfg.Host.Netlink()
 	if err != nil {
 		return err
@@ -161,20 +163,20 @@ func (u *Uplink) linkOf(l netlink.Link) link {
 	}
 }
 
-// news reports whether a message says something of the way out.
-func (u *Uplink) news(m syscall.NetlinkMessage) bool {
+// isRelevant reports whether a message may be about the machine's connection.
+func (u *Uplink) isRelevant(m syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return u.linkNews(m)
+		return u.linkChanged(m)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return u.routeNews(m)
+		return u.routeChanged(m)
 	}
 	return false
 }
 
-// linkNews is that a link can be used now, or no more.
-func (u *Uplink) linkNews(m syscall.NetlinkMessage) bool {
-	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // a bridge tells of its ports too
+// linkChanged reports whether a link has become usable or unusable.
+func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
+	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // a bridge reports its ports as well
 		return false
 	}
 	l, err := netlink.LinkDeserialize((*unix.NlMsghdr)(&m.Header), m.Data)
@@ -191,8 +193,8 @@ func (u *Uplink) linkNews(m syscall.NetlinkMessage) bool {
 	return !now.pods && now.running != before.running
 }
 
-// routeNews is that a route leads elsewhere, or nowhere.
-func (u *Uplink) routeNews(m syscall.NetlinkMessage) bool {
+// routeChanged reports whether a message is about a route that is not a pod's.
+func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return false
 	}

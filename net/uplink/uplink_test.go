@@ -92,7 +92,7 @@ func parse(t *testing.T, s string) *netlink.Addr {
 // news waits for the next piece of news and gives the index of the interface that it
 // is about.
 func (w *world) news() (int, error) {
-	for b := make([]byte, most); ; {
+	for b := make([]byte, bufferSize); ; {
 		all, err := read(w.messages, b)
 		if err != nil {
 			return 0, err

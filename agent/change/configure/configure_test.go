@@ -295,7 +295,7 @@ func TestChecks(t *testing.T) {
 	for text, want := range map[string]string{
 		kubeletHead + "maxPods: 1\n":                       "maxPods: Invalid value: 1: fewer than the 2 pods",
 		kubeletHead + "podCIDR: 10.9.0.0/24\n":             "podCIDR: Forbidden",
-		kubeletHead + "cgroupRoot: /elsewhere\n":           "cgroupRoot: Forbidden: there are 2 pods here",
+		kubeletHead + "cgroupRoot: /elsewhere\n":           "cgroupRoot: Forbidden: this node has 2 pods, and",
 		kubeletHead + "port: -1\n":                         "port: Invalid value",
 		edgeHead + "configuration: {consent: [podCIDR]}\n": "edge.configuration: Forbidden",
 		"kind: Pod\n": "want one KubeletConfiguration",

@@ -1,3 +1,3 @@
-// Package ipamtest has the contract of ipam.Store as a test, and a Store in
-// memory for tests that need one.
+// Package ipamtest tests implementations of ipam.Store, and has an implementation in memory for
+// other tests.
 package ipamtest

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// Store is the shape of ipam.Store.
+// Store has the methods of ipam.Store.
 type Store interface {
 	AddLease(ctx context.Context, addr netip.Addr, owner string) error
 	ReleaseLeases(ctx context.Context, owner string) error
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// Test checks that a store keeps the contract. open returns a store over the
-// same durable state each time that it is called with the same name.
+// Test checks that a store fulfils the contract of ipam.Store. open returns a store on the same
+// durable state whenever it is called with the same name.
 func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 	one, two := netip.MustParseAddr("10.42.0.2"), netip.MustParseAddr("fd00:10:42::2")
 	ctx := t.Context()
@@ -28,7 +28,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		s := open(t, "a")
 		must(t, s.AddLease(ctx, one, "pod"))
 		must(t, s.AddLease(ctx, two, "pod"))
-		must(t, s.AddLease(ctx, one, "pod")) // again is success
+		must(t, s.AddLease(ctx, one, "pod")) // adding it again succeeds
 		wantLeases(t, s, map[netip.Addr]string{one: "pod", two: "pod"})
 		must(t, s.ReleaseLeases(ctx, "pod"))
 		must(t, s.ReleaseLeases(ctx, "pod"))
@@ -53,7 +53,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		var mu sync.Mutex
 		want := map[netip.Addr]string{}
 		for i := range 64 {
-			addr := netip.AddrFrom4([4]byte{10, 42, 0, byte(2 + i/2)}) // two want each
+			addr := netip.AddrFrom4([4]byte{10, 42, 0, byte(2 + i/2)}) // two owners try to get each address
 			wg.Go(func() {
 				owner := fmt.Sprint("pod", i)
 				switch err := s.AddLease(ctx, addr, owner); {
@@ -76,7 +76,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		s := open(t, "e")
-		if s.AddLease(ended, one, "pod") == nil { // success is allowed, a lie is not
+		if s.AddLease(ended, one, "pod") == nil { // success is allowed if the lease is stored
 			wantLeases(t, s, map[netip.Addr]string{one: "pod"})
 		}
 	})
@@ -97,13 +97,13 @@ func wantLeases(t *testing.T, s Store, want map[netip.Addr]string) {
 	}
 }
 
-// Memory is a Store in memory. The zero value is empty and ready.
+// Memory is a Store in memory. The zero value is empty and ready to use.
 type Memory struct {
 	mu     sync.Mutex
 	leases map[netip.Addr]string
 
-	// Fail, when set, is asked before each change; its error is returned. With
-	// After the change happens all the same, as when an answer gets lost.
+	// Fail, if it is not nil, is called before each change, and its error is returned. With After,
+	// the change is made nevertheless, as if the reply was lost.
 	Fail  func(op string) error
 	After bool
 }
@@ -125,7 +125,7 @@ func (m *Memory) change(op string, f func() error) error {
 	return f()
 }
 
-// AddLease implements ipam.Store; Fail sees it as "add".
+// AddLease implements ipam.Store. The operation is "add" for Fail.
 func (m *Memory) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	return m.change("add", func() error {
 		if is, ok := m.leases[addr]; ok && is != owner {
@@ -136,7 +136,7 @@ func (m *Memory) AddLease(ctx context.Context, addr netip.Addr, owner string) er
 	})
 }
 
-// ReleaseLeases implements ipam.Store; Fail sees it as "release".
+// ReleaseLeases implements ipam.Store. The operation is "release" for Fail.
 func (m *Memory) ReleaseLeases(ctx context.Context, owner string) error {
 	return m.change("release", func() error {
 		maps.DeleteFunc(m.leases, func(_ netip.Addr, o string) bool { return o == owner })

@@ -1,3 +1,3 @@
-// Package netnstest makes network namespaces that live as long as a test. They
-// are kept by an open descriptor, so that a killed test leaves nothing behind.
+// Package netnstest creates network namespaces for tests. They are held by an open descriptor, so
+// that a killed test leaves none behind.
 package netnstest

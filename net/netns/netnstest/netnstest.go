@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New makes an empty network namespace with its loopback up, and returns it with
-// a path that names it for other processes too. The test is skipped when the
-// user may not make one.
+// New creates an empty network namespace whose loopback interface is up. It returns the namespace
+// and a path that is valid for other processes as well. It skips the test if the user may not
+// create namespaces.
 func New(t testing.TB) (netns.NS, string) {
 	t.Helper()
 	ns, path, end := Make(t)
@@ -20,7 +20,7 @@ func New(t testing.TB) (netns.NS, string) {
 	return ns, path
 }
 
-// Make is New for a namespace that ends when end is called.
+// Make is New for a namespace that lasts until end is called.
 func Make(t testing.TB) (ns netns.NS, path string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
