@@ -37,7 +37,7 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	}
 	out, err := cgroup.New(cgroup.Config{
 		Driver: c.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: s.Config.CPUPeriod,
-		All: all, Others: others(k, s.Share), Memory: memory(s), Exclusive: s.Exclusive, Took: s.Took, Tell: s.Tell, Log: s.Log,
+		All: all, Others: systemCgroups(k, s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Took: s.Took, Tell: s.Tell, Log: s.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the cgroups of pods: %w", err)
@@ -45,8 +45,8 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	return out, out.Start()
 }
 
-// others are the cgroups that enforceNodeAllocatable names, in a kubelet's order.
-func others(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.Held) {
+// systemCgroups are the cgroups that enforceNodeAllocatable names, in a kubelet's order.
+func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.Held) {
 	for _, row := range []struct {
 		key, who, at string
 		kept         v1.ResourceList
@@ -64,7 +64,7 @@ func others(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.Held
 	return out
 }
 
-func memory(s Share) cgroup.Memory {
+func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
 	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64) // validated; none: 0
 	return cgroup.Memory{

@@ -54,8 +54,8 @@ type Containers struct {
 	Left         string                 // what a runtime of before keeps; empty: nothing is known
 
 	backend
-	known chan struct{} // closed once the agent knows what runs
-	stays error         // why it is not the runtime that the configuration names
+	observed chan struct{} // closed once the agent knows what runs
+	moveError error         // why it is not the runtime that the configuration names
 	cfg   *config.Config
 	log   *slog.Logger
 }
@@ -103,7 +103,7 @@ type backend interface {
 // Open starts or reaches the runtime. One that was in use before and is not to be any
 // more has the node's pods ended first.
 func Open(ctx context.Context, a Config) (*Containers, error) {
-	used, err := remembered(ctx, a)
+	used, err := loadRecord(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +115,11 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Left, c.stays, c.known, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
+	c.Left, c.moveError, c.observed, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
 	if c.Endpoint != "" {
-		c.CgroupDriver = now.driver(a, c.backend.(*distant).Runtime)
+		c.CgroupDriver = now.driver(a, c.backend.(*remoteBackend).Runtime)
 	}
-	if err := now.remember(ctx, a); err != nil {
+	if err := now.save(ctx, a); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -136,7 +136,7 @@ func open(ctx context.Context, a Config, endpoint string) (*Containers, error) {
 
 // Problems are what is worth an administrator's attention.
 func (c *Containers) Problems() (out []string) {
-	for _, err := range []error{c.stays, c.Network.Problem()} {
+	for _, err := range []error{c.moveError, c.Network.Problem()} {
 		if err != nil {
 			out = append(out, err.Error())
 		}
@@ -174,19 +174,19 @@ func (c *Containers) reopenLog(ctx context.Context, id string) error {
 	return err
 }
 
-// lookAgain is how soon a look is repeated that failed.
-const lookAgain = time.Second
+// observeRetry is how soon a look is repeated that failed.
+const observeRetry = time.Second
 
 // Looked notes that the agent knows what runs; called takes what the runtime calls itself.
 func (c *Containers) Looked(ctx context.Context, called func(string)) {
 	called(c.name(ctx))
-	close(c.known)
+	close(c.observed)
 }
 
 // Known is nil once the agent knows what runs.
 func (c *Containers) Known() error {
 	select {
-	case <-c.known:
+	case <-c.observed:
 		return nil
 	default:
 		return fmt.Errorf("%s does not answer: start it first", title(c.Endpoint))
@@ -195,18 +195,18 @@ func (c *Containers) Known() error {
 
 // Look has look learn what runs, if the runtime answers. Else After does so later, and
 // load takes what is known without.
-func (c *Containers) Look(ctx context.Context, look func(context.Context) error, load func(context.Context, []types.UID) error) error {
+func (c *Containers) Look(ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error) error {
 	if !c.Answers() {
 		return load(ctx, nil)
 	}
-	if err := c.check(ctx); err != nil {
+	if err := c.checkDriver(ctx); err != nil {
 		return err
 	}
-	return look(ctx)
+	return observe(ctx)
 }
 
-// take waits for the runtime and has look succeed, unless what it learns is known already.
-func (c *Containers) take(ctx context.Context, look func(context.Context) error) error {
+// observeWhenUp waits for the runtime and has look succeed, unless what it learns is known already.
+func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Context) error) error {
 	for {
 		if c.Known() == nil {
 			return nil
@@ -214,17 +214,17 @@ func (c *Containers) take(ctx context.Context, look func(context.Context) error)
 		if err := c.Await(ctx); err != nil {
 			return err
 		}
-		err := c.check(ctx)
+		err := c.checkDriver(ctx)
 		if err == nil {
-			err = look(ctx)
+			err = observe(ctx)
 		}
-		if errors.Is(err, errOtherDriver) || ctx.Err() != nil {
+		if errors.Is(err, errDriverChanged) || ctx.Err() != nil {
 			return err
 		}
 		if err != nil {
 			c.log.Warn("what runs is not known yet, so no pod is started", "error", err)
 			select {
-			case <-time.After(lookAgain):
+			case <-time.After(observeRetry):
 			case <-ctx.Done():
 			}
 		}
@@ -233,9 +233,9 @@ func (c *Containers) take(ctx context.Context, look func(context.Context) error)
 
 // After is a loop that has look learn what runs, if it is not known, as soon as the
 // runtime answers; then it calls begin, and runs next.
-func (c *Containers) After(look func(context.Context) error, begin func(context.Context), next Loop) Loop {
-	return after(func(ctx context.Context) error {
-		if err := c.take(ctx, look); err != nil {
+func (c *Containers) After(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
+	return loopFunc(func(ctx context.Context) error {
+		if err := c.observeWhenUp(ctx, observe); err != nil {
 			return err
 		}
 		begin(ctx)
@@ -248,9 +248,9 @@ type Loop interface {
 	Run(ctx context.Context) error
 }
 
-type after func(context.Context) error
+type loopFunc func(context.Context) error
 
-func (f after) Run(ctx context.Context) error { return f(ctx) }
+func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // Rotator rotates the logs of containers that a runtime behind a socket writes. The shims
 // of the one in this process do so themselves.
@@ -269,18 +269,18 @@ func (c *Containers) LogQuota() *rotate.Quota {
 	return &rotate.Quota{Dir: k.PodLogsDir, Bytes: c.cfg.PodLogQuota, Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log}
 }
 
-// errOtherDriver ends the agent, whose next start knows better.
-var errOtherDriver = errors.New("the container runtime makes cgroups by another driver than was known while it did not answer: islet starts anew")
+// errDriverChanged ends the agent, whose next start knows better.
+var errDriverChanged = errors.New("the container runtime makes cgroups by another driver than was known while it did not answer: islet starts anew")
 
-// check fails when the runtime is another than it was taken for.
-func (c *Containers) check(ctx context.Context) error {
-	d, far := c.backend.(*distant)
-	if !far {
+// checkDriver fails when the runtime is another than it was taken for.
+func (c *Containers) checkDriver(ctx context.Context) error {
+	d, isRemote := c.backend.(*remoteBackend)
+	if !isRemote {
 		return nil
 	}
 	driver, err := d.CgroupDriver(ctx)
 	if err == nil && driver != "" && driver != c.CgroupDriver {
-		return fmt.Errorf("%w (%s, not %s)", errOtherDriver, driver, c.CgroupDriver)
+		return fmt.Errorf("%w (%s, not %s)", errDriverChanged, driver, c.CgroupDriver)
 	}
 	return err
 }

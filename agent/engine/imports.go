@@ -8,7 +8,7 @@ import (
 )
 
 // Going are the pulls and imports that go on.
-func (c *native) Going() (out []api.Import) {
+func (c *nativeBackend) Going() (out []api.Import) {
 	for _, p := range c.service.Going() {
 		out = append(out, api.Import{Ref: p.Ref, Status: p.Status, Current: p.Current, Total: p.Total})
 	}
@@ -16,7 +16,7 @@ func (c *native) Going() (out []api.Import) {
 }
 
 // FailedArchives are those that could not be imported.
-func (c *native) FailedArchives() (out []api.Import) {
+func (c *nativeBackend) FailedArchives() (out []api.Import) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, file := range slices.Sorted(maps.Keys(c.failed)) {

@@ -29,31 +29,31 @@ type record struct {
 	Boot     string `json:"boot"`             // the machine's when it was last in use
 	Driver   string `json:"driver,omitempty"` // of cgroups, which it said last
 	Left     string `json:"left,omitempty"`   // what the one of before keeps
-	known    bool
+	exists    bool
 }
 
-// remembered reads the record. A node of before there were records has used the runtime
+// loadRecord reads the record. A node of before there were records has used the runtime
 // in its process, if any.
-func remembered(ctx context.Context, a Config) (r record, err error) {
+func loadRecord(ctx context.Context, a Config) (r record, err error) {
 	text, known, err := a.Store.Meta(ctx, metaKey)
 	if err != nil {
 		return r, err
 	}
 	if !known {
-		made, err := os.ReadDir(filepath.Join(a.Dirs.State, records))
-		r.known = err == nil && len(made) > 0
+		made, err := os.ReadDir(filepath.Join(a.Dirs.State, recordsDir))
+		r.exists = err == nil && len(made) > 0
 		r.Boot = bootid.Read()
 		return r, nil
 	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return r, fmt.Errorf("which container runtime the node has used: %w", err)
 	}
-	r.known = true
+	r.exists = true
 	return r, nil
 }
 
-// remember stores the record.
-func (r *record) remember(ctx context.Context, a Config) error {
+// save stores the record.
+func (r *record) save(ctx context.Context, a Config) error {
 	r.Boot = bootid.Read()
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -62,8 +62,8 @@ func (r *record) remember(ctx context.Context, a Config) error {
 	return a.Store.SetMeta(ctx, metaKey, string(text))
 }
 
-// answerTime is how long a runtime gets to answer at a move.
-const answerTime = 10 * time.Second
+// answerTimeout is how long a runtime gets to answer at a move.
+const answerTimeout = 10 * time.Second
 
 // move decides in which runtime the node's pods run from now on. Pods never run in two:
 // before the node turns to another runtime, that must answer, and what the old one runs
@@ -73,8 +73,8 @@ const answerTime = 10 * time.Second
 //	old runtime answers?  no -> booted since: nothing runs there; else: refuse to start
 //	end the node's pods there --> say what is left --> new runtime
 func move(ctx context.Context, a Config, used record) (now record, stays error, err error) {
-	same := remote.Socket(used.Endpoint) == remote.Socket(a.RuntimeEndpoint)
-	if !used.known || same {
+	unchanged := remote.Socket(used.Endpoint) == remote.Socket(a.RuntimeEndpoint)
+	if !used.exists || unchanged {
 		return record{Endpoint: a.RuntimeEndpoint, Driver: used.Driver, Left: used.Left}, nil, nil
 	}
 	if a.RuntimeEndpoint != "" {
@@ -83,22 +83,22 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 			return now, nil, err
 		}
 		defer next.Close()
-		if !answers(ctx, next) {
+		if !waitAnswer(ctx, next) {
 			stays = fmt.Errorf("the configuration names the container runtime at %s, which does not answer: this node's pods stay in %s; start the other and then islet again, or take containerRuntimeEndpoint out", a.RuntimeEndpoint, title(used.Endpoint))
 			a.Log.Error(stays.Error())
 			return used, stays, nil
 		}
 	}
-	left, err := leave(ctx, a, used)
+	left, err := endOldPods(ctx, a, used)
 	if err != nil {
 		return now, nil, err
 	}
-	a.moved(used.Endpoint, left)
+	a.reportMove(used.Endpoint, left)
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// moved reports that the pods run in another runtime, and what the one of before keeps.
-func (a Config) moved(before, left string) {
+// reportMove reports that the pods run in another runtime, and what the one of before keeps.
+func (a Config) reportMove(before, left string) {
 	a.Log.Warn("the node's pods run in another container runtime from now on", "before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
 	a.Tell(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
 }
@@ -111,25 +111,25 @@ func title(endpoint string) string {
 	return "the runtime at " + endpoint
 }
 
-// answers waits a little for a runtime.
-func answers(ctx context.Context, c *Containers) bool {
-	ctx, stop := context.WithTimeout(ctx, answerTime)
+// waitAnswer waits a little for a runtime.
+func waitAnswer(ctx context.Context, c *Containers) bool {
+	ctx, stop := context.WithTimeout(ctx, answerTimeout)
 	defer stop()
-	d, far := c.backend.(*distant)
-	for far && !d.Ask(ctx) && ctx.Err() == nil {
+	d, isRemote := c.backend.(*remoteBackend)
+	for isRemote && !d.Ask(ctx) && ctx.Err() == nil {
 		d.AwaitChange(ctx)
 	}
 	return ctx.Err() == nil
 }
 
-// leave ends what the old runtime runs of this node, and says what stays there.
-func leave(ctx context.Context, a Config, used record) (left string, err error) {
+// endOldPods ends what the old runtime runs of this node, and says what stays there.
+func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, old.Close()) }()
-	if !answers(ctx, old) {
+	if !waitAnswer(ctx, old) {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
@@ -148,11 +148,11 @@ func leave(ctx context.Context, a Config, used record) (left string, err error) 
 	if err := old.Network.Clean(ctx); err != nil {
 		a.Log.Warn("not everything of the built-in network could be removed", "error", err)
 	}
-	return remains(ctx, a, old, others), nil
+	return describeLeftovers(ctx, a, old, others), nil
 }
 
-// usualGrace is that of a pod that says none.
-const usualGrace = 30 * time.Second
+// defaultGrace is that of a pod that says none.
+const defaultGrace = 30 * time.Second
 
 // endPods stops the node's pods, all at once, and removes them. It returns how many pods
 // are somebody else's.
@@ -196,11 +196,11 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || time.Since(began) > removeTime {
+		if ctx.Err() != nil || time.Since(began) > removeTimeout {
 			return fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err)
 		}
 		select {
-		case <-time.After(removeAgain):
+		case <-time.After(removeRetry):
 		case <-ctx.Done():
 		}
 	}
@@ -209,27 +209,27 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 // A runtime may refuse to remove what ended a moment ago: containerd takes a container for
 // running until it has heard of its end.
 const (
-	removeTime  = 20 * time.Second // for which it is asked again
-	removeAgain = 250 * time.Millisecond
+	removeTimeout  = 20 * time.Second // for which it is asked again
+	removeRetry = 250 * time.Millisecond
 )
 
 // graceOf is the grace of the pod that a sandbox was made for.
 func graceOf(s *api.PodSandbox) time.Duration {
 	var pod v1.Pod
 	if json.Unmarshal([]byte(s.Annotations[keys.Manifest]), &pod) != nil || pod.Spec.TerminationGracePeriodSeconds == nil {
-		return usualGrace
+		return defaultGrace
 	}
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// remains says what stays in a runtime that was left, and how it is removed.
-func remains(ctx context.Context, a Config, c *Containers, others int) string {
+// describeLeftovers says what stays in a runtime that was left, and how it is removed.
+func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {
 		images = len(list.Images)
 	}
 	if c.Endpoint == "" {
-		return fmt.Sprintf("Islet's own runtime keeps %d images; to free their space: rm -r %s %s", images, filepath.Join(a.Dirs.State, storage), filepath.Join(a.Dirs.State, records))
+		return fmt.Sprintf("Islet's own runtime keeps %d images; to free their space: rm -r %s %s", images, filepath.Join(a.Dirs.State, storageDir), filepath.Join(a.Dirs.State, recordsDir))
 	}
 	text := fmt.Sprintf("The runtime at %s keeps %d images; to free their space: crictl --runtime-endpoint %[1]s rmi --prune", c.Endpoint, images)
 	if others > 0 {
@@ -242,7 +242,7 @@ func remains(ctx context.Context, a Config, c *Containers, others int) string {
 // said last, while it does not answer; else what the configuration says, as it must for
 // runtimes that say nothing (KEP-4033).
 func (r *record) driver(a Config, rt *remote.Runtime) string {
-	ctx, stop := context.WithTimeout(context.Background(), answerTime)
+	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()
 	said, err := rt.CgroupDriver(ctx)
 	switch {

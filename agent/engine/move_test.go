@@ -53,7 +53,7 @@ func TestMoved(t *testing.T) {
 		eventtest.Note(v1.EventTypeNormal, reason, message)
 	}}
 	c.RuntimeEndpoint = "unix:///run/other.sock"
-	if c.moved("", "Islet's own runtime keeps 2 images."); told != 1 {
+	if c.reportMove("", "Islet's own runtime keeps 2 images."); told != 1 {
 		t.Errorf("%d events", told)
 	}
 }

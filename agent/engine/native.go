@@ -23,12 +23,12 @@ import (
 
 // What is below the state directory.
 const (
-	storage = "containerd" // images, content and snapshots
-	records = "runtime"    // of sandboxes and containers
+	storageDir = "containerd" // images, content and snapshots
+	recordsDir = "runtime"    // of sandboxes and containers
 )
 
-// native is the runtime in this process.
-type native struct {
+// nativeBackend is the runtime in this process.
+type nativeBackend struct {
 	network *cni.Network
 	service *image.Service
 	inbox   *image.Inbox
@@ -43,13 +43,13 @@ type native struct {
 // openNative starts containerd in this process and takes up what runs.
 func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
-	c := &native{log: a.Log, failed: map[string]error{}}
-	asked := operations.New()
+	c := &nativeBackend{log: a.Log, failed: map[string]error{}}
+	ops := operations.New()
 	var err error
-	if c.network, err = c.openNetwork(a, asked.Repaired); err != nil {
+	if c.network, err = c.openNetwork(a, ops.Repaired); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
 	}
-	root := filepath.Join(dirs.State, storage)
+	root := filepath.Join(dirs.State, storageDir)
 	if c.daemon, err = daemon.Start(ctx, daemon.Config{Root: root, Log: a.Log}); err != nil {
 		return nil, fmt.Errorf("containerd: %w", err)
 	}
@@ -66,25 +66,25 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 		return nil, errors.Join(err, c.daemon.Close())
 	}
 	c.runtime, err = ctrd.New(ctx, ctrd.Config{
-		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, records), RunDir: dirs.Run,
+		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, recordsDir), RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
-		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: handlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
-		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: mostLog(a.Config), Cgroups: cgroups, Log: a.Log,
+		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: runtimeHandlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
+		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: maxLogBytes(a.Config), Cgroups: cgroups, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
 	}
-	rt := operations.Runtime{Runtime: c.runtime, Operations: asked}
+	rt := operations.Runtime{Runtime: c.runtime, Operations: ops}
 	return &Containers{
-		Runtime: rt, Streams: rt, Images: operations.Images{Service: c.service, Operations: asked}, Network: c.network,
-		Operations: asked, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
+		Runtime: rt, Streams: rt, Images: operations.Images{Service: c.service, Operations: ops}, Network: c.network,
+		Operations: ops, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
 	}, nil
 }
 
-// mostLog is how many bytes the log of a container may come to before it is rotated, however
+// maxLogBytes is how many bytes the log of a container may come to before it is rotated, however
 // short the time since the last rotation. podLogQuota, which removes no file that is written to,
 // leaves it a quarter of the quota: a container has the files of two attempts.
-func mostLog(c *config.Config) int64 {
+func maxLogBytes(c *config.Config) int64 {
 	most := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
 	if c.PodLogQuota > 0 {
 		most = min(most, max(c.PodLogQuota/4, c.ContainerLogMaxSize))
@@ -92,8 +92,8 @@ func mostLog(c *config.Config) int64 {
 	return most
 }
 
-// handlers are what a RuntimeClass may name here.
-func handlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
+// runtimeHandlers are what a RuntimeClass may name here.
+func runtimeHandlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
 	out := make(map[string]ctrd.Handler, len(configured))
 	for _, h := range configured {
 		out[h.Name] = ctrd.Handler{OCIRuntime: h.OCIRuntime, Shim: h.Shim, ShimConfig: h.ShimConfig}
@@ -103,7 +103,7 @@ func handlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
 
 // openNetwork also puts links to this binary where CNI plugins that delegate to a
 // built-in type find them.
-func (c *native) openNetwork(a Config, repaired func(string)) (*cni.Network, error) {
+func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Network, error) {
 	dir := filepath.Join(a.Dirs.State, "cni")
 	self, err := os.Executable()
 	if err != nil {
@@ -122,21 +122,21 @@ func (c *native) openNetwork(a Config, repaired func(string)) (*cni.Network, err
 }
 
 // Programs is where below a state directory the shims' program is.
-func Programs(stateDir string) string { return filepath.Join(stateDir, records, "bin") }
+func Programs(stateDir string) string { return filepath.Join(stateDir, recordsDir, "bin") }
 
 // Stacked are the directories below the state directory in which are layers and uppers of
 // overlays: they cannot be on an overlay themselves.
 func Stacked() []string {
-	return []string{filepath.Join(storage, daemon.Overlay), ctrd.Containers(records)}
+	return []string{filepath.Join(storageDir, daemon.Overlay), ctrd.Containers(recordsDir)}
 }
 
-func (c *native) Admits() error { return networkNotReady(c.network.Admit()) }
+func (c *nativeBackend) Admits() error { return networkNotReady(c.network.Admit()) }
 
-func (c *native) Ready() error { return networkNotReady(c.network.Ready()) }
+func (c *nativeBackend) Ready() error { return networkNotReady(c.network.Ready()) }
 
-func (c *native) Answers() bool { return true }
+func (c *nativeBackend) Answers() bool { return true }
 
-func (c *native) Await(context.Context) error { return nil }
+func (c *nativeBackend) Await(context.Context) error { return nil }
 
 func inboxDir(cfg *config.Config) string {
 	if cfg.Edge.ImagesDir != "" {
@@ -146,18 +146,18 @@ func inboxDir(cfg *config.Config) string {
 }
 
 // Run imports archives and cleans up after broken pulls until ctx ends.
-func (c *native) Run(ctx context.Context) error {
+func (c *nativeBackend) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.service.Run(ctx) })
 	g.Go(func() error { return c.inbox.Run(ctx) })
 	return g.Wait()
 }
 
-func (c *native) Close() error { return errors.Join(c.runtime.Close(), c.daemon.Close()) }
+func (c *nativeBackend) Close() error { return errors.Join(c.runtime.Close(), c.daemon.Close()) }
 
-func (c *native) Imports() Imports { return c.inbox }
+func (c *nativeBackend) Imports() Imports { return c.inbox }
 
-func (c *native) Reconcile(ctx context.Context) error {
+func (c *nativeBackend) Reconcile(ctx context.Context) error {
 	ready, err := c.runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{
 		Filter: &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}},
 	})
@@ -181,7 +181,7 @@ func (c *native) Reconcile(ctx context.Context) error {
 	return c.network.Reconcile(ctx, live)
 }
 
-func (c *native) report(file string, err error) {
+func (c *nativeBackend) report(file string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {

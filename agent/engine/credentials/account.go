@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	accountAge  = time.Minute      // for which what is known of a service account counts
-	accountWait = 2 * time.Second  // for the API server, before what was known counts
-	tokenSpare  = 10 * time.Minute // before a token expires, it is not used any more
-	mostKept    = 256              // accounts, and tokens
+	accountTTL  = time.Minute      // for which what is known of a service account counts
+	accountTimeout = 2 * time.Second  // for the API server, before what was known counts
+	tokenMargin  = 10 * time.Minute // before a token expires, it is not used any more
+	maxEntries    = 256              // accounts, and tokens
 	accountsKey = "credentials.accounts"
 )
 
@@ -35,8 +35,8 @@ type identity struct {
 	token       func(context.Context) (string, error) // nil: it has none
 }
 
-// errNoPart says that a plugin has no part in a pull.
-var errNoPart = errors.New("the plugin is not for this pod")
+// errNotApplicable says that a plugin has no part in a pull.
+var errNotApplicable = errors.New("the plugin is not for this pod")
 
 // accounts knows the service accounts of pods, and has tokens of them. The UIDs are kept
 // over a restart: a node without a link knows whose image it has.
@@ -46,7 +46,7 @@ type accounts struct {
 	down func() bool
 
 	mu     sync.Mutex
-	known  map[types.NamespacedName]account
+	cached  map[types.NamespacedName]account
 	uids   map[string]types.UID // by namespace/name
 	tokens map[tokenKey]token
 }
@@ -68,7 +68,7 @@ type token struct {
 }
 
 func (a *accounts) load(ctx context.Context) error {
-	a.known, a.uids, a.tokens = map[types.NamespacedName]account{}, map[string]types.UID{}, map[tokenKey]token{}
+	a.cached, a.uids, a.tokens = map[types.NamespacedName]account{}, map[string]types.UID{}, map[tokenKey]token{}
 	text, found, err := a.meta.Meta(ctx, accountsKey)
 	if err != nil || !found {
 		return err
@@ -79,16 +79,16 @@ func (a *accounts) load(ctx context.Context) error {
 	return nil
 }
 
-// get asks the API server, which is the only one to say what annotations an account has.
-func (a *accounts) get(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
+// account asks the API server, which is the only one to say what annotations an account has.
+func (a *accounts) account(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
 	if a.api == nil {
 		return nil, errors.New("the node stands alone")
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	a.mu.Lock()
-	k, ok := a.known[key]
+	k, ok := a.cached[key]
 	a.mu.Unlock()
-	if ok && time.Since(k.at) < accountAge {
+	if ok && time.Since(k.at) < accountTTL {
 		return k.ObjectMeta, nil
 	}
 	got, err := a.api.ServiceAccount(ctx, namespace, name)
@@ -96,20 +96,20 @@ func (a *accounts) get(ctx context.Context, namespace, name string) (*metav1.Obj
 		return nil, fmt.Errorf("service account %s: %w", key, err)
 	}
 	a.mu.Lock()
-	maps.DeleteFunc(a.known, func(_ types.NamespacedName, k account) bool { return time.Since(k.at) >= accountAge })
-	a.known[key] = account{got, time.Now()}
+	maps.DeleteFunc(a.cached, func(_ types.NamespacedName, k account) bool { return time.Since(k.at) >= accountTTL })
+	a.cached[key] = account{got, time.Now()}
 	a.mu.Unlock()
-	return got, a.remember(ctx, key.String(), got.UID)
+	return got, a.saveUID(ctx, key.String(), got.UID)
 }
 
-// remember writes the UID of an account, unless it is known.
-func (a *accounts) remember(ctx context.Context, name string, uid types.UID) error {
+// saveUID writes the UID of an account, unless it is known.
+func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) error {
 	a.mu.Lock()
 	if a.uids[name] == uid {
 		a.mu.Unlock()
 		return nil
 	}
-	if len(a.uids) >= mostKept {
+	if len(a.uids) >= maxEntries {
 		delete(a.uids, slices.Sorted(maps.Keys(a.uids))[0])
 	}
 	a.uids[name] = uid
@@ -133,9 +133,9 @@ func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReferen
 		ref.UID = last
 		return ref, nil
 	}
-	soon, stop := context.WithTimeout(ctx, accountWait)
+	soon, stop := context.WithTimeout(ctx, accountTimeout)
 	defer stop()
-	got, err := a.get(soon, namespace, name)
+	got, err := a.account(soon, namespace, name)
 	switch {
 	case err == nil:
 		ref.UID = got.UID
@@ -155,11 +155,11 @@ func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.Servic
 	name := pod.Spec.ServiceAccountName
 	if name == "" {
 		if *t.RequireServiceAccount {
-			return nil, errNoPart
+			return nil, errNotApplicable
 		}
 		return &identity{}, nil
 	}
-	got, err := a.get(ctx, pod.Namespace, name)
+	got, err := a.account(ctx, pod.Namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {
 		v, ok := all[k]
 		if !ok {
-			return nil, errNoPart // by which a workload can choose
+			return nil, errNotApplicable // by which a workload can choose
 		}
 		out[k] = v
 	}
@@ -208,10 +208,10 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	k := tokenKey{pod.UID, account, audience}
 	a.mu.Lock()
-	has, ok := a.tokens[k]
+	cached, ok := a.tokens[k]
 	a.mu.Unlock()
-	if ok && time.Until(has.expires) > tokenSpare {
-		return has.text, nil
+	if ok && time.Until(cached.expires) > tokenMargin {
+		return cached.text, nil
 	}
 	text, expires, err := a.api.AccountToken(ctx, pod, account, audience)
 	if err != nil {
@@ -219,9 +219,9 @@ func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, au
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.tokens, func(_ tokenKey, t token) bool { return time.Until(t.expires) <= tokenSpare })
+	maps.DeleteFunc(a.tokens, func(_ tokenKey, t token) bool { return time.Until(t.expires) <= tokenMargin })
 	for k := range a.tokens {
-		if len(a.tokens) < mostKept {
+		if len(a.tokens) < maxEntries {
 			break
 		}
 		delete(a.tokens, k)

@@ -129,37 +129,37 @@ func check(all []configv1.CredentialProvider) (errs []error) {
 	}
 	names := sets.New[string]()
 	for i, p := range all {
-		wrong := func(field, format string, args ...any) {
+		report := func(field, format string, args ...any) {
 			errs = append(errs, fmt.Errorf("providers[%d].%s: "+format, append([]any{i, field}, args...)...))
 		}
 		switch {
 		case p.Name == "":
-			wrong("name", "it is required")
+			report("name", "it is required")
 		case strings.ContainsAny(p.Name, "/ ") || p.Name == "." || p.Name == "..":
-			wrong("name", "%q is no name of a file in the directory of plugins: no '/', no space, not . or ..", p.Name)
+			report("name", "%q is no name of a file in the directory of plugins: no '/', no space, not . or ..", p.Name)
 		case names.Has(p.Name):
-			wrong("name", "%q is there twice", p.Name)
+			report("name", "%q is there twice", p.Name)
 		}
 		names.Insert(p.Name)
 		if version, ok := strings.CutPrefix(p.APIVersion, pluginGroup); !ok || !slices.Contains(versions, version) {
-			wrong("apiVersion", "%q is none of %s{%s}", p.APIVersion, pluginGroup, strings.Join(versions, ","))
+			report("apiVersion", "%q is none of %s{%s}", p.APIVersion, pluginGroup, strings.Join(versions, ","))
 		}
 		if len(p.MatchImages) == 0 {
-			wrong("matchImages", "at least one is required")
+			report("matchImages", "at least one is required")
 		}
 		for _, m := range p.MatchImages {
 			if !keyring.IsPlace(m) {
-				wrong("matchImages", "%q is not of the form host[:port][/path]", m)
+				report("matchImages", "%q is not of the form host[:port][/path]", m)
 			}
 		}
 		switch d := p.DefaultCacheDuration; {
 		case d == nil:
-			wrong("defaultCacheDuration", "it is required")
+			report("defaultCacheDuration", "it is required")
 		case d.Duration < 0:
-			wrong("defaultCacheDuration", "%s is less than 0", d.Duration)
+			report("defaultCacheDuration", "%s is less than 0", d.Duration)
 		}
 		if p.TokenAttributes != nil {
-			checkToken(&p, func(field, format string, args ...any) { wrong("tokenAttributes"+field, format, args...) })
+			checkToken(&p, func(field, format string, args ...any) { report("tokenAttributes"+field, format, args...) })
 		}
 	}
 	return errs

@@ -92,7 +92,7 @@ func Open(cfg Config) (*Credentials, error) {
 			c.stop()
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: the program of provider %q: %w", all[i].Name, err)
 		}
-		if err := trusted(p.path); err != nil {
+		if err := checkProgram(p.path); err != nil {
 			cfg.Log.Error("a credential provider plugin is not run", "plugin", all[i].Name, "error", err)
 		}
 		c.providers = append(c.providers, newProvider(ctx, &all[i], p, c.counts))
@@ -102,8 +102,8 @@ func Open(cfg Config) (*Credentials, error) {
 
 func newProvider(ctx context.Context, p *configv1.CredentialProvider, program plugin, counts *counts) *provider {
 	return &provider{
-		name: p.Name, images: p.MatchImages, keep: p.DefaultCacheDuration.Duration, token: p.TokenAttributes, ask: program.ask, ctx: ctx,
-		places: make(chan struct{}, atOnce), counts: counts, flights: map[question]*flight{}, cache: map[question]*answer{},
+		name: p.Name, images: p.MatchImages, duration: p.DefaultCacheDuration.Duration, token: p.TokenAttributes, ask: program.ask, ctx: ctx,
+		places: make(chan struct{}, maxCalls), counts: counts, pending: map[cacheKey]*pendingCall{}, cache: map[cacheKey]*cacheEntry{},
 	}
 }
 
@@ -155,7 +155,7 @@ func (c *Credentials) ask(ctx context.Context, all []*provider, pod *v1.Pod, ima
 	for i, p := range all {
 		calls.Go(func() {
 			who, err := c.accounts.identify(ctx, pod, p.token)
-			if errors.Is(err, errNoPart) {
+			if errors.Is(err, errNotApplicable) {
 				return
 			}
 			if err == nil {

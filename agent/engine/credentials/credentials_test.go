@@ -136,7 +136,7 @@ func TestNodeConfiguration(t *testing.T) {
 		n := &node{root: root, log: slog.New(slog.DiscardHandler)}
 		expect := func(want string) {
 			t.Helper()
-			time.Sleep(nodeAge)
+			time.Sleep(nodeTTL)
 			var users []string
 			for _, c := range n.lookup("a.example/app") {
 				if users = append(users, c.Auth.Username); c.From.Kind != "" {
@@ -158,7 +158,7 @@ func TestNodeConfiguration(t *testing.T) {
 			t.Error("it was read at once", got)
 		}
 		expect("root")
-		write(t, root, "config.json", strings.Repeat(" ", nodeLimit)+`{"auths":{`+entry("root")+`}}`)
+		write(t, root, "config.json", strings.Repeat(" ", maxConfigBytes)+`{"auths":{`+entry("root")+`}}`)
 		expect("here")
 		write(t, root, "config.json", "no JSON")
 		expect("here")
@@ -202,7 +202,7 @@ func TestIdentify(t *testing.T) {
 		if of(podOf("1", "app"), perToken); !strings.HasPrefix(s.asked[len(s.asked)-1], "token 1 u1 acme") || len(s.asked) != before+2 {
 			t.Error("a token that expires is used", s.asked[before:])
 		}
-		time.Sleep(accountAge)
+		time.Sleep(accountTTL)
 		s.account.Annotations["hint"] = "new"
 		if of(podOf("1", "app"), perAccount).key == one.key {
 			t.Error("an annotation changed, the key did not")
@@ -210,11 +210,11 @@ func TestIdentify(t *testing.T) {
 		if who := of(podOf("1", ""), perToken); who.key != "" || who.token != nil || who.from.Kind != "" {
 			t.Error(who)
 		}
-		if _, err := a.identify(t.Context(), podOf("1", ""), perAccount); !errors.Is(err, errNoPart) {
+		if _, err := a.identify(t.Context(), podOf("1", ""), perAccount); !errors.Is(err, errNotApplicable) {
 			t.Error(err)
 		}
 		perAccount.RequiredServiceAccountAnnotationKeys = []string{"role"}
-		if _, err := a.identify(t.Context(), podOf("1", "app"), perAccount); !errors.Is(err, errNoPart) {
+		if _, err := a.identify(t.Context(), podOf("1", "app"), perAccount); !errors.Is(err, errNotApplicable) {
 			t.Error(err)
 		}
 		a.api = nil
@@ -242,12 +242,12 @@ func TestReferenceOffline(t *testing.T) {
 			}
 		}
 		s.cut = true
-		expect(open(), "", accountWait)
+		expect(open(), "", accountTimeout)
 		s.cut = false
 		expect(open(), "u1", 0)
 		s.cut = true
 		a := open()
-		expect(a, "u1", accountWait)
+		expect(a, "u1", accountTimeout)
 		down = true
 		expect(open(), "u1", 0)
 		down, s.cut, s.account.UID = false, false, "u2" // made anew
@@ -255,11 +255,11 @@ func TestReferenceOffline(t *testing.T) {
 		if kept[accountsKey] != `{"team/app":"u2"}` {
 			t.Error(kept)
 		}
-		for i := range 2 * mostKept {
-			_, err := a.get(t.Context(), "team", fmt.Sprint(i))
+		for i := range 2 * maxEntries {
+			_, err := a.account(t.Context(), "team", fmt.Sprint(i))
 			must(t, err)
 		}
-		if len(a.uids) > mostKept {
+		if len(a.uids) > maxEntries {
 			t.Error(len(a.uids))
 		}
 	})

@@ -23,7 +23,7 @@ func newCounts(hash string) *counts {
 	return c
 }
 
-func (c *counts) ran(plugin string, took time.Duration, err error) {
+func (c *counts) observe(plugin string, took time.Duration, err error) {
 	c.duration.WithLabelValues(plugin).Observe(took.Seconds())
 	if err != nil {
 		c.errors.WithLabelValues(plugin).Inc()

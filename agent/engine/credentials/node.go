@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	nodeAge   = 5 * time.Minute // for which what was read of the node counts
-	nodeLimit = 1 << 20         // bytes of a file
+	nodeTTL   = 5 * time.Minute // for which what was read of the node counts
+	maxConfigBytes = 1 << 20         // bytes of a file
 )
 
 // node is the docker configuration of the node. Its credentials are for every pod.
@@ -35,29 +35,29 @@ type node struct {
 func (n *node) lookup(image string) []keyring.Credential {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.read.IsZero() || time.Since(n.read) >= nodeAge {
-		n.ring, n.read = n.first(), time.Now()
+	if n.read.IsZero() || time.Since(n.read) >= nodeTTL {
+		n.ring, n.read = n.readFirst(), time.Now()
 	}
 	return n.ring.Lookup(image)
 }
 
-// first gives what the first good file has: a config.json, else a .dockercfg, of the
+// readFirst gives what the first good file has: a config.json, else a .dockercfg, of the
 // kubelet's directory, of the working directory, of the user, of the machine.
-func (n *node) first() keyring.Ring {
+func (n *node) readFirst() keyring.Ring {
 	home, _ := os.UserHomeDir()
 	here, _ := os.Getwd()
 	for _, file := range []struct {
 		dir, name string
 		legacy    bool
 	}{
-		{n.root, "config.json", false}, {here, "config.json", false}, {docker(home), "config.json", false}, {"/.docker", "config.json", false},
+		{n.root, "config.json", false}, {here, "config.json", false}, {dockerDir(home), "config.json", false}, {"/.docker", "config.json", false},
 		{n.root, ".dockercfg", true}, {here, ".dockercfg", true}, {home, ".dockercfg", true}, {"/", ".dockercfg", true},
 	} {
 		if file.dir == "" {
 			continue
 		}
 		path := filepath.Join(file.dir, file.name)
-		data, err := untrusted.ReadInRoot("/", path, nodeLimit)
+		data, err := untrusted.ReadInRoot("/", path, maxConfigBytes)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -75,7 +75,7 @@ func (n *node) first() keyring.Ring {
 	return nil
 }
 
-func docker(home string) string {
+func dockerDir(home string) string {
 	if home == "" {
 		return ""
 	}

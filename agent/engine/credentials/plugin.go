@@ -27,12 +27,12 @@ import (
 
 // What a plugin may use of the node, whatever it does.
 const (
-	patience    = time.Minute // as a kubelet has it
+	callTimeout    = time.Minute // as a kubelet has it
 	answerLimit = 256 << 10   // bytes
 
 	answerMemory = 4 << 20     // bytes of memory that it takes once it is decoded
-	complaints   = 1 << 10     // bytes of stderr that are told
-	holding      = time.Second // for a child of the plugin that keeps its output open
+	stderrLimit   = 1 << 10     // bytes of stderr that are told
+	pipeDelay      = time.Second // for a child of the plugin that keeps its output open
 )
 
 // A plugin is a program that gives credentials.
@@ -53,7 +53,7 @@ func newPlugin(dir string, p *configv1.CredentialProvider) plugin {
 // ask runs the program with a request and reads its answer. Its error has no word of the
 // answer, which may be a credential.
 func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
-	if err := trusted(p.path); err != nil {
+	if err := checkProgram(p.path); err != nil {
 		return nil, err
 	}
 	r.TypeMeta = metav1.TypeMeta{APIVersion: p.apiVersion, Kind: "CredentialProviderRequest"}
@@ -61,7 +61,7 @@ func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderReque
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	out, err := p.run(ctx, request)
 	if err != nil {
@@ -70,11 +70,11 @@ func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderReque
 	return p.decode(out)
 }
 
-// trusted refuses a program that others than root, or who runs islet, could have put there.
-func trusted(path string) error {
+// checkProgram refuses a program that others than root, or who runs islet, could have put there.
+func checkProgram(path string) error {
 	dir, err := os.Stat(filepath.Dir(path))
 	if err == nil {
-		err = guarded(filepath.Dir(path), dir)
+		err = checkPermissions(filepath.Dir(path), dir)
 	}
 	if err != nil {
 		return err
@@ -90,10 +90,10 @@ func trusted(path string) error {
 	case !program.Mode().IsRegular() || program.Mode().Perm()&0o111 == 0:
 		return fmt.Errorf("%s is no program", path)
 	}
-	return guarded(path, program)
+	return checkPermissions(path, program)
 }
 
-func guarded(path string, info fs.FileInfo) error {
+func checkPermissions(path string, info fs.FileInfo) error {
 	if info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%s can be written by others: chmod go-w it", path)
 	}
@@ -110,40 +110,40 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	defer runtime.UnlockOSThread()
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
-	stdout := &bounded{limit: answerLimit, full: func() { kill(fmt.Errorf("it printed more than %d bytes", answerLimit)) }}
-	stderr := &bounded{limit: complaints}
+	stdout := &bounded{limit: answerLimit, onFull: func() { kill(fmt.Errorf("it printed more than %d bytes", answerLimit)) }}
+	stderr := &bounded{limit: stderrLimit}
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Dir = "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = holding
+	cmd.WaitDelay = pipeDelay
 	group := func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.Cancel = group
 	err := cmd.Start()
 	if err == nil {
 		// It is not as dear as the agent, whose score it would have.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
-		ended(cmd.Process.Pid)
+		waitExit(cmd.Process.Pid)
 		_ = group() // what it left behind
 		err = cmd.Wait()
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("it did not answer within %s", patience)
+		err = fmt.Errorf("it did not answer within %s", callTimeout)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay): // it ended well; what it left behind is gone
 		err = nil
 	}
-	if said := stderr.text(); err != nil && said != "" {
-		err = fmt.Errorf("%w: %s", err, said)
+	if text := stderr.text(); err != nil && text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
 	}
-	return stdout.kept, err
+	return stdout.data, err
 }
 
-// ended waits until a child has, and leaves its number taken.
-func ended(pid int) {
+// waitExit waits until a child has, and leaves its number taken.
+func waitExit(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }
@@ -151,23 +151,23 @@ func ended(pid int) {
 // bounded keeps the beginning of what is written. It has no other way in, as ReadFrom of a
 // bytes.Buffer would be.
 type bounded struct {
-	kept  []byte
+	data  []byte
 	limit int
-	full  func() // nil: the rest is dropped
+	onFull  func() // nil: the rest is dropped
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), b.limit-len(b.kept))
-	b.kept = append(b.kept, p[:n]...)
-	if n < len(p) && b.full != nil {
-		b.full()
+	n := min(len(p), b.limit-len(b.data))
+	b.data = append(b.data, p[:n]...)
+	if n < len(p) && b.onFull != nil {
+		b.onFull()
 	}
 	return len(p), nil
 }
 
 // text is on one line, for events and logs.
 func (b *bounded) text() string {
-	return strings.Join(strings.Fields(strings.ToValidUTF8(string(b.kept), "?")), " ")
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(b.data), "?")), " ")
 }
 
 // decode takes an answer of the version that was asked, strictly. The versions do not

@@ -79,7 +79,7 @@ func TestBadPlugin(t *testing.T) {
 	} {
 		p := program(t, tt.script)
 		_, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app"})
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 2*complaints || strings.Contains(err.Error(), "s3cret")) {
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 2*stderrLimit || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestTrusted(t *testing.T) {
 
 // The whole time of a call is a kubelet's.
 func TestPatience(t *testing.T) {
-	if patience != time.Minute {
-		t.Error(patience)
+	if callTimeout != time.Minute {
+		t.Error(callTimeout)
 	}
 }

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	atOnce     = 4       // calls of one plugin
+	maxCalls     = 4       // calls of one plugin
 	cacheBytes = 4 << 20 // of one plugin's answers
-	everywhere = "<global>"
+	globalPlace = "<global>"
 )
 
 // A provider asks one plugin, and keeps what it answered for as long as it said.
 type provider struct {
 	name   string
 	images []string // patterns
-	keep   time.Duration
+	duration   time.Duration
 	token  *configv1.ServiceAccountTokenAttributes // nil: it gets none
 	ask    func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
 	ctx    context.Context // ends with the agent: a call is for all who wait for it, not for the one who began it
@@ -37,21 +37,21 @@ type provider struct {
 	counts *counts
 
 	mu      sync.Mutex
-	flights map[question]*flight
-	cache   map[question]*answer
+	pending map[cacheKey]*pendingCall
+	cache   map[cacheKey]*cacheEntry
 	bytes   int
 }
 
 // A question is what an answer is for: a place, for somebody.
-type question struct{ place, whom string }
+type cacheKey struct{ place, identity string }
 
-type answer struct {
+type cacheEntry struct {
 	auth    map[string]credentialv1.AuthConfig
 	expires time.Time
 	size    int
 }
 
-type flight struct {
+type pendingCall struct {
 	done chan struct{}
 	auth map[string]credentialv1.AuthConfig // valid after done
 	err  error
@@ -67,45 +67,45 @@ func (p *provider) matches(image string) bool {
 func (p *provider) obtain(ctx context.Context, image string, who *identity, to *keyring.Ring) error {
 	registry, _, _ := strings.Cut(image, "/")
 	p.mu.Lock()
-	for _, place := range []string{image, registry, everywhere} {
-		if a := p.cache[question{place, who.key}]; a != nil && time.Now().Before(a.expires) {
+	for _, place := range []string{image, registry, globalPlace} {
+		if a := p.cache[cacheKey{place, who.key}]; a != nil && time.Now().Before(a.expires) {
 			p.mu.Unlock()
-			addAll(to, a.auth, who.from)
+			addCredentials(to, a.auth, who.from)
 			return nil
 		}
 	}
-	q := question{image, who.key}
-	f := p.flights[q]
+	q := cacheKey{image, who.key}
+	f := p.pending[q]
 	if f == nil {
-		f = &flight{done: make(chan struct{})}
-		p.flights[q] = f
-		go p.fly(f, q, image, registry, who)
+		f = &pendingCall{done: make(chan struct{})}
+		p.pending[q] = f
+		go p.call(f, q, image, registry, who)
 	}
 	p.mu.Unlock()
 	select {
 	case <-f.done:
-		addAll(to, f.auth, who.from)
+		addCredentials(to, f.auth, who.from)
 		return f.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func addAll(to *keyring.Ring, all map[string]credentialv1.AuthConfig, from v1.ObjectReference) {
+func addCredentials(to *keyring.Ring, all map[string]credentialv1.AuthConfig, from v1.ObjectReference) {
 	for place, a := range all {
 		to.Add(place, keyring.Credential{Auth: &api.AuthConfig{Username: a.Username, Password: a.Password}, From: from})
 	}
 }
 
-// fly asks the plugin. It turns a panic, which nobody else could recover, into an error.
-func (p *provider) fly(f *flight, q question, image, registry string, who *identity) {
+// call asks the plugin. It turns a panic, which nobody else could recover, into an error.
+func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who *identity) {
 	defer close(f.done)
 	defer func() {
 		if v := recover(); v != nil {
 			f.auth, f.err = nil, fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 		p.mu.Lock()
-		delete(p.flights, q)
+		delete(p.pending, q)
 		p.mu.Unlock()
 	}()
 	select {
@@ -126,31 +126,31 @@ func (p *provider) fly(f *flight, q question, image, registry string, who *ident
 	}
 	began := time.Now()
 	got, err := p.ask(p.ctx, r)
-	p.counts.ran(p.name, time.Since(began), err)
+	p.counts.observe(p.name, time.Since(began), err)
 	if err == nil {
-		err = p.echoes(r.ServiceAccountToken, got)
+		err = p.checkEcho(r.ServiceAccountToken, got)
 	}
 	if err != nil {
 		f.err = err
 		return
 	}
 	f.auth = got.Auth
-	of := q
+	key := q
 	switch got.CacheKeyType {
 	case credentialv1.RegistryPluginCacheKeyType:
-		of.place = registry
+		key.place = registry
 	case credentialv1.GlobalPluginCacheKeyType:
-		of.place = everywhere
+		key.place = globalPlace
 	}
-	keep := p.keep
+	keep := p.duration
 	if got.CacheDuration != nil {
 		keep = got.CacheDuration.Duration
 	}
-	p.store(of, got.Auth, keep)
+	p.store(key, got.Auth, keep)
 }
 
-// echoes refuses an answer that is the token itself, unless it is kept for this token alone.
-func (p *provider) echoes(token string, got *credentialv1.CredentialProviderResponse) error {
+// checkEcho refuses an answer that is the token itself, unless it is kept for this token alone.
+func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderResponse) error {
 	if token == "" || p.token.CacheType == configv1.TokenServiceAccountTokenCacheType {
 		return nil
 	}
@@ -164,35 +164,35 @@ func (p *provider) echoes(token string, got *credentialv1.CredentialProviderResp
 
 // store keeps an answer. What has expired goes, and then, for want of room, what expires
 // first.
-func (p *provider) store(q question, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
+func (p *provider) store(q cacheKey, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
 	if keep <= 0 {
 		return
 	}
-	a := &answer{auth: auth, expires: time.Now().Add(min(keep, math.MaxInt64/4)), size: len(q.place) + len(q.whom)}
+	a := &cacheEntry{auth: auth, expires: time.Now().Add(min(keep, math.MaxInt64/4)), size: len(q.place) + len(q.identity)}
 	for place, c := range auth {
 		a.size += len(place) + len(c.Username) + len(c.Password)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop(q)
+	p.evict(q)
 	p.cache[q], p.bytes = a, p.bytes+a.size
 	for q, a := range p.cache {
 		if !time.Now().Before(a.expires) {
-			p.drop(q)
+			p.evict(q)
 		}
 	}
 	for p.bytes > cacheBytes {
-		var first question
+		var first cacheKey
 		for q, a := range p.cache {
 			if f := p.cache[first]; f == nil || a.expires.Before(f.expires) {
 				first = q
 			}
 		}
-		p.drop(first)
+		p.evict(first)
 	}
 }
 
-func (p *provider) drop(q question) {
+func (p *provider) evict(q cacheKey) {
 	if a := p.cache[q]; a != nil {
 		p.bytes -= a.size
 		delete(p.cache, q)

@@ -142,8 +142,8 @@ func TestFlights(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if a.times() != 10 || most != atOnce || len(p.flights) != 0 {
-			t.Error(a.times(), most, len(p.flights))
+		if a.times() != 10 || most != maxCalls || len(p.pending) != 0 {
+			t.Error(a.times(), most, len(p.pending))
 		}
 	})
 }

@@ -47,8 +47,8 @@ func (o *Operations) Collectors() []prometheus.Collector {
 // Repaired counts an item of the pod network that was repaired.
 func (o *Operations) Repaired(item string) { o.repairs.WithLabelValues(item).Inc() }
 
-// counted does f and counts it.
-func counted[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
+// measure does f and counts it.
+func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
 	begin := time.Now()
 	r, err := f(ctx, q)
 	o.seconds.WithLabelValues(op).Observe(time.Since(begin).Seconds())
@@ -67,66 +67,66 @@ type Runtime struct {
 
 // RunPodSandbox is counted.
 func (m Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
-	return counted(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)
+	return measure(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)
 }
 
 // StopPodSandbox is counted.
 func (m Runtime) StopPodSandbox(ctx context.Context, q *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
-	return counted(ctx, m.Operations, "stop_podsandbox", m.Runtime.StopPodSandbox, q)
+	return measure(ctx, m.Operations, "stop_podsandbox", m.Runtime.StopPodSandbox, q)
 }
 
 // RemovePodSandbox is counted.
 func (m Runtime) RemovePodSandbox(ctx context.Context, q *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
-	return counted(ctx, m.Operations, "remove_podsandbox", m.Runtime.RemovePodSandbox, q)
+	return measure(ctx, m.Operations, "remove_podsandbox", m.Runtime.RemovePodSandbox, q)
 }
 
 // ListPodSandbox is counted.
 func (m Runtime) ListPodSandbox(ctx context.Context, q *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
-	return counted(ctx, m.Operations, "list_podsandbox", m.Runtime.ListPodSandbox, q)
+	return measure(ctx, m.Operations, "list_podsandbox", m.Runtime.ListPodSandbox, q)
 }
 
 // CreateContainer is counted.
 func (m Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
-	return counted(ctx, m.Operations, "create_container", m.Runtime.CreateContainer, q)
+	return measure(ctx, m.Operations, "create_container", m.Runtime.CreateContainer, q)
 }
 
 // StartContainer is counted.
 func (m Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
-	return counted(ctx, m.Operations, "start_container", m.Runtime.StartContainer, q)
+	return measure(ctx, m.Operations, "start_container", m.Runtime.StartContainer, q)
 }
 
 // StopContainer is counted.
 func (m Runtime) StopContainer(ctx context.Context, q *api.StopContainerRequest) (*api.StopContainerResponse, error) {
-	return counted(ctx, m.Operations, "stop_container", m.Runtime.StopContainer, q)
+	return measure(ctx, m.Operations, "stop_container", m.Runtime.StopContainer, q)
 }
 
 // RemoveContainer is counted.
 func (m Runtime) RemoveContainer(ctx context.Context, q *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
-	return counted(ctx, m.Operations, "remove_container", m.Runtime.RemoveContainer, q)
+	return measure(ctx, m.Operations, "remove_container", m.Runtime.RemoveContainer, q)
 }
 
 // ListContainers is counted.
 func (m Runtime) ListContainers(ctx context.Context, q *api.ListContainersRequest) (*api.ListContainersResponse, error) {
-	return counted(ctx, m.Operations, "list_containers", m.Runtime.ListContainers, q)
+	return measure(ctx, m.Operations, "list_containers", m.Runtime.ListContainers, q)
 }
 
 // PodSandboxStatus is counted.
 func (m Runtime) PodSandboxStatus(ctx context.Context, q *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
-	return counted(ctx, m.Operations, "podsandbox_status", m.Runtime.PodSandboxStatus, q)
+	return measure(ctx, m.Operations, "podsandbox_status", m.Runtime.PodSandboxStatus, q)
 }
 
 // ContainerStatus is counted.
 func (m Runtime) ContainerStatus(ctx context.Context, q *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
-	return counted(ctx, m.Operations, "container_status", m.Runtime.ContainerStatus, q)
+	return measure(ctx, m.Operations, "container_status", m.Runtime.ContainerStatus, q)
 }
 
 // ExecSync is counted.
 func (m Runtime) ExecSync(ctx context.Context, q *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
-	return counted(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
+	return measure(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
 }
 
-// operations are a kubelet's names of calls, by CRI's.
-var operations = map[string]string{
+// operationNames are a kubelet's names of calls, by CRI's.
+var operationNames = map[string]string{
 	"Version": "version", "Status": "status", "RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",
 	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox", "CreateContainer": "create_container", "StartContainer": "start_container",
 	"StopContainer": "stop_container", "RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
@@ -137,7 +137,7 @@ var operations = map[string]string{
 
 // Counted counts a call to a runtime behind a socket.
 func (o *Operations) Counted(method string, took time.Duration, err error) {
-	op, known := operations[method]
+	op, known := operationNames[method]
 	if !known {
 		return
 	}
@@ -160,7 +160,7 @@ func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.Pul
 	defer m.pulls.begin(q.GetImage().GetImage())()
 	begin := time.Now()
 	r, err := m.Images.PullImage(ctx, q)
-	m.pulled(ctx, m.Images, q, begin, err)
+	m.observePull(ctx, m.Images, q, begin, err)
 	return r, err
 }
 
@@ -174,12 +174,12 @@ type Images struct {
 func (m Images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
 	begin := time.Now()
-	r, err := counted(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
-	m.pulled(ctx, m.Service, q, begin, err)
+	r, err := measure(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
+	m.observePull(ctx, m.Service, q, begin, err)
 	return r, err
 }
 
 // RemoveImage is counted.
 func (m Images) RemoveImage(ctx context.Context, q *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
-	return counted(ctx, m.Operations, "remove_image", m.Service.RemoveImage, q)
+	return measure(ctx, m.Operations, "remove_image", m.Service.RemoveImage, q)
 }

@@ -18,10 +18,10 @@ import (
 // pulls are the last pulls of images, the newest last.
 type pulls struct {
 	mu   sync.Mutex
-	last []pulled
+	last []pullRecord
 }
 
-type pulled struct {
+type pullRecord struct {
 	image    string
 	from, to time.Time
 }
@@ -38,7 +38,7 @@ func (p *pulls) begin(image string) (end func()) {
 		if len(p.last) == maxPulls {
 			p.last = slices.Delete(p.last, 0, 1)
 		}
-		p.last = append(p.last, pulled{image, from, time.Now()})
+		p.last = append(p.last, pullRecord{image, from, time.Now()})
 	}
 }
 
@@ -78,8 +78,8 @@ var sizes = []struct {
 	{1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
 }
 
-// pulled takes note of a pull that succeeded; how large the image is, images say.
-func (o *Operations) pulled(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
+// observePull takes note of a pull that succeeded; how large the image is, images say.
+func (o *Operations) observePull(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
 	if err != nil {
 		return
 	}

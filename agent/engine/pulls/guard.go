@@ -37,20 +37,20 @@ type Guard struct {
 	cfg Config
 
 	mu    sync.Mutex
-	begun map[string]begun // pulls that go on, or failed and are still noted, by name
-	lost  map[string]bool  // IDs of images whose record could not be written
+	active map[string]activePull // pulls that go on, or failed and are still noted, by name
+	unrecorded  map[string]bool  // IDs of images whose record could not be written
 
 	writes sync.Mutex // held while a record is written, or records of images that are gone are removed
 }
 
-type begun struct {
-	going int    // 0: it failed
-	was   string // the image that the name meant before
+type activePull struct {
+	running int    // 0: it failed
+	previous   string // the image that the name meant before
 }
 
 // New starts nothing.
 func New(cfg Config) *Guard {
-	return &Guard{cfg: cfg, begun: map[string]begun{}, lost: map[string]bool{}}
+	return &Guard{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
 }
 
 // Open makes the Guard that a configuration asks for, whose Policy cfg lacks. It is nil where
@@ -74,16 +74,16 @@ func (g *Guard) Settle(ctx context.Context) error {
 	broken, err := g.cfg.Store.BegunPulls(ctx)
 	errs := []error{err}
 	for _, b := range broken {
-		id, err := g.here(ctx, b.Ref)
+		id, err := g.imageID(ctx, b.Ref)
 		switch {
 		case err != nil:
 		case id == "" || id == b.Was:
 			err = g.cfg.Store.EndPull(ctx, b.Ref)
 		default:
 			g.cfg.Log.Info("a pull was broken off when the image had come: pods have to prove that they may use it", "image", b.Ref, "id", id)
-			if err = g.nobodys(ctx, id, b.Ref); err != nil {
+			if err = g.recordUnowned(ctx, id, b.Ref); err != nil {
 				g.mu.Lock()
-				g.lost[id] = true
+				g.unrecorded[id] = true
 				g.mu.Unlock()
 			}
 		}
@@ -92,8 +92,8 @@ func (g *Guard) Settle(ctx context.Context) error {
 	return errors.Join(append(errs, g.prune(ctx))...)
 }
 
-// nobodys records that an image was pulled, unless it is known by whom.
-func (g *Guard) nobodys(ctx context.Context, id, ref string) error {
+// recordUnowned records that an image was pulled, unless it is known by whom.
+func (g *Guard) recordUnowned(ctx context.Context, id, ref string) error {
 	known, err := g.cfg.Store.PullsOf(ctx, id)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 	if err != nil {
 		return false, err
 	}
-	coming, err := g.coming(ctx, id) // before the records, which follow it
+	unrecorded, err := g.pulledUnrecorded(ctx, id) // before the records, which follow it
 	if err != nil {
 		return false, err
 	}
@@ -128,9 +128,9 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 	if err != nil {
 		return false, err
 	}
-	pulled := coming || len(records) > 0
+	pulled := unrecorded || len(records) > 0
 	if !pulled {
-		g.preloaded(ctx, name)
+		g.forgetFailed(ctx, name)
 	}
 	if !g.cfg.Policy.verifies(repository, pulled) {
 		return true, nil
@@ -138,7 +138,7 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 	if !slices.ContainsFunc(records, func(r store.Pull) bool { return r.Name == repository }) {
 		return false, nil
 	}
-	if ok, _ := proves(repository, records, nil); ok {
+	if ok, _ := authorized(repository, records, nil); ok {
 		return true, nil
 	}
 	k := credentials()
@@ -154,10 +154,10 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 		}
 		has = append(has, sourceOf(account))
 	}
-	ok, learned := proves(repository, records, has)
-	if learned != nil {
-		if err := g.write(ctx, store.Pull{Image: id, Name: repository, Source: *learned}, ""); err != nil {
-			g.cfg.Log.Warn("it could not be noted that a Secret has the credential of an image", "image", name, "secret", learned.Namespace+"/"+learned.Name, "error", err)
+	ok, update := authorized(repository, records, has)
+	if update != nil {
+		if err := g.write(ctx, store.Pull{Image: id, Name: repository, Source: *update}, ""); err != nil {
+			g.cfg.Log.Warn("it could not be noted that a Secret has the credential of an image", "image", name, "secret", update.Namespace+"/"+update.Name, "error", err)
 		}
 	}
 	return ok, nil
@@ -169,7 +169,7 @@ func (g *Guard) sourcesOf(all []keyring.Credential) (out []store.PullSource, err
 		if c.From.Kind == "" {
 			continue
 		}
-		s, err := g.hashed(c)
+		s, err := g.withHash(c)
 		if err != nil {
 			return nil, err
 		}
@@ -182,9 +182,9 @@ func sourceOf(from v1.ObjectReference) store.PullSource {
 	return store.PullSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
 }
 
-// hashed is for a credential of a Secret: those that plugins give to a service account
+// withHash is for a credential of a Secret: those that plugins give to a service account
 // differ each time, so the account counts and they do not.
-func (g *Guard) hashed(c keyring.Credential) (store.PullSource, error) {
+func (g *Guard) withHash(c keyring.Credential) (store.PullSource, error) {
 	s, auth := sourceOf(c.From), c.Auth
 	if s.Kind != keyring.Secret {
 		return s, nil
@@ -198,33 +198,33 @@ func (g *Guard) hashed(c keyring.Credential) (store.PullSource, error) {
 	return s, err
 }
 
-// coming reports whether a pull that goes on has brought an image, of which there may be
+// pulledUnrecorded reports whether a pull that goes on has brought an image, of which there may be
 // no record yet, or whether there could be none.
-func (g *Guard) coming(ctx context.Context, id string) (bool, error) {
+func (g *Guard) pulledUnrecorded(ctx context.Context, id string) (bool, error) {
 	g.mu.Lock()
-	lost := g.lost[id]
-	var going []store.BegunPull
-	for name, b := range g.begun {
-		if b.going > 0 && b.was != id {
-			going = append(going, store.BegunPull{Ref: name})
+	unrecorded := g.unrecorded[id]
+	var running []store.BegunPull
+	for name, b := range g.active {
+		if b.running > 0 && b.previous != id {
+			running = append(running, store.BegunPull{Ref: name})
 		}
 	}
 	g.mu.Unlock()
-	for _, b := range going {
-		if got, err := g.here(ctx, b.Ref); err != nil || got == id {
+	for _, b := range running {
+		if got, err := g.imageID(ctx, b.Ref); err != nil || got == id {
 			return true, err
 		}
 	}
-	return lost, nil
+	return unrecorded, nil
 }
 
-// preloaded forgets a pull that failed before the image came otherwise, which would look
+// forgetFailed forgets a pull that failed before the image came otherwise, which would look
 // after a restart as if it had brought it.
-func (g *Guard) preloaded(ctx context.Context, name string) {
+func (g *Guard) forgetFailed(ctx context.Context, name string) {
 	g.mu.Lock()
-	b, noted := g.begun[name]
-	if noted = noted && b.going == 0; noted {
-		delete(g.begun, name)
+	b, noted := g.active[name]
+	if noted = noted && b.running == 0; noted {
+		delete(g.active, name)
 	}
 	g.mu.Unlock()
 	if noted {
@@ -240,20 +240,20 @@ func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
 	if !private {
 		return nil
 	}
-	was, err := g.here(ctx, name)
+	was, err := g.imageID(ctx, name)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
-	b := g.begun[name]
-	if b.going == 0 {
-		b.was = was
+	b := g.active[name]
+	if b.running == 0 {
+		b.previous = was
 	}
-	b.going++
-	g.begun[name] = b
+	b.running++
+	g.active[name] = b
 	g.mu.Unlock()
-	if err := g.cfg.Store.BeginPull(ctx, store.BegunPull{Ref: name, Was: b.was}); err != nil {
-		g.ended(name, true)
+	if err := g.cfg.Store.BeginPull(ctx, store.BegunPull{Ref: name, Was: b.previous}); err != nil {
+		g.finish(name, true)
 		return fmt.Errorf("failed to record image pull intent: %w", err)
 	}
 	return nil
@@ -263,7 +263,7 @@ func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
 // forgotten; a pull that did not reach it is to be repeated soon, and stays noted so that
 // a node without a network does not write at each attempt.
 func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bool) {
-	if !private || !g.ended(name, !unreachable) || unreachable {
+	if !private || !g.finish(name, !unreachable) || unreachable {
 		return
 	}
 	if err := g.cfg.Store.EndPull(ctx, name); err != nil {
@@ -271,16 +271,16 @@ func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bo
 	}
 }
 
-// ended reports whether no pull of that name goes on any more.
-func (g *Guard) ended(name string, forget bool) bool {
+// finish reports whether no pull of that name goes on any more.
+func (g *Guard) finish(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	b := g.begun[name]
-	b.going = max(0, b.going-1)
-	if g.begun[name] = b; b.going == 0 && forget {
-		delete(g.begun, name)
+	b := g.active[name]
+	b.running = max(0, b.running-1)
+	if g.active[name] = b; b.running == 0 && forget {
+		delete(g.active, name)
 	}
-	return b.going == 0
+	return b.running == 0
 }
 
 // Pulled is called after Begin, with the ID of the image that was pulled and the
@@ -290,16 +290,16 @@ func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with 
 	err := g.pulled(ctx, name, id, with)
 	g.mu.Lock()
 	if err != nil {
-		g.lost[id] = true
+		g.unrecorded[id] = true
 	} else {
-		delete(g.lost, id)
+		delete(g.unrecorded, id)
 	}
 	g.mu.Unlock()
 	if err != nil {
 		g.cfg.Log.Error("it could not be recorded who pulled an image: its registry is asked again", "image", name, "id", id, "error", err)
 	}
 	if private {
-		g.ended(name, err == nil)
+		g.finish(name, err == nil)
 	}
 	if err == nil {
 		g.Removed(ctx)
@@ -312,7 +312,7 @@ func (g *Guard) pulled(ctx context.Context, name, id string, with keyring.Creden
 		return err
 	}
 	p := store.Pull{Image: id, Name: repository}
-	if p.Source, err = g.hashed(with); err != nil {
+	if p.Source, err = g.withHash(with); err != nil {
 		return err
 	}
 	return g.write(ctx, p, name)
@@ -339,22 +339,22 @@ func (g *Guard) Removed(ctx context.Context) {
 func (g *Guard) prune(ctx context.Context) error {
 	g.writes.Lock()
 	defer g.writes.Unlock()
-	gone, err := g.cfg.Store.PulledImages(ctx)
-	if err != nil || len(gone) == 0 {
+	ids, err := g.cfg.Store.PulledImages(ctx)
+	if err != nil || len(ids) == 0 {
 		return err
 	}
 	list, err := g.cfg.Images.ListImages(ctx, &api.ListImagesRequest{})
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
 	}
-	gone = slices.DeleteFunc(gone, func(id string) bool {
+	ids = slices.DeleteFunc(ids, func(id string) bool {
 		return slices.ContainsFunc(list.Images, func(i *api.Image) bool { return i.Id == id })
 	})
-	return g.cfg.Store.DeletePulls(ctx, gone)
+	return g.cfg.Store.DeletePulls(ctx, ids)
 }
 
-// here is the ID of the image that a name means; empty: none.
-func (g *Guard) here(ctx context.Context, name string) (string, error) {
+// imageID is the ID of the image that a name means; empty: none.
+func (g *Guard) imageID(ctx context.Context, name string) (string, error) {
 	r, err := g.cfg.Images.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if err != nil {
 		return "", fmt.Errorf("look for image %q: %w", name, err)

@@ -104,7 +104,7 @@ func (w *world) pull(name, namespace, user string) string {
 
 func (w *world) may(want bool, name, namespace, user string) {
 	w.Helper()
-	id, err := w.here(w.Context(), name)
+	id, err := w.imageID(w.Context(), name)
 	w.must(err)
 	got := w.May(w.Context(), name, id, func() keyring.Credentials { return keysOf(namespace, user) })
 	if got != want {

@@ -49,15 +49,15 @@ func (p Policy) verifies(repository string, pulled bool) bool {
 	return true
 }
 
-// mostSecrets bounds the records that matching adds to those of an image, for namespaces
+// maxSecrets bounds the records that matching adds to those of an image, for namespaces
 // that come and go.
-const mostSecrets = 100
+const maxSecrets = 100
 
-// proves reports whether a pod with these Secrets, and this service account, may use the
+// authorized reports whether a pod with these Secrets, and this service account, may use the
 // image that was pulled so. A Secret of which the record is out of date is given as well, to be recorded: its
 // content changed, or another one has the same credential. That the content of a Secret
 // changed takes no access away, as in a kubelet.
-func proves(repository string, pulled []store.Pull, has []store.PullSource) (ok bool, learned *store.PullSource) {
+func authorized(repository string, pulled []store.Pull, has []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {
 		return true, nil
@@ -71,9 +71,9 @@ func proves(repository string, pulled []store.Pull, has []store.PullSource) (ok 
 				if samePlace && s.UID != "" {
 					return true, nil
 				}
-			case sameHash && (samePlace || len(pulled) >= mostSecrets):
+			case sameHash && (samePlace || len(pulled) >= maxSecrets):
 				return true, nil
-			case sameHash, samePlace && s.UID != "" && len(pulled) < mostSecrets:
+			case sameHash, samePlace && s.UID != "" && len(pulled) < maxSecrets:
 				return true, &s
 			}
 		}

@@ -34,8 +34,8 @@ type Quota struct {
 // What is looked at of a pod: it may mount the directory of logs and make any number of
 // files there.
 const (
-	mostDirs  = 500
-	mostFiles = 5000 // of a container
+	maxContainers  = 500
+	maxFiles = 5000 // of a container
 )
 
 // Run looks at the logs until ctx ends.
@@ -49,14 +49,14 @@ func (q *Quota) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			q.look(ctx)
+			q.scan(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func (q *Quota) look(ctx context.Context) {
+func (q *Quota) scan(ctx context.Context) {
 	pods, err := os.ReadDir(q.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		q.Log.Warn("the logs of pods cannot be measured", "error", err)
@@ -68,7 +68,7 @@ func (q *Quota) look(ctx context.Context) {
 			continue
 		}
 		g.Go(func() error {
-			if err := q.keep(p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := q.enforce(p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				q.Log.Warn("the logs of a pod are not kept within their quota", "directory", p.Name(), "error", err)
 			}
 			return nil
@@ -78,18 +78,18 @@ func (q *Quota) look(ctx context.Context) {
 }
 
 // An old is a rotated log.
-type old struct {
-	dir, name, at string
+type rotatedLog struct {
+	dir, name, stamp string
 	size          int64
 }
 
-// keep removes the oldest rotated logs of a pod until it is within its quota.
-func (q *Quota) keep(pod string) error {
-	containers, err := names(q.Dir, pod, mostDirs)
+// enforce removes the oldest rotated logs of a pod until it is within its quota.
+func (q *Quota) enforce(pod string) error {
+	containers, err := listDir(q.Dir, pod, maxContainers)
 	if err != nil {
 		return err
 	}
-	var all []old
+	var logs []rotatedLog
 	sum := int64(0)
 	for _, c := range containers {
 		found, size, err := measure(q.Dir, filepath.Join(pod, c))
@@ -99,13 +99,13 @@ func (q *Quota) keep(pod string) error {
 		if err != nil {
 			return err
 		}
-		all, sum = append(all, found...), sum+size
+		logs, sum = append(logs, found...), sum+size
 	}
 	if sum <= q.Bytes {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b old) int { return cmp.Or(strings.Compare(a.at, b.at), strings.Compare(a.name, b.name)) })
-	for _, o := range all {
+	slices.SortFunc(logs, func(a, b rotatedLog) int { return cmp.Or(strings.Compare(a.stamp, b.stamp), strings.Compare(a.name, b.name)) })
+	for _, o := range logs {
 		if sum <= q.Bytes {
 			break
 		}
@@ -118,13 +118,13 @@ func (q *Quota) keep(pod string) error {
 }
 
 // measure is what a container's logs take, and which of them are rotated.
-func measure(root, sub string) (found []old, sum int64, err error) {
+func measure(root, sub string) (rotated []rotatedLog, sum int64, err error) {
 	dir, err := untrusted.OpenDir(root, sub)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer dir.Close()
-	list, err := dir.Readdirnames(mostFiles)
+	list, err := dir.Readdirnames(maxFiles)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, 0, err
 	}
@@ -135,15 +135,15 @@ func measure(root, sub string) (found []old, sum int64, err error) {
 		}
 		size := int64(st.Blocks) * 512
 		sum += size
-		base, at, ok := strings.Cut(name, ".log.")
-		if ok && base != "" && isStamp(strings.TrimSuffix(at, ".gz")) {
-			found = append(found, old{dir: sub, name: name, at: at, size: size})
+		base, stamp, ok := strings.Cut(name, ".log.")
+		if ok && base != "" && isStamp(strings.TrimSuffix(stamp, ".gz")) {
+			rotated = append(rotated, rotatedLog{dir: sub, name: name, stamp: stamp, size: size})
 		}
 	}
-	return found, sum, nil
+	return rotated, sum, nil
 }
 
-func remove(root string, o old) error {
+func remove(root string, o rotatedLog) error {
 	dir, err := untrusted.OpenDir(root, o.dir)
 	if err != nil {
 		return err
@@ -155,14 +155,14 @@ func remove(root string, o old) error {
 	return nil
 }
 
-// names lists a directory, but for what there is too much of.
-func names(root, sub string, most int) ([]string, error) {
+// listDir lists a directory, but for what there is too much of.
+func listDir(root, sub string, limit int) ([]string, error) {
 	dir, err := untrusted.OpenDir(root, sub)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	list, err := dir.Readdirnames(most)
+	list, err := dir.Readdirnames(limit)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

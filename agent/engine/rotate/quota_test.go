@@ -44,8 +44,8 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &Quota{Dir: root, Bytes: 10 * 4096, Workers: 2, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	q.look(t.Context())
-	q.look(t.Context())
+	q.scan(t.Context())
+	q.scan(t.Context())
 	var got []string
 	found, err := filepath.Glob(filepath.Join(root, "*/*/*.log*"))
 	if err != nil {

@@ -57,15 +57,15 @@ func (r *Rotator) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			r.look(ctx)
+			r.scan(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// look rotates every log that is too large.
-func (r *Rotator) look(ctx context.Context) {
+// scan rotates every log that is too large.
+func (r *Rotator) scan(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(max(r.c.Workers, 1))
 	for _, uid := range r.c.View.UIDs() {
@@ -86,8 +86,8 @@ func (r *Rotator) look(ctx context.Context) {
 	_ = g.Wait() // none fails
 }
 
-// stamp is the suffix of a rotated log, as a kubelet writes it. It sorts by age.
-const stamp = "20060102-150405"
+// stampFormat is the suffix of a rotated log, as a kubelet writes it. It sorts by age.
+const stampFormat = "20060102-150405"
 
 // rotate looks at one log.
 func (r *Rotator) rotate(ctx context.Context, id, path string) error {
@@ -115,7 +115,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	case st.Size <= r.c.MaxSize:
 		return nil
 	}
-	old, err := rotated(dir, base)
+	old, err := listRotated(dir, base)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 			}
 		}
 	}
-	aside, fd := aside(base, old), int(dir.Fd())
+	aside, fd := nextName(base, old), int(dir.Fd())
 	if err := unix.Renameat(fd, base, fd, aside); err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	return nil
 }
 
-// rotated lists the rotated files of a log, oldest first, and removes what a broken
+// listRotated lists the rotated files of a log, oldest first, and removes what a broken
 // compression left.
-func rotated(dir *os.File, base string) ([]string, error) {
+func listRotated(dir *os.File, base string) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func rotated(dir *os.File, base string) ([]string, error) {
 	var old []string
 	for _, name := range names {
 		at, ok := strings.CutPrefix(name, base+".")
-		if at, broken := strings.CutSuffix(at, ".gz"+half); ok && broken && isStamp(at) {
+		if at, broken := strings.CutSuffix(at, ".gz"+tempSuffix); ok && broken && isStamp(at) {
 			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
 				return nil, err
 			}
@@ -161,27 +161,27 @@ func rotated(dir *os.File, base string) ([]string, error) {
 	return old, nil
 }
 
-// aside is the next name of a log. Names sort by age also when the clock stands still or
+// nextName is the next name of a log. Names sort by age also when the clock stands still or
 // goes back.
-func aside(base string, old []string) string {
+func nextName(base string, old []string) string {
 	at := time.Now().UTC()
 	if len(old) > 0 {
-		last, _ := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(old[len(old)-1], base+"."), ".gz"))
+		last, _ := time.Parse(stampFormat, strings.TrimSuffix(strings.TrimPrefix(old[len(old)-1], base+"."), ".gz"))
 		if at.Before(last.Add(time.Second)) {
 			at = last.Add(time.Second)
 		}
 	}
-	return base + "." + at.Format(stamp)
+	return base + "." + at.Format(stampFormat)
 }
 
 func isStamp(s string) bool {
-	_, err := time.Parse(stamp, s)
+	_, err := time.Parse(stampFormat, s)
 	return err == nil
 }
 
 // prune removes the oldest files beyond most, and returns the others.
-func prune(dir *os.File, old []string, most int) ([]string, error) {
-	for len(old) > max(most, 0) {
+func prune(dir *os.File, old []string, keep int) ([]string, error) {
+	for len(old) > max(keep, 0) {
 		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			return nil, fmt.Errorf("remove %s: %w", old[0], err)
 		}
@@ -190,8 +190,8 @@ func prune(dir *os.File, old []string, most int) ([]string, error) {
 	return old, nil
 }
 
-// half is the suffix of a file that is being compressed.
-const half = ".tmp"
+// tempSuffix is the suffix of a file that is being compressed.
+const tempSuffix = ".tmp"
 
 // compress replaces a file by name.gz.
 func compress(dir *os.File, name string) (err error) {
@@ -204,16 +204,16 @@ func compress(dir *os.File, name string) (err error) {
 	if fi, err := in.Stat(); err != nil || !fi.Mode().IsRegular() {
 		return errors.Join(errors.New("it is no regular file"), err)
 	}
-	out, err := openat(fd, name+".gz"+half, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	out, err := openat(fd, name+".gz"+tempSuffix, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
 	z := gzip.NewWriter(out)
 	_, err = io.Copy(z, in)
 	if err = errors.Join(err, z.Close(), out.Close()); err != nil {
-		return errors.Join(err, unix.Unlinkat(fd, name+".gz"+half, 0))
+		return errors.Join(err, unix.Unlinkat(fd, name+".gz"+tempSuffix, 0))
 	}
-	if err := unix.Renameat(fd, name+".gz"+half, fd, name+".gz"); err != nil {
+	if err := unix.Renameat(fd, name+".gz"+tempSuffix, fd, name+".gz"); err != nil {
 		return err
 	}
 	return unix.Unlinkat(fd, name, 0)
