@@ -16,19 +16,19 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// Share is what OpenCgroups needs.
+// Share is the input of OpenCgroups.
 type Share struct {
 	Config    *config.Config
-	Share     reserve.Share                              // of this machine
-	Exclusive func(*v1.Pod) bool                         // a container of the pod has CPUs of its own
-	Active    func() []*v1.Pod                           // that may run
-	Took      func(operation string, took time.Duration) // see cgroup.Config
-	Tell      func(warning bool, reason, message string) // takes events of the node
+	Share     reserve.Share                              // capacity, reservations and allocatable of the node
+	Exclusive func(*v1.Pod) bool                         // whether a container of the pod has exclusive CPUs
+	Active    func() []*v1.Pod                           // the admitted pods that have not ended
+	Took      func(operation string, took time.Duration) // observes durations: see cgroup.Config
+	Tell      func(warning bool, reason, message string) // records an event on the Node
 	Log       *slog.Logger
 }
 
-// OpenCgroups makes what keeps the cgroups of pods, holds those of the system to what is
-// kept for them, and what runs already to what pods may have.
+// OpenCgroups creates the cgroup hierarchy of pods. It limits the cgroups of the system to
+// their reservations, and the pods, also those that already run, to the node's allocatable.
 func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	k := &s.Config.Kubelet
 	all := cgroup.LimitsOf(s.Share.Enforced(k.EnforceNodeAllocatable), reserve.PIDs, false)
@@ -37,7 +37,8 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	}
 	out, err := cgroup.New(cgroup.Config{
 		Driver: c.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: s.Config.CPUPeriod,
-		All: all, Others: systemCgroups(k, s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Took: s.Took, Tell: s.Tell, Log: s.Log,
+		All: all, Others: systemCgroups(k,
+			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Took: s.Took, Tell: s.Tell, Log: s.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the cgroups of pods: %w", err)
@@ -45,7 +46,8 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	return out, out.Start()
 }
 
-// systemCgroups are the cgroups that enforceNodeAllocatable names, in a kubelet's order.
+// systemCgroups returns the cgroups that enforceNodeAllocatable names besides pods, in the
+// order in which a kubelet sets their limits.
 func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.Held) {
 	for _, row := range []struct {
 		key, who, at string
@@ -58,7 +60,10 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 		{"kube-reserved-compressible", "Kube Reserved Compressible", k.KubeReservedCgroup, s.Kube, true},
 	} {
 		if slices.Contains(k.EnforceNodeAllocatable, row.key) {
-			out = append(out, cgroup.Held{For: row.who, Cgroup: row.at, Limits: cgroup.LimitsOf(row.kept, reserve.PIDs, row.compressible)})
+			out = append(out, cgroup.Held{
+				For: row.who, Cgroup: row.at,
+				Limits: cgroup.LimitsOf(row.kept, reserve.PIDs, row.compressible),
+			})
 		}
 	}
 	return out
@@ -66,9 +71,10 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 
 func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
-	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64) // validated; none: 0
+	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64) // validated; 0 if it is not set
 	return cgroup.Memory{
-		QoS: cgroup.Unified() && s.Config.Gate("MemoryQoS"), Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
+		QoS:     cgroup.Unified() && s.Config.Gate("MemoryQoS"),
+		Tiered:  k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
 		Percent: percent, Active: s.Active,
 	}
 }

@@ -24,43 +24,43 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// Config is what Open needs.
+// Config is the input of Open.
 type Config struct {
 	*config.Config
-	Store          *store.Store // of leases and imports, and of which runtime it was
+	Store          *store.Store // stores address leases, imports and the runtime of the last start
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
 	NetworkChanged func() // must not block
-	// Leaving is called with a runtime that is left, before what is in it of the node's pods
-	// is removed. An error keeps all of it.
+	// Leaving is called when the node changes to another runtime, with the old one, before
+	// the node's pods there are stopped and removed. After an error nothing is removed.
 	Leaving func(ctx context.Context, rt cri.Runtime) error
-	Tell    func(warning bool, reason, message string) // an event of the node
+	Tell    func(warning bool, reason, message string) // records an event on the Node
 	Hold    bool                                       // the agent is on trial: see cni.Config
-	Link    *link.Link                                 // for the time, and whether pulls can work
+	Link    *link.Link                                 // tells the time, and whether a pull can reach a registry
 	Log     *slog.Logger
 }
 
-// Containers is what runs the containers.
+// Containers is the opened container runtime with its images and its network.
 type Containers struct {
 	Runtime cri.Runtime
-	Streams cri.Runtime // the same, as a cri.Streamer
+	Streams cri.Runtime // the same runtime; it also implements cri.Streamer
 	Images  cri.Images
 	Network Network
 
-	Operations   *operations.Operations // that Runtime and Images were asked
+	Operations   *operations.Operations // counts the calls to Runtime and Images
 	CgroupDriver string                 // of the runtime
-	Cgroups      *cgroup.Recent         // that the runtime reads, for others who measure
+	Cgroups      *cgroup.Recent         // the runtime's cached cgroup figures, shared with the other readers
 	Endpoint     string                 // of the runtime; empty: it is in this process
-	Left         string                 // what a runtime of before keeps; empty: nothing is known
+	Left         string                 // what remains in the previous runtime; empty: nothing is known to remain
 
 	backend
-	observed chan struct{} // closed once the agent knows what runs
-	moveError error         // why it is not the runtime that the configuration names
-	cfg   *config.Config
-	log   *slog.Logger
+	observed  chan struct{} // closed once the running pods have been listed
+	moveError error         // why the configured runtime is not in use
+	cfg       *config.Config
+	log       *slog.Logger
 }
 
-// Network is where pods get their network from. *cni.Network is one.
+// Network sets up the network of pods. *cni.Network implements it.
 type Network interface {
 	Run(ctx context.Context) error
 	Stale(sandbox string) bool
@@ -72,26 +72,26 @@ type Network interface {
 	Clean(ctx context.Context) error
 }
 
-// Imports are those of image archives that go on.
+// Imports waits for imports of image archives.
 type Imports interface {
-	// WaitImage returns once no import that goes on can bring the image, or when ctx has ended.
+	// WaitImage returns once no import in progress can provide the image, or when ctx ends.
 	WaitImage(ctx context.Context, image string) error
 }
 
-// A backend is what differs between the runtime in this process and one behind a socket.
+// A backend has the operations that differ between the runtime in this process and one
+// behind a socket.
 type backend interface {
-	// Admits is why no pod gets a network of its own now, as a kubelet words it; nil:
-	// they do.
+	// Admits returns a kubelet's error if no pod can get its own network now, else nil.
 	Admits() error
-	// Ready is the same of the node as a whole.
+	// Ready returns a kubelet's error if the network of the node is not ready, else nil.
 	Ready() error
-	// Answers reports whether the runtime does, and Await returns once it does.
+	// Answers reports whether the runtime answers. Await blocks until it does.
 	Answers() bool
 	Await(ctx context.Context) error
-	// Reconcile frees what belongs to sandboxes that are gone. It is called before any
-	// pod starts.
+	// Reconcile releases the network resources of sandboxes that no longer exist. It is
+	// called before any pod starts.
 	Reconcile(ctx context.Context) error
-	// Imports lets a pod wait for an archive that may bring its image; nil: none does.
+	// Imports returns the imports that a pod may wait for; nil: the backend has none.
 	Imports() Imports
 	Going() []agentapi.Import
 	FailedArchives() []agentapi.Import
@@ -100,8 +100,8 @@ type backend interface {
 	Close() error
 }
 
-// Open starts or reaches the runtime. One that was in use before and is not to be any
-// more has the node's pods ended first.
+// Open starts the runtime in this process or connects to the one at RuntimeEndpoint. If the
+// node used another runtime before, its pods there are stopped and removed first.
 func Open(ctx context.Context, a Config) (*Containers, error) {
 	used, err := loadRecord(ctx, a)
 	if err != nil {
@@ -125,7 +125,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	return c, nil
 }
 
-// open opens the runtime at endpoint; empty: that in this process.
+// open opens the runtime at endpoint, or the one in this process if endpoint is empty.
 func open(ctx context.Context, a Config, endpoint string) (*Containers, error) {
 	cgroups := cgroup.NewRecent(cgroup.NewReader(cgroup.Mountpoint), time.Second)
 	if endpoint != "" {
@@ -134,7 +134,7 @@ func open(ctx context.Context, a Config, endpoint string) (*Containers, error) {
 	return openNative(ctx, a, cgroups)
 }
 
-// Problems are what is worth an administrator's attention.
+// Problems returns messages about the runtime and its network for the administrator.
 func (c *Containers) Problems() (out []string) {
 	for _, err := range []error{c.moveError, c.Network.Problem()} {
 		if err != nil {
@@ -142,13 +142,13 @@ func (c *Containers) Problems() (out []string) {
 		}
 	}
 	for _, item := range c.Network.Repairs().Contested {
-		out = append(out, "another program removes or changes the "+item+" of the pod network again and again; islet repairs it at growing intervals")
+		out = append(out, "another program repeatedly removes or changes the "+item+
+			" of the pod network; islet repairs it at growing intervals")
 	}
 	return out
 }
 
-// name is what the runtime calls itself, such as containerd or cri-o; empty: it does not
-// say now.
+// name returns the runtime's name, such as containerd or cri-o, or "" if the call fails.
 func (c *Containers) name(ctx context.Context) string {
 	v, err := c.Runtime.Version(ctx, &api.VersionRequest{})
 	if err != nil {
@@ -157,8 +157,8 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// Own are the pods of a list that the agent, or a tool at its socket, made. In a runtime
-// behind a socket there may be others.
+// Own returns the sandboxes of a list that belong to this node. A runtime behind a socket
+// may also run sandboxes of other programs, which lack the agent's labels.
 func (c *Containers) Own(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
 		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {
@@ -168,22 +168,22 @@ func (c *Containers) Own(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	return own
 }
 
-// reopenLog has a container's log written to a new file.
+// reopenLog makes the runtime open a container's log file again.
 func (c *Containers) reopenLog(ctx context.Context, id string) error {
 	_, err := c.Runtime.ReopenContainerLog(ctx, &api.ReopenContainerLogRequest{ContainerId: id})
 	return err
 }
 
-// observeRetry is how soon a look is repeated that failed.
+// observeRetry is the pause after a failed observation of the running pods.
 const observeRetry = time.Second
 
-// Looked notes that the agent knows what runs; called takes what the runtime calls itself.
+// Looked records that the running pods are known. It calls called with the runtime's name.
 func (c *Containers) Looked(ctx context.Context, called func(string)) {
 	called(c.name(ctx))
 	close(c.observed)
 }
 
-// Known is nil once the agent knows what runs.
+// Known returns nil once the running pods are known, else an error for users.
 func (c *Containers) Known() error {
 	select {
 	case <-c.observed:
@@ -193,8 +193,8 @@ func (c *Containers) Known() error {
 	}
 }
 
-// Look has look learn what runs, if the runtime answers. Else After does so later, and
-// load takes what is known without.
+// Look calls observe, which lists the running pods, if the runtime answers. If it does not,
+// Look calls load, which uses the stored state alone, and After observes later.
 func (c *Containers) Look(ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error) error {
 	if !c.Answers() {
 		return load(ctx, nil)
@@ -205,7 +205,8 @@ func (c *Containers) Look(ctx context.Context, observe func(context.Context) err
 	return observe(ctx)
 }
 
-// observeWhenUp waits for the runtime and has look succeed, unless what it learns is known already.
+// observeWhenUp calls observe once the runtime answers, until it succeeds. It returns at once
+// if the running pods are known already.
 func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Context) error) error {
 	for {
 		if c.Known() == nil {
@@ -222,7 +223,7 @@ func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Con
 			return err
 		}
 		if err != nil {
-			c.log.Warn("what runs is not known yet, so no pod is started", "error", err)
+			c.log.Warn("cannot list the running pods: no pod is started until that succeeds", "error", err)
 			select {
 			case <-time.After(observeRetry):
 			case <-ctx.Done():
@@ -231,8 +232,8 @@ func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Con
 	}
 }
 
-// After is a loop that has look learn what runs, if it is not known, as soon as the
-// runtime answers; then it calls begin, and runs next.
+// After returns a loop that calls observe as soon as the runtime answers, unless the running
+// pods are known already. Then it calls begin and runs next.
 func (c *Containers) After(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
 	return loopFunc(func(ctx context.Context) error {
 		if err := c.observeWhenUp(ctx, observe); err != nil {
@@ -252,27 +253,35 @@ type loopFunc func(context.Context) error
 
 func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// Rotator rotates the logs of containers that a runtime behind a socket writes. The shims
-// of the one in this process do so themselves.
+// Rotator returns the rotation of the logs that a runtime behind a socket writes. For the
+// runtime in this process it does nothing: the shims rotate their logs.
 func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 	if c.Endpoint == "" {
 		return rotate.New(rotate.Config{})
 	}
 	k := c.cfg.Kubelet
-	return rotate.New(rotate.Config{View: view, Reopen: c.reopenLog, Dir: k.PodLogsDir, MaxSize: c.cfg.ContainerLogMaxSize, MaxFiles: int(*k.ContainerLogMaxFiles),
-		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log})
+	return rotate.New(rotate.Config{
+		View: view, Reopen: c.reopenLog, Dir: k.PodLogsDir,
+		MaxSize: c.cfg.ContainerLogMaxSize, MaxFiles: int(*k.ContainerLogMaxFiles),
+		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log,
+	})
 }
 
-// LogQuota keeps the rotated logs of each pod within podLogQuota.
+// LogQuota returns the loop that limits the rotated logs of each pod to podLogQuota.
 func (c *Containers) LogQuota() *rotate.Quota {
 	k := c.cfg.Kubelet
-	return &rotate.Quota{Dir: k.PodLogsDir, Bytes: c.cfg.PodLogQuota, Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log}
+	return &rotate.Quota{
+		Dir: k.PodLogsDir, Bytes: c.cfg.PodLogQuota,
+		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log,
+	}
 }
 
-// errDriverChanged ends the agent, whose next start knows better.
-var errDriverChanged = errors.New("the container runtime makes cgroups by another driver than was known while it did not answer: islet starts anew")
+// errDriverChanged ends the agent: the cgroup paths depend on the driver, and the next start
+// computes them from the one that the runtime reports now.
+var errDriverChanged = errors.New("the container runtime reports another cgroup driver than the one assumed at the start: islet restarts")
 
-// checkDriver fails when the runtime is another than it was taken for.
+// checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the
+// one that was assumed while it did not answer.
 func (c *Containers) checkDriver(ctx context.Context) error {
 	d, isRemote := c.backend.(*remoteBackend)
 	if !isRemote {
@@ -285,12 +294,13 @@ func (c *Containers) checkDriver(ctx context.Context) error {
 	return err
 }
 
-// networkNotReady words the network's error as a kubelet and containerd do.
+// networkNotReady wraps the network's error in the words of a kubelet and containerd.
 func networkNotReady(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:Network plugin returns error: %w", ctrd.NetworkPluginNotReady, err)
+	return fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:Network plugin returns error: %w",
+		ctrd.NetworkPluginNotReady, err)
 }
 
 func parallelPulls(cfg *config.Config) int {

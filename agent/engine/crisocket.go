@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// socketClients is how many connections the socket holds: the CRI validation suite
-// opens one for each test, and keeps it.
+// socketClients is the maximum number of connections to the socket. The CRI validation suite
+// opens one for each test and keeps it open.
 const socketClients = 1100
 
 // A Socket serves the runtime to tools that speak CRI, such as crictl.
@@ -25,9 +25,12 @@ type Socket struct {
 	images  cri.Images
 }
 
-// OpenSocket listens at path; it returns nil for none. Tools may not remove an image
-// of which needed names the pod that needs it.
-func OpenSocket(path string, runtime cri.Runtime, images cri.Images, needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets) (*Socket, error) {
+// OpenSocket listens at path. It returns nil if path is empty. needed returns the pod that
+// needs an image, or "": clients of the socket cannot remove an image that a pod needs.
+func OpenSocket(
+	path string, runtime cri.Runtime, images cri.Images,
+	needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets,
+) (*Socket, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -42,7 +45,7 @@ func OpenSocket(path string, runtime cri.Runtime, images cri.Images, needed func
 	return &Socket{socket: l, runtime: rt, images: toolImages{images, needed}}, nil
 }
 
-// Run answers until ctx ends.
+// Run serves until ctx ends.
 func (s *Socket) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return cri.Serve(ctx, s.socket, s.runtime, s.images) })
@@ -50,14 +53,14 @@ func (s *Socket) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// toolImages are images as tools may change them: `crictl rmi --prune` must not take
-// those that pods need to start again.
+// toolImages is the image service for clients of the socket: `crictl rmi --prune` must not
+// remove the images that pods need to restart.
 type toolImages struct {
 	cri.Images
 	needed func(ctx context.Context, ref string) (string, error)
 }
 
-// RemoveImage refuses an image that a pod needs.
+// RemoveImage returns ErrFailedPrecondition for an image that a pod needs.
 func (i toolImages) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	pod, err := i.needed(ctx, ref)
@@ -65,7 +68,8 @@ func (i toolImages) RemoveImage(ctx context.Context, req *api.RemoveImageRequest
 		return nil, err
 	}
 	if pod != "" {
-		return nil, fmt.Errorf("image %q is needed by %s: delete that first, or remove the image with islet images rm --force: %w", ref, pod, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("image %q is needed by %s: delete that first, or remove the image with islet images rm --force: %w",
+			ref, pod, errdefs.ErrFailedPrecondition)
 	}
 	return i.Images.RemoveImage(ctx, req)
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// streamer is a fake with the ability that serving CRI needs.
+// streamer is a fake runtime that also implements cri.Streamer, which serving CRI needs.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
 }
 
-// What a Socket is is for root only, answers, and is gone after the end.
+// TestSocket: only root may connect to the socket; it answers, and its file is removed at the
+// end.
 func TestCRISocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cri.sock")
 	rt := fake.New("demo:1", "spare:1")

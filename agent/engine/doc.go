@@ -1,10 +1,10 @@
-// Package engine is what runs the containers: containerd, images and the built-in
-// network in this process, or another runtime behind its CRI socket; opened by one
-// configuration.
+// Package engine opens the container runtime that the configuration names: containerd, the
+// image store and the built-in network in this process, or another runtime behind its CRI
+// socket.
 //
-//	Open --moved: the old one's pods are ended--> native, or remote
+//	Open --runtime changed: end the node's pods in the old one--> native, or remote
 //	     --> Runtime, Images (counted) --> workers, server, CRI socket
 //	     --> Network --> node, status
-//	Run: image archives are imported, broken pulls cleared up; or the other runtime is
-//	     asked how it is
+//	Run: native: import image archives, clean up after interrupted pulls
+//	     remote: poll the runtime's status
 package engine

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Going are the pulls and imports that go on.
+// Going lists the pulls and imports that are in progress.
 func (c *nativeBackend) Going() (out []api.Import) {
 	for _, p := range c.service.Going() {
 		out = append(out, api.Import{Ref: p.Ref, Status: p.Status, Current: p.Current, Total: p.Total})
@@ -15,7 +15,7 @@ func (c *nativeBackend) Going() (out []api.Import) {
 	return out
 }
 
-// FailedArchives are those that could not be imported.
+// FailedArchives lists the image archives whose last import failed, sorted by file name.
 func (c *nativeBackend) FailedArchives() (out []api.Import) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

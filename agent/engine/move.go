@@ -20,20 +20,20 @@ import (
 	"github.com/islet-edge/islet/runtime/remote"
 )
 
-// metaKey is where the store has which runtime this node's pods run in.
+// metaKey is the key of the record in the store.
 const metaKey = "containerRuntime"
 
-// A record says which runtime this node's pods run in.
+// A record stores the runtime in which this node's pods run.
 type record struct {
 	Endpoint string `json:"endpoint"`         // empty: the one in this process
-	Boot     string `json:"boot"`             // the machine's when it was last in use
-	Driver   string `json:"driver,omitempty"` // of cgroups, which it said last
-	Left     string `json:"left,omitempty"`   // what the one of before keeps
-	exists    bool
+	Boot     string `json:"boot"`             // the boot ID when the runtime was last in use
+	Driver   string `json:"driver,omitempty"` // the cgroup driver that the runtime last reported
+	Left     string `json:"left,omitempty"`   // what remains in the previous runtime
+	exists   bool   // false: the node has not run pods yet
 }
 
-// loadRecord reads the record. A node of before there were records has used the runtime
-// in its process, if any.
+// loadRecord reads the record. Older versions of islet stored none: if the state directory
+// of the runtime in this process exists, the node has used that one.
 func loadRecord(ctx context.Context, a Config) (r record, err error) {
 	text, known, err := a.Store.Meta(ctx, metaKey)
 	if err != nil {
@@ -46,7 +46,7 @@ func loadRecord(ctx context.Context, a Config) (r record, err error) {
 		return r, nil
 	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return r, fmt.Errorf("which container runtime the node has used: %w", err)
+		return r, fmt.Errorf("read the stored container runtime of the node: %w", err)
 	}
 	r.exists = true
 	return r, nil
@@ -62,16 +62,16 @@ func (r *record) save(ctx context.Context, a Config) error {
 	return a.Store.SetMeta(ctx, metaKey, string(text))
 }
 
-// answerTimeout is how long a runtime gets to answer at a move.
+// answerTimeout is how long a change of the runtime waits for a runtime to answer.
 const answerTimeout = 10 * time.Second
 
-// move decides in which runtime the node's pods run from now on. Pods never run in two:
-// before the node turns to another runtime, that must answer, and what the old one runs
-// of this node is ended, with the pods' grace. stays is why the node keeps the old one.
+// move returns the runtime in which the node's pods run from now on. Pods never run in two
+// runtimes: the node changes only if the new one answers, and after the old one has stopped
+// the node's pods with their grace period. stays is the reason to keep the old one.
 //
-//	new runtime answers?  no -> stay
-//	old runtime answers?  no -> booted since: nothing runs there; else: refuse to start
-//	end the node's pods there --> say what is left --> new runtime
+//	new runtime answers?  no -> keep the old one
+//	old runtime answers?  no -> booted since: nothing runs there; else: fail to start
+//	end the node's pods there --> report what remains --> new runtime
 func move(ctx context.Context, a Config, used record) (now record, stays error, err error) {
 	unchanged := remote.Socket(used.Endpoint) == remote.Socket(a.RuntimeEndpoint)
 	if !used.exists || unchanged {
@@ -84,7 +84,8 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 		}
 		defer next.Close()
 		if !waitAnswer(ctx, next) {
-			stays = fmt.Errorf("the configuration names the container runtime at %s, which does not answer: this node's pods stay in %s; start the other and then islet again, or take containerRuntimeEndpoint out", a.RuntimeEndpoint, title(used.Endpoint))
+			stays = fmt.Errorf("the configured container runtime at %s does not answer, so this node's pods stay in %s: "+
+				"start it and then restart islet, or remove containerRuntimeEndpoint", a.RuntimeEndpoint, title(used.Endpoint))
 			a.Log.Error(stays.Error())
 			return used, stays, nil
 		}
@@ -97,13 +98,15 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// reportMove reports that the pods run in another runtime, and what the one of before keeps.
+// reportMove logs and records an event that the runtime has changed and what remains in the
+// old one.
 func (a Config) reportMove(before, left string) {
-	a.Log.Warn("the node's pods run in another container runtime from now on", "before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
+	a.Log.Warn("the node's pods run in another container runtime from now on",
+		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
 	a.Tell(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
 }
 
-// title names a runtime to people.
+// title returns the runtime's name for messages.
 func title(endpoint string) string {
 	if endpoint == "" {
 		return "islet's own runtime"
@@ -111,7 +114,7 @@ func title(endpoint string) string {
 	return "the runtime at " + endpoint
 }
 
-// waitAnswer waits a little for a runtime.
+// waitAnswer reports whether the runtime answers within answerTimeout.
 func waitAnswer(ctx context.Context, c *Containers) bool {
 	ctx, stop := context.WithTimeout(ctx, answerTimeout)
 	defer stop()
@@ -122,7 +125,8 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	return ctx.Err() == nil
 }
 
-// endOldPods ends what the old runtime runs of this node, and says what stays there.
+// endOldPods stops and removes the node's pods in the old runtime. It returns a description
+// of what remains there.
 func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
@@ -133,13 +137,16 @@ func endOldPods(ctx context.Context, a Config, used record) (left string, err er
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		if now := bootid.Read(); now != "" && used.Boot != now { // what ran went with the machine's power
-			return fmt.Sprintf("The runtime at %s does not answer; its images, and what is left of this node's pods, stay there.", used.Endpoint), nil
+		if now := bootid.Read(); now != "" && used.Boot != now { // the reboot has ended the containers
+			return fmt.Sprintf("The runtime at %s does not answer. Its images and the remains of this node's pods stay there.",
+				used.Endpoint), nil
 		}
-		return "", fmt.Errorf("this node's pods may still run in the runtime at %s, which does not answer: start it, so that they can be ended before they start in %s; or boot the machine anew", used.Endpoint, title(a.RuntimeEndpoint))
+		return "", fmt.Errorf("this node's pods may still run in the runtime at %s, which does not answer: start it, "+
+			"so that islet can end the pods there before it starts them in %s; or reboot the machine",
+			used.Endpoint, title(a.RuntimeEndpoint))
 	}
 	if err := a.Leaving(ctx, old.Runtime); err != nil {
-		return "", fmt.Errorf("keep what is known of the pods in %s: %w", title(used.Endpoint), err)
+		return "", fmt.Errorf("store the state of the pods in %s: %w", title(used.Endpoint), err)
 	}
 	others, err := endPods(ctx, a, old)
 	if err != nil {
@@ -154,8 +161,8 @@ func endOldPods(ctx context.Context, a Config, used record) (left string, err er
 // defaultGrace is that of a pod that says none.
 const defaultGrace = 30 * time.Second
 
-// endPods stops the node's pods, all at once, and removes them. It returns how many pods
-// are somebody else's.
+// endPods stops the node's pods in parallel and removes them. It returns the number of pods
+// that belong to other programs.
 func endPods(ctx context.Context, a Config, c *Containers) (others int, err error) {
 	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {
@@ -164,14 +171,15 @@ func endPods(ctx context.Context, a Config, c *Containers) (others int, err erro
 	own := c.Own(list.Items)
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range own {
-		a.Log.Info("a pod is ended, and starts in the other container runtime", "pod", s.Metadata.GetNamespace()+"/"+s.Metadata.GetName(), "uid", s.Labels[keys.PodUID])
+		a.Log.Info("ending a pod, to start it in the new container runtime",
+			"pod", s.Metadata.GetNamespace()+"/"+s.Metadata.GetName(), "uid", s.Labels[keys.PodUID])
 		g.Go(func() error { return endPod(ctx, c.Runtime, s) })
 	}
 	return len(list.Items) - len(own), g.Wait()
 }
 
-// endPod stops a pod's containers with its grace and removes all of it. Its preStop hooks
-// do not run.
+// endPod stops a pod's containers with its grace period and removes its sandbox. It does not
+// run preStop hooks.
 func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	list, err := rt.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{PodSandboxId: s.Id,
 		State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
@@ -206,14 +214,14 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	}
 }
 
-// A runtime may refuse to remove what ended a moment ago: containerd takes a container for
-// running until it has heard of its end.
+// A runtime may refuse to remove a container that has just ended: containerd regards it as
+// running until it has processed the exit event.
 const (
-	removeTimeout  = 20 * time.Second // for which it is asked again
-	removeRetry = 250 * time.Millisecond
+	removeTimeout = 20 * time.Second // of all attempts together
+	removeRetry   = 250 * time.Millisecond
 )
 
-// graceOf is the grace of the pod that a sandbox was made for.
+// graceOf returns the termination grace period of a sandbox's pod.
 func graceOf(s *api.PodSandbox) time.Duration {
 	var pod v1.Pod
 	if json.Unmarshal([]byte(s.Annotations[keys.Manifest]), &pod) != nil || pod.Spec.TerminationGracePeriodSeconds == nil {
@@ -222,25 +230,27 @@ func graceOf(s *api.PodSandbox) time.Duration {
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// describeLeftovers says what stays in a runtime that was left, and how it is removed.
+// describeLeftovers returns what remains in the previous runtime and the command that removes it.
 func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {
 		images = len(list.Images)
 	}
 	if c.Endpoint == "" {
-		return fmt.Sprintf("Islet's own runtime keeps %d images; to free their space: rm -r %s %s", images, filepath.Join(a.Dirs.State, storageDir), filepath.Join(a.Dirs.State, recordsDir))
+		return fmt.Sprintf("Islet's own runtime keeps %d images; to free their space: rm -r %s %s",
+			images, filepath.Join(a.Dirs.State, storageDir), filepath.Join(a.Dirs.State, recordsDir))
 	}
-	text := fmt.Sprintf("The runtime at %s keeps %d images; to free their space: crictl --runtime-endpoint %[1]s rmi --prune", c.Endpoint, images)
+	text := fmt.Sprintf("The runtime at %s keeps %d images; to free their space: crictl --runtime-endpoint %[1]s rmi --prune",
+		c.Endpoint, images)
 	if others > 0 {
-		text += fmt.Sprintf(". It has %d pods that are not this node's, and stay as they are", others)
+		text += fmt.Sprintf(". It also runs %d pods of other programs, which islet does not touch", others)
 	}
 	return text
 }
 
-// driver is the cgroup driver that a runtime behind a socket uses: what it says; what it
-// said last, while it does not answer; else what the configuration says, as it must for
-// runtimes that say nothing (KEP-4033).
+// driver returns the cgroup driver of a runtime behind a socket: the one that it reports; the
+// last one that it reported, if it does not answer; else the configured one, as KEP-4033
+// requires for runtimes that do not report a driver.
 func (r *record) driver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()
@@ -249,13 +259,14 @@ func (r *record) driver(a Config, rt *remote.Runtime) string {
 	case err == nil:
 		r.Driver = said
 	case rt.Answers():
-		a.Log.Warn("the container runtime does not say its cgroup driver", "error", err)
+		a.Log.Warn("the container runtime does not report its cgroup driver", "error", err)
 	}
 	if r.Driver == "" {
 		return a.Kubelet.CgroupDriver
 	}
 	if r.Driver != a.Kubelet.CgroupDriver {
-		a.Log.Info("cgroups are made by the container runtime's driver, not by cgroupDriver", "driver", r.Driver, "cgroupDriver", a.Kubelet.CgroupDriver)
+		a.Log.Info("using the cgroup driver that the container runtime reports instead of cgroupDriver",
+			"driver", r.Driver, "cgroupDriver", a.Kubelet.CgroupDriver)
 	}
 	return r.Driver
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// late is a runtime that refuses to remove a pod until it has heard of its end.
+// late is a runtime that refuses to remove a pod until it has processed the pod's end.
 type late struct {
 	cri.Runtime
 	heard   time.Time
@@ -42,7 +42,8 @@ func (l *late) RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "engine")) }
 
-// TestMoved: the node has one event of a move, which names the new runtime and what is left.
+// TestMoved: a change of the runtime records one event, which names the new runtime and what
+// remains in the old one.
 func TestMoved(t *testing.T) {
 	told := 0
 	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), Tell: func(warning bool, reason, message string) {
@@ -58,8 +59,8 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestLateEnd: a pod whose end the runtime hears of late is removed all the same; one that it
-// never removes is an error in the end.
+// TestLateEnd: a pod is removed also if the runtime processes its end late. A pod that the
+// runtime never removes is an error.
 func TestLateEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &api.PodSandbox{Id: "s", Metadata: &api.PodSandboxMetadata{Name: "p", Namespace: "n"}}

@@ -21,13 +21,13 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// What is below the state directory.
+// Directories below the state directory.
 const (
 	storageDir = "containerd" // images, content and snapshots
 	recordsDir = "runtime"    // of sandboxes and containers
 )
 
-// nativeBackend is the runtime in this process.
+// nativeBackend is the container runtime in this process.
 type nativeBackend struct {
 	network *cni.Network
 	service *image.Service
@@ -37,10 +37,10 @@ type nativeBackend struct {
 	log     *slog.Logger
 
 	mu     sync.Mutex
-	failed map[string]error // archives that could not be imported, by file name
+	failed map[string]error // errors of failed imports, by the archive's file name
 }
 
-// openNative starts containerd in this process and takes up what runs.
+// openNative starts containerd in this process and adopts the running sandboxes.
 func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
 	c := &nativeBackend{log: a.Log, failed: map[string]error{}}
@@ -55,21 +55,26 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 	}
 	c.service, err = image.New(image.Config{
 		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
-		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config), PullsPerSecond: int(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst), OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, Log: a.Log,
-		LinkDown: a.Link.Down,
+		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config),
+		PullsPerSecond: int(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst),
+		OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, LinkDown: a.Link.Down, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.daemon.Close())
 	}
-	c.inbox, err = image.NewInbox(image.InboxConfig{Dir: inboxDir(a.Config), Service: c.service, Imports: a.Store, Report: c.report, Log: a.Log})
+	c.inbox, err = image.NewInbox(image.InboxConfig{
+		Dir: inboxDir(a.Config), Service: c.service, Imports: a.Store, Report: c.report, Log: a.Log,
+	})
 	if err != nil {
 		return nil, errors.Join(err, c.daemon.Close())
 	}
 	c.runtime, err = ctrd.New(ctx, ctrd.Config{
 		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, recordsDir), RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
-		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: runtimeHandlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
-		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: maxLogBytes(a.Config), Cgroups: cgroups, Log: a.Log,
+		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: runtimeHandlers(e.RuntimeHandlers),
+		SystemdCgroup: k.CgroupDriver == "systemd",
+		LogMaxSize:    a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles),
+		LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: maxLogBytes(a.Config), Cgroups: cgroups, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
@@ -81,9 +86,9 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 	}, nil
 }
 
-// maxLogBytes is how many bytes the log of a container may come to before it is rotated, however
-// short the time since the last rotation. podLogQuota, which removes no file that is written to,
-// leaves it a quarter of the quota: a container has the files of two attempts.
+// maxLogBytes returns the size in bytes at which a container's log is rotated however short
+// the time since the last rotation. With podLogQuota it is at most a quarter of the quota:
+// the quota removes no active file, and a container has the files of two attempts.
 func maxLogBytes(c *config.Config) int64 {
 	most := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
 	if c.PodLogQuota > 0 {
@@ -92,7 +97,7 @@ func maxLogBytes(c *config.Config) int64 {
 	return most
 }
 
-// runtimeHandlers are what a RuntimeClass may name here.
+// runtimeHandlers returns the handlers that a RuntimeClass may name, by name.
 func runtimeHandlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
 	out := make(map[string]ctrd.Handler, len(configured))
 	for _, h := range configured {
@@ -101,8 +106,8 @@ func runtimeHandlers(configured []config.RuntimeHandler) map[string]ctrd.Handler
 	return out
 }
 
-// openNetwork also puts links to this binary where CNI plugins that delegate to a
-// built-in type find them.
+// openNetwork opens the pod network. It also installs links to this binary, so that CNI
+// plugins can delegate to a built-in type.
 func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Network, error) {
 	dir := filepath.Join(a.Dirs.State, "cni")
 	self, err := os.Executable()
@@ -121,11 +126,11 @@ func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Netwo
 	})
 }
 
-// Programs is where below a state directory the shims' program is.
+// Programs returns the directory of the shim's program.
 func Programs(stateDir string) string { return filepath.Join(stateDir, recordsDir, "bin") }
 
-// Stacked are the directories below the state directory in which are layers and uppers of
-// overlays: they cannot be on an overlay themselves.
+// Stacked returns the directories, relative to the state directory, that contain the lower
+// and upper directories of overlay mounts. They cannot be on an overlay file system.
 func Stacked() []string {
 	return []string{filepath.Join(storageDir, daemon.Overlay), ctrd.Containers(recordsDir)}
 }
@@ -145,7 +150,7 @@ func inboxDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Dirs.State, "images")
 }
 
-// Run imports archives and cleans up after broken pulls until ctx ends.
+// Run imports archives and cleans up after interrupted pulls until ctx ends.
 func (c *nativeBackend) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.service.Run(ctx) })
@@ -164,7 +169,7 @@ func (c *nativeBackend) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What still runs uses its sandbox's address, also where that is not whole any more.
+	// A running container uses its sandbox's address, also if the sandbox is not ready.
 	running, err := c.runtime.ListContainers(ctx, &api.ListContainersRequest{
 		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}},
 	})
@@ -189,5 +194,5 @@ func (c *nativeBackend) report(file string, err error) {
 		return
 	}
 	c.failed[file] = err
-	c.log.Warn("image archive not imported", "file", file, "error", err)
+	c.log.Warn("cannot import an image archive", "file", file, "error", err)
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/islet-edge/islet/runtime/remote"
 )
 
-// remoteBackend is a runtime behind a socket. It has images, network and OCI runtimes of its
-// own; none of the native one's are opened.
+// remoteBackend is a runtime behind a socket, which has its own images, network and OCI
+// runtimes. The state of the native runtime is not opened.
 type remoteBackend struct{ *remote.Runtime }
 
-// openRemote connects with the runtime at endpoint, and asks it once how it is.
+// openRemote connects to the runtime at endpoint and requests its status once.
 func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.Recent) (*Containers, error) {
 	ops := operations.New()
 	pulls := int64(parallelPulls(a.Config))
@@ -28,9 +28,11 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 		pulls = 1
 	}
 	c := remote.Config{
-		Endpoint: endpoint, Timeout: a.Kubelet.RuntimeRequestTimeout.Duration, Pulls: pulls, PullsPerSecond: int(*a.Kubelet.RegistryPullQPS), PullBurst: int(a.Kubelet.RegistryBurst), Changed: a.NetworkChanged, Counted: ops.Counted, Log: a.Log,
+		Endpoint: endpoint, Timeout: a.Kubelet.RuntimeRequestTimeout.Duration,
+		Pulls: pulls, PullsPerSecond: int(*a.Kubelet.RegistryPullQPS), PullBurst: int(a.Kubelet.RegistryBurst),
+		Changed: a.NetworkChanged, Counted: ops.Counted, Log: a.Log,
 	}
-	if endpoint == a.RuntimeEndpoint { // else it is one that is left
+	if endpoint == a.RuntimeEndpoint { // else it is the previous runtime
 		c.ImageEndpoint = a.ImageEndpoint
 	}
 	rt, err := remote.Open(c)
@@ -39,8 +41,9 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 	}
 	rt.Ask(ctx)
 	return &Containers{
-		Runtime: rt, Streams: remote.Streaming{Runtime: rt}, Images: operations.Pulls{Images: rt.Images(), Operations: ops}, Network: &remoteNetwork{rt: rt},
-		Operations: ops, Cgroups: cgroups, CgroupDriver: a.Kubelet.CgroupDriver, Endpoint: endpoint, backend: &remoteBackend{rt},
+		Runtime: rt, Streams: remote.Streaming{Runtime: rt}, Images: operations.Pulls{Images: rt.Images(), Operations: ops},
+		Network: &remoteNetwork{rt: rt}, Operations: ops, Cgroups: cgroups,
+		CgroupDriver: a.Kubelet.CgroupDriver, Endpoint: endpoint, backend: &remoteBackend{rt},
 	}, nil
 }
 
@@ -57,23 +60,23 @@ func (d *remoteBackend) Going() []agentapi.Import { return nil }
 
 func (d *remoteBackend) FailedArchives() []agentapi.Import { return nil }
 
-// remoteNetwork is the network of a runtime behind a socket: the runtime runs its own CNI
-// plugins, and says of the network only whether it is ready.
+// remoteNetwork is the network of a runtime behind a socket. The runtime runs the CNI plugins
+// and reports only whether the network is ready.
 type remoteNetwork struct {
 	rt *remote.Runtime
 
 	mu    sync.Mutex
-	cidrs []netip.Prefix // that the runtime was told
+	cidrs []netip.Prefix // the last ones that the runtime accepted
 }
 
-// Run does nothing: the runtime looks after its network.
+// Run does nothing: the runtime maintains its network.
 func (n *remoteNetwork) Run(context.Context) error { return nil }
 
-// Stale is nothing: a runtime says not which network a sandbox is on.
+// Stale returns false: a runtime does not report the network of a sandbox.
 func (n *remoteNetwork) Stale(string) bool { return false }
 
-// SetPodCIDRs tells the runtime the Node's podCIDRs, from which some runtimes make a CNI
-// configuration.
+// SetPodCIDRs sends the Node's podCIDRs to the runtime. Some runtimes generate their CNI
+// configuration from them.
 func (n *remoteNetwork) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,17 +95,17 @@ func (n *remoteNetwork) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) e
 	return err
 }
 
-// PodCIDRs are not known: the CNI configuration has them.
+// PodCIDRs returns nil: only the runtime's CNI configuration contains them.
 func (n *remoteNetwork) PodCIDRs() []netip.Prefix { return nil }
 
-// Config names whose network it is.
+// Config returns a description instead of a configuration's name.
 func (n *remoteNetwork) Config() string { return "of the container runtime" }
 
-// Problem is none that NetworkReady does not tell.
+// Problem returns nil: the runtime reports problems as NetworkReady.
 func (n *remoteNetwork) Problem() error { return nil }
 
-// Repairs are none: the network is the runtime's.
+// Repairs returns no repairs: the network is the runtime's.
 func (n *remoteNetwork) Repairs() cni.Repairs { return cni.Repairs{} }
 
-// Clean does nothing: the network of a sandbox goes with it.
+// Clean does nothing: the runtime removes the network with the sandbox.
 func (n *remoteNetwork) Clean(context.Context) error { return nil }

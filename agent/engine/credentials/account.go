@@ -20,33 +20,33 @@ import (
 )
 
 const (
-	accountTTL  = time.Minute      // for which what is known of a service account counts
-	accountTimeout = 2 * time.Second  // for the API server, before what was known counts
-	tokenMargin  = 10 * time.Minute // before a token expires, it is not used any more
-	maxEntries    = 256              // accounts, and tokens
-	accountsKey = "credentials.accounts"
+	accountTTL     = time.Minute      // how long a fetched service account is cached
+	accountTimeout = 2 * time.Second  // wait for the API server before the last known UID is used
+	tokenMargin    = 10 * time.Minute // a token with less time left is not used
+	maxEntries     = 256              // of accounts, and of tokens
+	accountsKey    = "credentials.accounts"
 )
 
-// An identity is for whom a plugin is asked: a service account, or the node.
+// An identity is the service account, or the node, for which a plugin is called.
 type identity struct {
-	key         string // tells it from others in the cache
+	key         string // part of the cache key
 	from        v1.ObjectReference
 	annotations map[string]string
-	token       func(context.Context) (string, error) // nil: it has none
+	token       func(context.Context) (string, error) // nil: no token
 }
 
-// errNotApplicable says that a plugin has no part in a pull.
+// errNotApplicable means that a plugin is not called for a pod.
 var errNotApplicable = errors.New("the plugin is not for this pod")
 
-// accounts knows the service accounts of pods, and has tokens of them. The UIDs are kept
-// over a restart: a node without a link knows whose image it has.
+// accounts caches the service accounts of pods and their tokens. The UIDs are also stored, so
+// that a node without a link can verify after a restart whose credentials an image had.
 type accounts struct {
-	api  API // nil: the node stands alone
+	api  API // nil: the node has no API server
 	meta Meta
 	down func() bool
 
 	mu     sync.Mutex
-	cached  map[types.NamespacedName]account
+	cached map[types.NamespacedName]account
 	uids   map[string]types.UID // by namespace/name
 	tokens map[tokenKey]token
 }
@@ -79,7 +79,7 @@ func (a *accounts) load(ctx context.Context) error {
 	return nil
 }
 
-// account asks the API server, which is the only one to say what annotations an account has.
+// account returns a service account from the cache or the API server.
 func (a *accounts) account(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
 	if a.api == nil {
 		return nil, errors.New("the node stands alone")
@@ -102,7 +102,7 @@ func (a *accounts) account(ctx context.Context, namespace, name string) (*metav1
 	return got, a.saveUID(ctx, key.String(), got.UID)
 }
 
-// saveUID writes the UID of an account, unless it is known.
+// saveUID stores the UID of an account if it has changed.
 func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) error {
 	a.mu.Lock()
 	if a.uids[name] == uid {
@@ -121,8 +121,8 @@ func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) erro
 	return a.meta.SetMeta(ctx, accountsKey, string(text))
 }
 
-// reference names the account of a pod. While the API server cannot be asked, it is the
-// one that was there before under that name: no pod comes to a node without a link.
+// reference returns the service account of a pod. While the API server is unreachable it
+// returns the last known UID of that name: the pod was assigned when there was a link.
 func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
 	namespace, name := pod.Namespace, pod.Spec.ServiceAccountName
 	ref := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: namespace, Name: name}
@@ -145,9 +145,8 @@ func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReferen
 	return ref, err
 }
 
-// identify tells for whom a plugin is asked when this pod needs an image. errNoPart: it is
-// not asked. The key has what a kubelet's has: what the plugin is told that may change its
-// answer.
+// identify returns the identity with which a plugin is called for a pod, or errNotApplicable.
+// Like a kubelet's, the cache key contains all parts of the request that may change the answer.
 func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.ServiceAccountTokenAttributes) (*identity, error) {
 	if t == nil {
 		return &identity{}, nil
@@ -192,7 +191,7 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {
 		v, ok := all[k]
 		if !ok {
-			return nil, errNotApplicable // by which a workload can choose
+			return nil, errNotApplicable // workloads opt in by the annotation
 		}
 		out[k] = v
 	}
@@ -204,7 +203,8 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	return out, nil
 }
 
-// token gives one that a pod got before and that lasts, or a new one.
+// token returns a token of the service account for a pod: the cached one, or a new one if that
+// expires within tokenMargin.
 func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	k := tokenKey{pod.UID, account, audience}
 	a.mu.Lock()
@@ -215,7 +215,8 @@ func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, au
 	}
 	text, expires, err := a.api.AccountToken(ctx, pod, account, audience)
 	if err != nil {
-		return "", fmt.Errorf("token of service account %s/%s for audience %q: %w", pod.Namespace, pod.Spec.ServiceAccountName, audience, err)
+		return "", fmt.Errorf("token of service account %s/%s for audience %q: %w", pod.Namespace, pod.Spec.ServiceAccountName,
+			audience, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -30,11 +30,11 @@ const (
 	configFiles = 100     // in a directory
 )
 
-// versions are those of both APIs. They differ in what they lack, which load checks.
+// versions are the versions of both APIs. They differ only in missing fields, which load checks.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// load reads the configuration of plugins: a file, or the .json, .yaml and .yml files of a
-// directory in the order of their names. The hash is that of the files, as a kubelet shows it.
+// load reads the configuration of plugins from a file, or from the .json, .yaml and .yml files
+// of a directory in the order of their names. The hash of the files is a kubelet's.
 func load(path string) (providers []configv1.CredentialProvider, hash string, err error) {
 	files := []string{path}
 	info, err := os.Stat(path)
@@ -79,9 +79,9 @@ func filesIn(dir string) (files []string, err error) {
 	}
 	switch {
 	case len(files) == 0:
-		return nil, fmt.Errorf("no .json, .yaml or .yml file is in directory %s", dir)
+		return nil, fmt.Errorf("directory %s contains no .json, .yaml or .yml file", dir)
 	case len(files) > configFiles:
-		return nil, fmt.Errorf("%d files are in directory %s, more than %d", len(files), dir, configFiles)
+		return nil, fmt.Errorf("directory %s contains %d files; the maximum is %d", dir, len(files), configFiles)
 	}
 	return files, nil
 }
@@ -112,7 +112,8 @@ func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 	}
 	version, ok := strings.CutPrefix(c.APIVersion, configGroup)
 	if !ok || !slices.Contains(versions, version) || c.Kind != configKind {
-		return nil, fmt.Errorf("want kind: %s and apiVersion: %sv1 (or v1beta1, v1alpha1), have %q and %q", configKind, configGroup, c.Kind, c.APIVersion)
+		return nil, fmt.Errorf("want kind: %s and apiVersion: %sv1 (or v1beta1, v1alpha1), have %q and %q", configKind,
+			configGroup, c.Kind, c.APIVersion)
 	}
 	for _, p := range c.Providers {
 		if p.TokenAttributes != nil && version != "v1" {
@@ -122,7 +123,7 @@ func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 	return c.Providers, nil
 }
 
-// check says what a kubelet would not take.
+// check returns the errors with which a kubelet would reject the providers.
 func check(all []configv1.CredentialProvider) (errs []error) {
 	if len(all) == 0 {
 		errs = append(errs, errors.New("providers: at least one is required"))
@@ -136,13 +137,13 @@ func check(all []configv1.CredentialProvider) (errs []error) {
 		case p.Name == "":
 			report("name", "it is required")
 		case strings.ContainsAny(p.Name, "/ ") || p.Name == "." || p.Name == "..":
-			report("name", "%q is no name of a file in the directory of plugins: no '/', no space, not . or ..", p.Name)
+			report("name", "%q is not a valid file name in the directory of plugins: no '/', no space, not . or ..", p.Name)
 		case names.Has(p.Name):
-			report("name", "%q is there twice", p.Name)
+			report("name", "%q is a duplicate", p.Name)
 		}
 		names.Insert(p.Name)
 		if version, ok := strings.CutPrefix(p.APIVersion, pluginGroup); !ok || !slices.Contains(versions, version) {
-			report("apiVersion", "%q is none of %s{%s}", p.APIVersion, pluginGroup, strings.Join(versions, ","))
+			report("apiVersion", "%q is not one of %s{%s}", p.APIVersion, pluginGroup, strings.Join(versions, ","))
 		}
 		if len(p.MatchImages) == 0 {
 			report("matchImages", "at least one is required")
@@ -168,13 +169,13 @@ func check(all []configv1.CredentialProvider) (errs []error) {
 func checkToken(p *configv1.CredentialProvider, wrong func(field, format string, args ...any)) {
 	t := p.TokenAttributes
 	if p.APIVersion != pluginGroup+"v1" {
-		wrong("", "a plugin gets tokens by apiVersion %sv1 only", pluginGroup)
+		wrong("", "tokens need apiVersion %sv1 of the plugin", pluginGroup)
 	}
 	if t.ServiceAccountTokenAudience == "" {
 		wrong(".serviceAccountTokenAudience", "it is required")
 	}
 	if t.CacheType != configv1.ServiceAccountServiceAccountTokenCacheType && t.CacheType != configv1.TokenServiceAccountTokenCacheType {
-		wrong(".cacheType", "%q is none of ServiceAccount, Token", t.CacheType)
+		wrong(".cacheType", "%q is neither ServiceAccount nor Token", t.CacheType)
 	}
 	switch {
 	case t.RequireServiceAccount == nil:
@@ -189,10 +190,10 @@ func checkToken(p *configv1.CredentialProvider, wrong func(field, format string,
 	} {
 		for _, k := range keys {
 			if msgs := validation.IsQualifiedName(strings.ToLower(k)); len(msgs) > 0 {
-				wrong(field, "%q is no key of an annotation: %s", k, strings.Join(msgs, "; "))
+				wrong(field, "%q is not a valid annotation key: %s", k, strings.Join(msgs, "; "))
 			}
 			if seen.Has(k) {
-				wrong(field, "%q is there twice", k)
+				wrong(field, "%q is a duplicate", k)
 			}
 			seen.Insert(k)
 		}

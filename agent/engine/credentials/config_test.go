@@ -36,7 +36,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// What a kubelet refuses is refused, and says which field it is.
+// Configurations that a kubelet rejects are rejected, with an error that names the field.
 func TestLoad(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"", "", ""},
@@ -52,7 +52,7 @@ func TestLoad(t *testing.T) {
 		{"  defaultCacheDuration: 12h\n", "", "providers[0].defaultCacheDuration: it is required"},
 		{"12h", "-1s", "providers[0].defaultCacheDuration"},
 		{"12h", "soon", "invalid duration"},
-		{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "providers[0].tokenAttributes: a plugin gets tokens"},
+		{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "providers[0].tokenAttributes: tokens need"},
 		{"credentialprovider.kubelet.k8s.io/v1", "acme/v1", "providers[0].apiVersion"},
 		{`["*.acme.example:5000/team", "registry.example"]`, "[]", "providers[0].matchImages: at least one"},
 		{"registry.example", "%zz", "providers[0].matchImages"},
@@ -61,8 +61,8 @@ func TestLoad(t *testing.T) {
 		{"    cacheType: ServiceAccount\n", "", "tokenAttributes.cacheType"},
 		{"    requireServiceAccount: true\n", "", "tokenAttributes.requireServiceAccount: it is required"},
 		{"requireServiceAccount: true", "requireServiceAccount: false", "they need requireServiceAccount"},
-		{"[acme.example/hint]", "[acme.example/Role]", `"acme.example/Role" is there twice`},
-		{"[acme.example/hint]", "['no key']", "is no key of an annotation"},
+		{"[acme.example/hint]", "[acme.example/Role]", `"acme.example/Role" is a duplicate`},
+		{"[acme.example/hint]", "['no key']", "is not a valid annotation key"},
 	} {
 		if tt.from != "" && !strings.Contains(good, tt.from) {
 			t.Fatal(tt.from)
@@ -74,7 +74,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A directory has several files, whose order is that of the plugins.
+// The files of a directory are read in the order of their names, which is the order of the
+// plugins.
 func TestLoadDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if _, _, err := load(dir); err == nil {
@@ -96,7 +97,7 @@ func TestLoadDirectory(t *testing.T) {
 		t.Error(names, err)
 	}
 	write(t, dir, "4.yaml", one("second", "v1"))
-	if _, _, err := load(dir); err == nil || !strings.Contains(err.Error(), `"second" is there twice`) {
+	if _, _, err := load(dir); err == nil || !strings.Contains(err.Error(), `"second" is a duplicate`) {
 		t.Error(err)
 	}
 	write(t, dir, "4.yaml", strings.Repeat("#", configLimit+1))

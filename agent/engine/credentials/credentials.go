@@ -20,36 +20,38 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// Secrets has the imagePullSecrets of pods.
+// Secrets returns the credentials from a pod's imagePullSecrets, and the names of missing
+// Secrets.
 type Secrets interface {
 	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
 }
 
-// An API is what the API server has for pulls. *object.Cache is one.
+// An API fetches service accounts and their tokens. *object.Cache implements it.
 type API interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error)
 	AccountToken(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (token string, expires time.Time, err error)
 }
 
-// Meta keeps small things over a restart. *store.Store is one.
+// Meta stores small values across restarts. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config is what Open needs.
+// Config is the input of Open.
 type Config struct {
 	Plugins string // --image-credential-provider-config, a file or directory; empty: no plugins
 	BinDir  string // --image-credential-provider-bin-dir
-	Root    string // the kubelet's, which may have a docker configuration
+	Root    string // the kubelet's root directory, which may contain a docker configuration
 	Secrets Secrets
-	API     API // nil: the node stands alone
+	API     API // nil: the node has no API server
 	Meta    Meta
-	Down    func() bool // the link is known to be down; nil: unknown
+	Down    func() bool // whether the link is known to be down; nil: unknown
 	Log     *slog.Logger
 }
 
-// Credentials finds those of pods. Its methods may be called from any goroutine.
+// Credentials returns the registry credentials of pods. Its methods may be called from any
+// goroutine.
 type Credentials struct {
 	secrets   Secrets
 	node      node
@@ -60,16 +62,17 @@ type Credentials struct {
 	stop      context.CancelFunc
 }
 
-// Open reads the configuration of plugins, and fails where a kubelet would not start: it
-// is wrong, or a program is missing. It runs nothing.
+// Open reads the configuration of plugins. Like a kubelet, it fails if the configuration is
+// invalid or a program is missing. It runs no program.
 func Open(cfg Config) (*Credentials, error) {
 	c := &Credentials{secrets: cfg.Secrets, node: node{root: cfg.Root, log: cfg.Log}, log: cfg.Log, stop: func() {}}
 	if cfg.Plugins == "" {
 		return c, nil
 	}
 	all, hash, err := load(cfg.Plugins)
-	if readonly.Fault(err) { // pods whose images are here run without
-		cfg.Log.Error("no credential provider plugin is used until the agent is started again", "file", cfg.Plugins, "error", err)
+	if readonly.Fault(err) { // pods whose images are present need no plugins
+		cfg.Log.Error("cannot read the configuration of credential provider plugins: none is used until the agent restarts",
+			"file", cfg.Plugins, "error", err)
 		return c, nil
 	}
 	if err != nil {
@@ -79,7 +82,7 @@ func Open(cfg Config) (*Credentials, error) {
 		cfg.Down = func() bool { return false }
 	}
 	c.accounts = &accounts{api: cfg.API, meta: cfg.Meta, down: cfg.Down}
-	ctx, stop := context.WithCancel(context.Background()) // of the programs, which Close ends
+	ctx, stop := context.WithCancel(context.Background()) // Close cancels it to kill running programs
 	c.stop = stop
 	if err := c.accounts.load(ctx); err != nil {
 		c.stop()
@@ -88,12 +91,12 @@ func Open(cfg Config) (*Credentials, error) {
 	c.counts = newCounts(hash)
 	for i := range all {
 		p := newPlugin(cfg.BinDir, &all[i])
-		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // which trusted reports
+		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // checkProgram reports a fault
 			c.stop()
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: the program of provider %q: %w", all[i].Name, err)
 		}
 		if err := checkProgram(p.path); err != nil {
-			cfg.Log.Error("a credential provider plugin is not run", "plugin", all[i].Name, "error", err)
+			cfg.Log.Error("a credential provider plugin cannot be used", "plugin", all[i].Name, "error", err)
 		}
 		c.providers = append(c.providers, newProvider(ctx, &all[i], p, c.counts))
 	}
@@ -102,24 +105,25 @@ func Open(cfg Config) (*Credentials, error) {
 
 func newProvider(ctx context.Context, p *configv1.CredentialProvider, program plugin, counts *counts) *provider {
 	return &provider{
-		name: p.Name, images: p.MatchImages, duration: p.DefaultCacheDuration.Duration, token: p.TokenAttributes, ask: program.ask, ctx: ctx,
-		places: make(chan struct{}, maxCalls), counts: counts, pending: map[cacheKey]*pendingCall{}, cache: map[cacheKey]*cacheEntry{},
+		name: p.Name, images: p.MatchImages, duration: p.DefaultCacheDuration.Duration, token: p.TokenAttributes,
+		ask: program.ask, ctx: ctx, places: make(chan struct{}, maxCalls), counts: counts,
+		pending: map[cacheKey]*pendingCall{}, cache: map[cacheKey]*cacheEntry{},
 	}
 }
 
-// Close ends the programs that run.
+// Close kills the running programs and waits for their end.
 func (c *Credentials) Close() error {
 	c.stop()
 	for _, p := range c.providers {
-		for range cap(p.places) { // all calls have ended once nobody holds a place
+		for range cap(p.places) { // all calls have ended once every place is taken here
 			p.places <- struct{}{}
 		}
 	}
 	return nil
 }
 
-// Keyring gives the credentials that a pod has for an image: of its pull secrets, of the
-// node, and of plugins, in this order.
+// Keyring returns the credentials of a pod for an image: those of its pull secrets, then those
+// of the node. Its Ask calls the plugins that match the image.
 func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k keyring.Credentials) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -147,8 +151,8 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 	return k
 }
 
-// ask asks plugins side by side. Of two that have something for the same place, the one
-// that comes first in the configuration goes first.
+// ask calls plugins in parallel. Credentials for the same registry are in the order of the
+// plugins in the configuration.
 func (c *Credentials) ask(ctx context.Context, all []*provider, pod *v1.Pod, image string) ([]keyring.Credential, error) {
 	rings, errs := make([]keyring.Ring, len(all)), make([]error, len(all))
 	var calls sync.WaitGroup

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// server is what the API server has. It can be cut off.
+// server is a fake API server that can be made unreachable.
 type server struct {
 	cut     bool
 	account metav1.ObjectMeta
@@ -68,8 +68,8 @@ func attributes(kind configv1.ServiceAccountTokenCacheType, require bool) *confi
 		OptionalServiceAccountAnnotationKeys: []string{"hint"}}
 }
 
-// The whole way with real programs: Secrets first, then the node's files, then plugins in
-// their order; one that fails takes nothing from the others.
+// The whole lookup with real programs: first Secrets, then the node's files, then plugins in
+// their order. A plugin that fails does not affect the others.
 func TestOrder(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("HOME", t.TempDir())
@@ -124,8 +124,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The configuration of the node is read anew after a while, and only what is a file of a
-// sensible size.
+// The configuration of the node is read again after nodeTTL. Only regular files of at most
+// maxConfigBytes are read.
 func TestNodeConfiguration(t *testing.T) {
 	root, home, here := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -170,8 +170,8 @@ func TestNodeConfiguration(t *testing.T) {
 	})
 }
 
-// A plugin with tokens is asked for a service account: what the account is told by changes
-// the key, a pod without one is asked for only if that is allowed.
+// A plugin with tokens is called for a service account: its annotations are part of the cache
+// key. For a pod without an account it is called only if the configuration allows it.
 func TestIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{account: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"hint": "h", "other": "o"}}}
@@ -224,7 +224,7 @@ func TestIdentify(t *testing.T) {
 	})
 }
 
-// A node without a link knows whose image it has, also after a restart.
+// A node without a link still identifies the service account of an image, also after a restart.
 func TestReferenceOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, kept, down := &server{account: metav1.ObjectMeta{UID: "u1"}}, memory{}, false

@@ -1,18 +1,17 @@
-// Package credentials finds what a pod may show to a registry, as a kubelet does: the pod's
-// pull secrets, then the docker configuration of the node, then what credential provider
-// plugins give.
+// Package credentials returns the registry credentials of a pod, in a kubelet's order: the
+// pod's pull secrets, the docker configuration of the node, the credential provider plugins.
 //
-//	                       .--> pull secrets (edge/object)            at hand
-//	worker --Keyring(pod,--+--> docker configuration of the node      at hand
-//	         image)        '--> plugins that match the image          asked when a pull needs them
+//	                       .--> pull secrets (edge/object)            read at once
+//	worker --Keyring(pod,--+--> docker configuration of the node      read at once
+//	         image)        '--> plugins that match the image          run when a pull needs them
 //	                              |
 //	        cache <--credentials-- plugin <--request, stdin-- service account token (edge/object)
 //
-// A plugin is a program of the operator. It runs only when an image is really pulled and
-// nothing at hand was good enough; a node that cannot reach the registry and has the image
-// runs none. What it does is bounded: a minute, a few hundred kilobytes, one call in flight
-// for the same question, a few calls at all. A plugin that fails is told in the log and in
-// the event of the pull; other plugins and other pulls go on.
+// A plugin is a program that the operator installs. It runs only if an image must be pulled
+// and the other credentials did not suffice; it does not run on a node that has the image.
+// Its run time, its output, and the number of parallel calls are limited, and identical calls
+// share one process. The error of a plugin is logged and part of the pull's event. Other
+// plugins and pulls continue.
 //
 // https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/ (KEP-2133),
 // service account tokens for plugins: KEP-4412.

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are what a kubelet counts of plugins, under its names.
+// counts are a kubelet's metrics of plugins.
 type counts struct {
 	errors   *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -15,9 +15,16 @@ type counts struct {
 
 func newCounts(hash string) *counts {
 	c := &counts{
-		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_credential_provider_plugin_errors_total", Help: "calls of credential provider plugins that failed"}, []string{"plugin_name"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_credential_provider_plugin_duration", Help: "how long a call of a credential provider plugin took, in seconds", Buckets: prometheus.DefBuckets}, []string{"plugin_name"}),
-		config:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info", Help: "the configuration of credential provider plugins, by its hash"}, []string{"hash"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_credential_provider_plugin_errors_total", Help: "calls of credential provider plugins that failed",
+		}, []string{"plugin_name"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_credential_provider_plugin_duration", Help: "duration of calls of a credential provider plugin, in seconds",
+			Buckets: prometheus.DefBuckets,
+		}, []string{"plugin_name"}),
+		config: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_credential_provider_config_info", Help: "the configuration of credential provider plugins, by its hash",
+		}, []string{"hash"}),
 	}
 	c.config.WithLabelValues(hash).Set(1)
 	return c
@@ -30,7 +37,7 @@ func (c *counts) observe(plugin string, took time.Duration, err error) {
 	}
 }
 
-// Collectors are all that is counted; none on a node without plugins.
+// Collectors returns all metrics, or none on a node without plugins.
 func (c *Credentials) Collectors() []prometheus.Collector {
 	if c.counts == nil {
 		return nil

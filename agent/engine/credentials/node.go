@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	nodeTTL   = 5 * time.Minute // for which what was read of the node counts
-	maxConfigBytes = 1 << 20         // bytes of a file
+	nodeTTL        = 5 * time.Minute // how long the configuration that was read is cached
+	maxConfigBytes = 1 << 20         // of one file
 )
 
-// node is the docker configuration of the node. Its credentials are for every pod.
+// node is the docker configuration of the node. Its credentials are valid for every pod.
 // https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry
 type node struct {
 	root string // of the kubelet
@@ -31,7 +31,7 @@ type node struct {
 	read time.Time // zero: never
 }
 
-// lookup reads the files anew when what is known is old.
+// lookup returns the credentials for an image. It reads the files if the cache has expired.
 func (n *node) lookup(image string) []keyring.Credential {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -41,8 +41,9 @@ func (n *node) lookup(image string) []keyring.Credential {
 	return n.ring.Lookup(image)
 }
 
-// readFirst gives what the first good file has: a config.json, else a .dockercfg, of the
-// kubelet's directory, of the working directory, of the user, of the machine.
+// readFirst returns the credentials of the first readable file: a config.json, else a
+// .dockercfg, of the kubelet's root directory, the working directory, the home directory, and
+// the root directory.
 func (n *node) readFirst() keyring.Ring {
 	home, _ := os.UserHomeDir()
 	here, _ := os.Getwd()
@@ -50,7 +51,8 @@ func (n *node) readFirst() keyring.Ring {
 		dir, name string
 		legacy    bool
 	}{
-		{n.root, "config.json", false}, {here, "config.json", false}, {dockerDir(home), "config.json", false}, {"/.docker", "config.json", false},
+		{n.root, "config.json", false}, {here, "config.json", false}, {dockerDir(home), "config.json", false}, {"/.docker",
+			"config.json", false},
 		{n.root, ".dockercfg", true}, {here, ".dockercfg", true}, {home, ".dockercfg", true}, {"/", ".dockercfg", true},
 	} {
 		if file.dir == "" {
@@ -66,7 +68,7 @@ func (n *node) readFirst() keyring.Ring {
 			err = ring.AddFile(data, file.legacy, v1.ObjectReference{})
 		}
 		if err != nil {
-			n.log.Warn("not all of a docker configuration of the node is of use", "file", path, "error", err)
+			n.log.Warn("a docker configuration of the node is invalid, at least in part", "file", path, "error", err)
 		}
 		if err == nil || len(ring) > 0 {
 			return ring

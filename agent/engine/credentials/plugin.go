@@ -25,17 +25,17 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// What a plugin may use of the node, whatever it does.
+// Limits of a plugin's resources.
 const (
-	callTimeout    = time.Minute // as a kubelet has it
+	callTimeout = time.Minute // a kubelet's
 	answerLimit = 256 << 10   // bytes
 
-	answerMemory = 4 << 20     // bytes of memory that it takes once it is decoded
-	stderrLimit   = 1 << 10     // bytes of stderr that are told
-	pipeDelay      = time.Second // for a child of the plugin that keeps its output open
+	answerMemory = 4 << 20     // bytes of the decoded answer
+	stderrLimit  = 1 << 10     // bytes of stderr that are reported
+	pipeDelay    = time.Second // wait for a child of the plugin that keeps stdout or stderr open
 )
 
-// A plugin is a program that gives credentials.
+// A plugin is a program that returns credentials.
 type plugin struct {
 	path       string
 	apiVersion string
@@ -50,8 +50,8 @@ func newPlugin(dir string, p *configv1.CredentialProvider) plugin {
 	return out
 }
 
-// ask runs the program with a request and reads its answer. Its error has no word of the
-// answer, which may be a credential.
+// ask runs the program with a request and decodes its answer. Its error contains nothing of
+// the answer, which may be a credential.
 func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 	if err := checkProgram(p.path); err != nil {
 		return nil, err
@@ -70,7 +70,8 @@ func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderReque
 	return p.decode(out)
 }
 
-// checkProgram refuses a program that others than root, or who runs islet, could have put there.
+// checkProgram returns an error for a program that users other than root and islet's own could
+// have written.
 func checkProgram(path string) error {
 	dir, err := os.Stat(filepath.Dir(path))
 	if err == nil {
@@ -82,13 +83,13 @@ func checkProgram(path string) error {
 	program, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is not there", path)
+		return fmt.Errorf("%s does not exist", path)
 	case err != nil:
 		return err
 	case program.Mode().Type() == fs.ModeSymlink:
 		return fmt.Errorf("%s is a symbolic link: put the program itself there", path)
 	case !program.Mode().IsRegular() || program.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("%s is no program", path)
+		return fmt.Errorf("%s is not an executable file", path)
 	}
 	return checkPermissions(path, program)
 }
@@ -103,10 +104,10 @@ func checkPermissions(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// run gives what the program prints. The program and what it started is killed at the end,
-// by its time, when it prints too much, and with this process.
+// run returns the program's output. The process group is killed when the program ends, at the
+// deadline, when it prints too much, and when this process ends.
 func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
-	runtime.LockOSThread() // Pdeathsig is for the end of this thread
+	runtime.LockOSThread() // Pdeathsig is sent when the thread that started the program ends
 	defer runtime.UnlockOSThread()
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
@@ -122,10 +123,10 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	cmd.Cancel = group
 	err := cmd.Start()
 	if err == nil {
-		// It is not as dear as the agent, whose score it would have.
+		// The plugin would inherit the agent's score, which protects the agent from the OOM killer.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
 		waitExit(cmd.Process.Pid)
-		_ = group() // what it left behind
+		_ = group() // kills the children that it left
 		err = cmd.Wait()
 	}
 	switch {
@@ -133,7 +134,7 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 		err = fmt.Errorf("it did not answer within %s", callTimeout)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case errors.Is(err, exec.ErrWaitDelay): // it ended well; what it left behind is gone
+	case errors.Is(err, exec.ErrWaitDelay): // it succeeded; only its children held the output open
 		err = nil
 	}
 	if text := stderr.text(); err != nil && text != "" {
@@ -142,18 +143,18 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	return stdout.data, err
 }
 
-// waitExit waits until a child has, and leaves its number taken.
+// waitExit waits for the exit of a child without reaping it, so that its PID is not reused.
 func waitExit(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }
 
-// bounded keeps the beginning of what is written. It has no other way in, as ReadFrom of a
-// bytes.Buffer would be.
+// bounded stores the first limit bytes that are written. It does not implement io.ReaderFrom,
+// by which io.Copy would bypass the limit.
 type bounded struct {
-	data  []byte
-	limit int
-	onFull  func() // nil: the rest is dropped
+	data   []byte
+	limit  int
+	onFull func() // called at the first byte beyond limit; nil: the rest is dropped
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -165,13 +166,13 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text is on one line, for events and logs.
+// text returns the data as one line, for events and logs.
 func (b *bounded) text() string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(string(b.data), "?")), " ")
 }
 
-// decode takes an answer of the version that was asked, strictly. The versions do not
-// differ in what they answer.
+// decode strictly decodes an answer, whose version must be that of the request. The versions
+// have the same fields.
 func (p *plugin) decode(out []byte) (*credentialv1.CredentialProviderResponse, error) {
 	var r credentialv1.CredentialProviderResponse
 	if err := weight.JSON(out, &r, answerMemory); err != nil {
@@ -182,11 +183,11 @@ func (p *plugin) decode(out []byte) (*credentialv1.CredentialProviderResponse, e
 	case err != nil || len(strict) > 0:
 		return nil, errors.New("its answer is not the JSON of a CredentialProviderResponse")
 	case r.Kind != "CredentialProviderResponse" || r.APIVersion != p.apiVersion:
-		return nil, fmt.Errorf("its answer is not a CredentialProviderResponse of %s, for which it was asked", p.apiVersion)
+		return nil, fmt.Errorf("its answer is not a CredentialProviderResponse of the requested version %s", p.apiVersion)
 	}
 	switch r.CacheKeyType {
 	case credentialv1.ImagePluginCacheKeyType, credentialv1.RegistryPluginCacheKeyType, credentialv1.GlobalPluginCacheKeyType:
 		return &r, nil
 	}
-	return nil, errors.New("cacheKeyType of its answer is none of Image, Registry, Global")
+	return nil, errors.New("cacheKeyType of its answer is not one of Image, Registry, Global")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// program is a shell script as a plugin of v1.
+// program writes a shell script as a plugin of v1.
 func program(t *testing.T, script string) plugin {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +39,8 @@ func answerOf(key, user string) string {
 	return fmt.Sprintf(`{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":%q,"auth":{"a.example":{"username":%q,"password":"s3cret"}}}`, key, user)
 }
 
-// A plugin gets the request on stdin, its arguments, and its environment after the agent's.
+// A plugin gets the request on stdin, its arguments, and its environment variables after the
+// agent's.
 func TestPlugin(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	t.Setenv("ISLET_OUTER", "outer")
@@ -60,15 +61,15 @@ outer mine
 	}
 }
 
-// What a plugin may do wrong is an error without a word of what it answered.
+// Every fault of a plugin is an error that contains nothing of its answer.
 func TestBadPlugin(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
 		"exit code":        {"echo no such role >&2; exit 3", "exit status 3: no such role"},
 		"killed":           {"kill -9 $$", "signal: killed"},
 		"silence":          {"", "is not the JSON"},
 		"no JSON":          {"echo s3cret", "is not the JSON"},
-		"other version":    {"echo '" + strings.Replace(answerOf("Image", "ann"), "/v1\"", "/v1beta1\"", 1) + "'", "of credentialprovider.kubelet.k8s.io/v1"},
-		"other kind":       {"echo '" + strings.Replace(answerOf("Image", "ann"), "Response", "Request", 1) + "'", "of credentialprovider.kubelet.k8s.io/v1"},
+		"other version":    {"echo '" + strings.Replace(answerOf("Image", "ann"), "/v1\"", "/v1beta1\"", 1) + "'", "requested version credentialprovider.kubelet.k8s.io/v1"},
+		"other kind":       {"echo '" + strings.Replace(answerOf("Image", "ann"), "Response", "Request", 1) + "'", "requested version credentialprovider.kubelet.k8s.io/v1"},
 		"unknown field":    {"echo '" + strings.Replace(answerOf("Image", "ann"), "{", `{"more":1,`, 1) + "'", "is not the JSON"},
 		"no key":           {"echo '" + answerOf("", "ann") + "'", "cacheKeyType"},
 		"other key":        {"echo '" + answerOf("Pod", "ann") + "'", "cacheKeyType"},
@@ -85,7 +86,7 @@ func TestBadPlugin(t *testing.T) {
 	}
 }
 
-// A plugin that hangs is killed with its children when its time is over.
+// A plugin that hangs is killed at the deadline, with its children.
 func TestHangingPlugin(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	must(t, unix.Mkfifo(pids, 0o600))
@@ -109,7 +110,7 @@ func TestHangingPlugin(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until a process has ended, whoever reaps it.
+// awaitEnd waits until a process has ended, whichever process reaps it.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -127,7 +128,7 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 }
 
-// The output of what a plugin leaves behind is not waited for, and that is killed.
+// A child that a plugin leaves behind is killed, and its output is not waited for.
 func TestPluginLeavesChild(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := program(t, "sleep 1000 & echo $! > "+pid+"; echo '"+answerOf("Global", "ann")+"'")
@@ -141,19 +142,19 @@ func TestPluginLeavesChild(t *testing.T) {
 	awaitEnd(t, n)
 }
 
-// Only a program that root alone can change is run.
+// Only programs that nobody but root can modify are run.
 func TestTrusted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do   func(path string) error
 		want string
 	}{
 		"good":            {func(string) error { return nil }, ""},
-		"gone":            {os.Remove, "is not there"},
+		"gone":            {os.Remove, "does not exist"},
 		"of the group":    {func(p string) error { return os.Chmod(p, 0o775) }, "can be written by others"},
 		"of all":          {func(p string) error { return os.Chmod(p, 0o757) }, "can be written by others"},
-		"no program":      {func(p string) error { return os.Chmod(p, 0o644) }, "is no program"},
-		"directory":       {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o755)) }, "is no program"},
-		"fifo":            {func(p string) error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o755)) }, "is no program"},
+		"no program":      {func(p string) error { return os.Chmod(p, 0o644) }, "is not an executable file"},
+		"directory":       {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o755)) }, "is not an executable file"},
+		"fifo":            {func(p string) error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o755)) }, "is not an executable file"},
 		"symbolic link":   {func(p string) error { return errors.Join(os.Remove(p), os.Symlink("/bin/true", p)) }, "symbolic link"},
 		"open directory":  {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "can be written by others"},
 		"other owner":     {func(p string) error { return os.Chown(p, 12345, -1) }, "belongs to user 12345"},
@@ -168,7 +169,7 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
-// The whole time of a call is a kubelet's.
+// The timeout of a call is a kubelet's.
 func TestPatience(t *testing.T) {
 	if callTimeout != time.Minute {
 		t.Error(callTimeout)

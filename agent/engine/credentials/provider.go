@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	maxCalls     = 4       // calls of one plugin
-	cacheBytes = 4 << 20 // of one plugin's answers
+	maxCalls    = 4       // parallel calls of one plugin
+	cacheBytes  = 4 << 20 // of one plugin's cached answers
 	globalPlace = "<global>"
 )
 
-// A provider asks one plugin, and keeps what it answered for as long as it said.
+// A provider calls one plugin and caches its answers for as long as they are valid.
 type provider struct {
-	name   string
-	images []string // patterns
-	duration   time.Duration
-	token  *configv1.ServiceAccountTokenAttributes // nil: it gets none
-	ask    func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
-	ctx    context.Context // ends with the agent: a call is for all who wait for it, not for the one who began it
-	places chan struct{}   // one per call that goes on
-	counts *counts
+	name     string
+	images   []string // patterns
+	duration time.Duration
+	token    *configv1.ServiceAccountTokenAttributes // nil: the plugin gets no token
+	ask      func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
+	ctx      context.Context // ends with the agent, since several callers may wait for one call
+	places   chan struct{}   // one per running call
+	counts   *counts
 
 	mu      sync.Mutex
 	pending map[cacheKey]*pendingCall
@@ -42,7 +42,7 @@ type provider struct {
 	bytes   int
 }
 
-// A question is what an answer is for: a place, for somebody.
+// A cacheKey identifies an answer: the image, registry or globalPlace, and the identity's key.
 type cacheKey struct{ place, identity string }
 
 type cacheEntry struct {
@@ -57,13 +57,14 @@ type pendingCall struct {
 	err  error
 }
 
-// matches reports whether the plugin is for an image, named in full without tag and digest.
+// matches reports whether the plugin applies to an image, given its full name without tag and
+// digest.
 func (p *provider) matches(image string) bool {
 	return slices.ContainsFunc(p.images, func(m string) bool { return keyring.Matches(m, image) })
 }
 
-// obtain adds what the plugin has for an image. Whoever asks the same while the program
-// runs gets the same answer; what is known is not asked again.
+// obtain adds the plugin's credentials for an image to a keyring, from the cache if possible.
+// Concurrent identical calls share one run of the program.
 func (p *provider) obtain(ctx context.Context, image string, who *identity, to *keyring.Ring) error {
 	registry, _, _ := strings.Cut(image, "/")
 	p.mu.Lock()
@@ -97,7 +98,8 @@ func addCredentials(to *keyring.Ring, all map[string]credentialv1.AuthConfig, fr
 	}
 }
 
-// call asks the plugin. It turns a panic, which nobody else could recover, into an error.
+// call runs the plugin and caches its answer. A panic becomes the error: call runs on its own
+// goroutine, so no caller could recover it.
 func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who *identity) {
 	defer close(f.done)
 	defer func() {
@@ -149,21 +151,22 @@ func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who 
 	p.store(key, got.Auth, keep)
 }
 
-// checkEcho refuses an answer that is the token itself, unless it is kept for this token alone.
+// checkEcho rejects an answer whose password is the token, unless the cache key contains the
+// token.
 func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderResponse) error {
 	if token == "" || p.token.CacheType == configv1.TokenServiceAccountTokenCacheType {
 		return nil
 	}
 	for _, a := range got.Auth {
 		if a.Password == token {
-			return errors.New("it gave the service account token as the password, which needs cacheType: Token in its tokenAttributes")
+			return errors.New("it returned the service account token as the password, which needs cacheType: Token in its tokenAttributes")
 		}
 	}
 	return nil
 }
 
-// store keeps an answer. What has expired goes, and then, for want of room, what expires
-// first.
+// store caches an answer. It evicts the expired answers, and then those that expire first until
+// the cache is within cacheBytes.
 func (p *provider) store(q cacheKey, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
 	if keep <= 0 {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// asked is a plugin that notes what it was asked.
+// asked is a fake plugin that records its requests.
 type asked struct {
 	mu    sync.Mutex
 	of    []string
@@ -64,8 +64,7 @@ func usersOf(t *testing.T, p *provider, image string, who *identity) string {
 	return strings.Join(users, " ")
 }
 
-// An answer is kept for the image, the registry or all, for as long as it says, and for
-// whom it was given.
+// An answer is cached by image, by registry or globally, for its duration, and per identity.
 func TestCache(t *testing.T) {
 	seconds := func(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Second} }
 	for _, tt := range []struct {
@@ -105,8 +104,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Twenty pods that want the same image wait for one call; a few calls go on at once, and
-// who does not wait any more takes nothing from the others.
+// Twenty pods that want the same image share one call. The number of parallel calls is limited,
+// and a caller that gives up does not affect the others.
 func TestFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var going, most int
@@ -148,7 +147,7 @@ func TestFlights(t *testing.T) {
 	})
 }
 
-// A plugin that fails, or panics, is asked again the next time.
+// A plugin that failed or panicked is called again the next time.
 func TestFailedCall(t *testing.T) {
 	a := &asked{reply: func(n int, _ credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 		switch n {
@@ -170,7 +169,7 @@ func TestFailedCall(t *testing.T) {
 	}
 }
 
-// What is kept is bounded: what expires first makes room.
+// The cache is bounded: the answers that expire first are evicted.
 func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{reply: func(n int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
@@ -202,14 +201,14 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// The token itself is no credential to keep for others.
+// The token as the password is not cached for other pods.
 func TestEchoedToken(t *testing.T) {
 	who := func() *identity {
 		return &identity{key: "sa", from: v1.ObjectReference{Kind: keyring.ServiceAccount, Name: "app"}, token: func(context.Context) (string, error) { return "pw", nil }}
 	}
 	for kind, want := range map[configv1.ServiceAccountTokenCacheType]string{
 		configv1.TokenServiceAccountTokenCacheType:          "ann",
-		configv1.ServiceAccountServiceAccountTokenCacheType: "error: it gave the service account token",
+		configv1.ServiceAccountServiceAccountTokenCacheType: "error: it returned the service account token",
 	} {
 		a := &asked{reply: func(_ int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 			if r.ServiceAccountToken != "pw" {

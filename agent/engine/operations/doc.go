@@ -1,5 +1,5 @@
-// Package operations counts what the container runtime and the images are asked, under the
-// names that a kubelet has for it, and knows how long the images of a pod were pulled.
+// Package operations counts and times the calls to the container runtime and the image
+// service, under a kubelet's metric names, and computes how long a pod's images were pulled.
 //
 //	worker, server --call--> Runtime, Images, Pulls --> the runtime
 //	                              |

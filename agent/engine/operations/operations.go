@@ -12,8 +12,7 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// Operations counts what the container runtime is asked, under the names that a
-// kubelet has for it.
+// Operations are the metrics of calls to the container runtime, under a kubelet's names.
 type Operations struct {
 	total, failed *prometheus.CounterVec
 	seconds       *prometheus.HistogramVec
@@ -22,24 +21,26 @@ type Operations struct {
 	repairs       *prometheus.CounterVec // of the pod network
 }
 
-// New counts from nothing.
+// New returns metrics that are zero.
 func New() *Operations {
 	kind := []string{"operation_type"}
 	return &Operations{
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "islet_network_repairs_total",
 			Help: "items of the built-in pod network that were repaired after another program removed or changed them"}, []string{"item"}),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_total",
-			Help: "what the container runtime was asked"}, kind),
+			Help: "calls to the container runtime"}, kind),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_errors_total",
-			Help: "what of it failed"}, kind),
+			Help: "calls to the container runtime that failed"}, kind),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds",
-			Help: "how long it took", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, kind),
-		pullTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_image_pull_duration_seconds", Help: "how long pulls took that succeeded, by the size of the image",
-			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}}, []string{"image_size_in_bytes"}),
+			Help: "duration of calls to the container runtime", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, kind),
+		pullTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_image_pull_duration_seconds", Help: "duration of successful pulls, by the size of the image",
+			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
+		}, []string{"image_size_in_bytes"}),
 	}
 }
 
-// Collectors are all that is counted.
+// Collectors returns all metrics.
 func (o *Operations) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime, o.repairs}
 }
@@ -47,7 +48,7 @@ func (o *Operations) Collectors() []prometheus.Collector {
 // Repaired counts an item of the pod network that was repaired.
 func (o *Operations) Repaired(item string) { o.repairs.WithLabelValues(item).Inc() }
 
-// measure does f and counts it.
+// measure calls f, and counts and times the call as op.
 func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
 	begin := time.Now()
 	r, err := f(ctx, q)
@@ -59,7 +60,7 @@ func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(con
 	return r, err
 }
 
-// Runtime counts what changes containers or looks at them.
+// Runtime is a ctrd.Runtime that measures the calls a kubelet measures.
 type Runtime struct {
 	*ctrd.Runtime
 	*Operations
@@ -125,17 +126,21 @@ func (m Runtime) ExecSync(ctx context.Context, q *api.ExecSyncRequest) (*api.Exe
 	return measure(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
 }
 
-// operationNames are a kubelet's names of calls, by CRI's.
+// operationNames are a kubelet's operation types, by CRI method.
 var operationNames = map[string]string{
-	"Version": "version", "Status": "status", "RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",
-	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox", "CreateContainer": "create_container", "StartContainer": "start_container",
-	"StopContainer": "stop_container", "RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
-	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log", "ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach",
-	"PortForward": "port_forward", "UpdateRuntimeConfig": "update_runtime_config", "ListContainerStats": "list_container_stats", "ListImages": "list_images",
+	"Version": "version", "Status": "status",
+	"RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",
+	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox",
+	"CreateContainer": "create_container", "StartContainer": "start_container",
+	"StopContainer": "stop_container", "RemoveContainer": "remove_container",
+	"ListContainers": "list_containers", "ContainerStatus": "container_status",
+	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log",
+	"ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach", "PortForward": "port_forward",
+	"UpdateRuntimeConfig": "update_runtime_config", "ListContainerStats": "list_container_stats", "ListImages": "list_images",
 	"ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
 }
 
-// Counted counts a call to a runtime behind a socket.
+// Counted measures a call to a runtime behind a socket. Other methods are ignored.
 func (o *Operations) Counted(method string, took time.Duration, err error) {
 	op, known := operationNames[method]
 	if !known {
@@ -148,14 +153,14 @@ func (o *Operations) Counted(method string, took time.Duration, err error) {
 	}
 }
 
-// Pulls are the images of a runtime behind a socket, whose calls are Counted; it knows
-// how long pulls take.
+// Pulls is the image service of a runtime behind a socket. It times pulls; the remote runtime
+// reports its calls to Counted itself.
 type Pulls struct {
 	cri.Images
 	*Operations
 }
 
-// PullImage is timed.
+// PullImage is timed, and observed by the image's size.
 func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
 	begin := time.Now()
@@ -164,7 +169,7 @@ func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.Pul
 	return r, err
 }
 
-// Images counts pulls.
+// Images is the image service in this process. It measures pulls and removals.
 type Images struct {
 	*image.Service
 	*Operations

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// pulls are the last pulls of images, the newest last.
+// pulls stores the most recent pulls of images, the newest last.
 type pulls struct {
 	mu   sync.Mutex
 	last []pullRecord
@@ -26,8 +26,8 @@ type pullRecord struct {
 	from, to time.Time
 }
 
-// maxPulls bounds what is known of pulls; of a pod whose pulls are forgotten by the
-// time it runs they count as its own time.
+// maxPulls is the number of pulls that are stored. If a pod's pulls were dropped before it
+// runs, their time counts as the pod's own startup time.
 const maxPulls = 64
 
 func (p *pulls) begin(image string) (end func()) {
@@ -42,8 +42,8 @@ func (p *pulls) begin(image string) (end func()) {
 	}
 }
 
-// Pulling is how long the images of a pod were pulled since it was created: from the
-// beginning of the first pull to the end of the last.
+// Pulling returns how long the images of a pod were pulled since it was created: from the
+// start of the first pull to the end of the last.
 func (o *Operations) Pulling(pod *v1.Pod, created time.Time) time.Duration {
 	p := &o.pulls
 	p.mu.Lock()
@@ -69,16 +69,17 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// sizes are the buckets of images in bytes, as a kubelet words them: from N MB on.
+// sizes are a kubelet's labels for the sizes of images, with the lower bound in bytes.
 var sizes = []struct {
 	atLeast uint64
 	name    string
 }{
-	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"}, {5 << 30, "5GB-10GB"},
+	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"},
+	{20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"}, {5 << 30, "5GB-10GB"},
 	{1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
 }
 
-// observePull takes note of a pull that succeeded; how large the image is, images say.
+// observePull observes the duration of a successful pull by the size that images reports.
 func (o *Operations) observePull(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
 	if err != nil {
 		return

@@ -24,7 +24,7 @@ func TestPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// images have one of some size, or none.
+// images reports one image of some size, or none.
 type images struct {
 	cri.Images
 	size uint64
@@ -42,7 +42,7 @@ func (i images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Imag
 	return &api.ImageStatusResponse{Image: &api.Image{Size: i.size}}, nil
 }
 
-// TestPullTime: a pull that succeeded counts with the time that it took, by the size of the image.
+// TestPullTime: the duration of a successful pull is observed by the size of the image.
 func TestPullTime(t *testing.T) {
 	for size, want := range map[uint64]string{0: "", 60e6: "10MB-100MB", 3e6: "0-10MB", 2e9: "1GB-5GB"} {
 		synctest.Test(t, func(t *testing.T) {

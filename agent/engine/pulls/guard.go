@@ -19,10 +19,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// pruneTimeout bounds Removed, which nobody can end.
+// pruneTimeout bounds Removed, which ignores the caller's cancellation.
 const pruneTimeout = 10 * time.Second
 
-// Config is what a Guard needs.
+// Config is the input of New.
 type Config struct {
 	Policy Policy
 	Store  *store.Store
@@ -30,31 +30,31 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Guard decides which pods may use the images that are here, and keeps the records
-// that it needs for that. Its methods may be called from any goroutine. Images are named
-// as containers name them, with a tag or digest.
+// A Guard decides which pods may use the images that are present, and maintains the records
+// for that. Its methods may be called from any goroutine. Image names are those of
+// containers, with a tag or digest.
 type Guard struct {
 	cfg Config
 
-	mu    sync.Mutex
-	active map[string]activePull // pulls that go on, or failed and are still noted, by name
-	unrecorded  map[string]bool  // IDs of images whose record could not be written
+	mu         sync.Mutex
+	active     map[string]activePull // running pulls, and failed ones with a stored intent, by name
+	unrecorded map[string]bool       // IDs of images whose record could not be stored
 
-	writes sync.Mutex // held while a record is written, or records of images that are gone are removed
+	writes sync.Mutex // serializes writing a record and pruning records of removed images
 }
 
 type activePull struct {
-	running int    // 0: it failed
-	previous   string // the image that the name meant before
+	running  int    // number of pulls; 0: all failed
+	previous string // the ID of the image with this name before the pull
 }
 
-// New starts nothing.
+// New returns a Guard. It starts nothing.
 func New(cfg Config) *Guard {
 	return &Guard{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
 }
 
-// Open makes the Guard that a configuration asks for, whose Policy cfg lacks. It is nil where
-// the gate of the policy is off: images are everybody's then, and there is nothing to settle.
+// Open returns the Guard for a configuration. It sets the Policy of cfg from k. It returns nil
+// if the feature gate of the policy is off: then every pod may use every image.
 func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Guard, err error) {
 	if k.ImagePullCredentialsVerificationPolicy == "" {
 		return nil, nil
@@ -65,8 +65,9 @@ func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Guard, err error) {
 	return New(cfg), nil
 }
 
-// Settle brings the records in line with the images that are here. It is called before
-// any pod starts. What cannot be written, as on a full disk, holds until the next start.
+// Settle reconciles the records with the images that are present. It is called before any pod
+// starts. A record that cannot be stored, as on a full disk, is kept in memory until the next
+// start.
 func (g *Guard) Settle(ctx context.Context) error {
 	if g == nil {
 		return nil
@@ -80,7 +81,8 @@ func (g *Guard) Settle(ctx context.Context) error {
 		case id == "" || id == b.Was:
 			err = g.cfg.Store.EndPull(ctx, b.Ref)
 		default:
-			g.cfg.Log.Info("a pull was broken off when the image had come: pods have to prove that they may use it", "image", b.Ref, "id", id)
+			g.cfg.Log.Info("a pull was interrupted after the image had arrived: pods need credentials to use it", "image",
+				b.Ref, "id", id)
 			if err = g.recordUnowned(ctx, id, b.Ref); err != nil {
 				g.mu.Lock()
 				g.unrecorded[id] = true
@@ -92,7 +94,7 @@ func (g *Guard) Settle(ctx context.Context) error {
 	return errors.Join(append(errs, g.prune(ctx))...)
 }
 
-// recordUnowned records that an image was pulled, unless it is known by whom.
+// recordUnowned stores a record without an owner for a pulled image, unless it has a record.
 func (g *Guard) recordUnowned(ctx context.Context, id, ref string) error {
 	known, err := g.cfg.Store.PullsOf(ctx, id)
 	if err != nil {
@@ -104,13 +106,15 @@ func (g *Guard) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// May reports whether a pod may use the image with this ID by this name without asking
-// its registry. credentials gives those that it has for it, and is called if they matter; no
-// plugin is asked. What cannot be read proves nothing; nor does a ctx that has ended, which nothing is said of.
+// May reports whether a pod may use the image with this ID under this name without a pull.
+// credentials returns the pod's credentials for the image and is called only if they matter;
+// no credential provider plugin runs. After an error May logs it and returns false. If ctx
+// has ended it returns false without a log entry.
 func (g *Guard) May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.may(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
-		g.cfg.Log.Error("it is not known whose image it is: its registry has to decide", "image", name, "id", id, "error", err)
+		g.cfg.Log.Error("cannot verify the credentials for an image that is present: it is pulled again", "image", name, "id",
+			id, "error", err)
 	}
 	return ok && err == nil
 }
@@ -120,7 +124,7 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 	if err != nil {
 		return false, err
 	}
-	unrecorded, err := g.pulledUnrecorded(ctx, id) // before the records, which follow it
+	unrecorded, err := g.pulledUnrecorded(ctx, id) // before the records are read: a pull writes its record last
 	if err != nil {
 		return false, err
 	}
@@ -157,13 +161,14 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 	ok, update := authorized(repository, records, has)
 	if update != nil {
 		if err := g.write(ctx, store.Pull{Image: id, Name: repository, Source: *update}, ""); err != nil {
-			g.cfg.Log.Warn("it could not be noted that a Secret has the credential of an image", "image", name, "secret", update.Namespace+"/"+update.Name, "error", err)
+			g.cfg.Log.Warn("cannot record that a Secret has the credential of an image",
+				"image", name, "secret", update.Namespace+"/"+update.Name, "error", err)
 		}
 	}
 	return ok, nil
 }
 
-// sourcesOf leaves out what is the node's own.
+// sourcesOf returns the sources of credentials, without those of the node itself.
 func (g *Guard) sourcesOf(all []keyring.Credential) (out []store.PullSource, err error) {
 	for _, c := range all {
 		if c.From.Kind == "" {
@@ -182,14 +187,15 @@ func sourceOf(from v1.ObjectReference) store.PullSource {
 	return store.PullSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
 }
 
-// withHash is for a credential of a Secret: those that plugins give to a service account
-// differ each time, so the account counts and they do not.
+// withHash returns the source of a credential, with a hash if it is a Secret. Credentials
+// from plugins differ at each call, so for these the service account alone identifies the
+// source.
 func (g *Guard) withHash(c keyring.Credential) (store.PullSource, error) {
 	s, auth := sourceOf(c.From), c.Auth
 	if s.Kind != keyring.Secret {
 		return s, nil
 	}
-	// Its place among the registries does not matter: the record has the image's.
+	// The registry is not part of the hash: the record contains the image's repository.
 	text, err := json.Marshal([]string{auth.Username, auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken})
 	if err != nil {
 		return s, err
@@ -198,8 +204,8 @@ func (g *Guard) withHash(c keyring.Credential) (store.PullSource, error) {
 	return s, err
 }
 
-// pulledUnrecorded reports whether a pull that goes on has brought an image, of which there may be
-// no record yet, or whether there could be none.
+// pulledUnrecorded reports whether an image was pulled but may lack a record: a running pull
+// has fetched it, or storing its record failed.
 func (g *Guard) pulledUnrecorded(ctx context.Context, id string) (bool, error) {
 	g.mu.Lock()
 	unrecorded := g.unrecorded[id]
@@ -218,8 +224,8 @@ func (g *Guard) pulledUnrecorded(ctx context.Context, id string) (bool, error) {
 	return unrecorded, nil
 }
 
-// forgetFailed forgets a pull that failed before the image came otherwise, which would look
-// after a restart as if it had brought it.
+// forgetFailed removes the intent of a failed pull once the image was loaded in another way.
+// Otherwise the image would count as pulled after a restart.
 func (g *Guard) forgetFailed(ctx context.Context, name string) {
 	g.mu.Lock()
 	b, noted := g.active[name]
@@ -229,13 +235,14 @@ func (g *Guard) forgetFailed(ctx context.Context, name string) {
 	g.mu.Unlock()
 	if noted {
 		if err := g.cfg.Store.EndPull(ctx, name); err != nil {
-			g.cfg.Log.Warn("a pull that failed stays noted: after a restart the image counts as pulled", "image", name, "error", err)
+			g.cfg.Log.Warn("cannot remove the record of a failed pull: after a restart the image counts as pulled", "image",
+				name, "error", err)
 		}
 	}
 }
 
-// Begin notes a pull that begins. One whose image is for every pod of the node is not
-// noted.
+// Begin stores the intent of a pull before it starts. If private is false, every pod may use
+// the image, and Begin does nothing.
 func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
 	if !private {
 		return nil
@@ -259,33 +266,35 @@ func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
 	return nil
 }
 
-// Failed is called after Begin, when nothing was pulled. What the registry said is
-// forgotten; a pull that did not reach it is to be repeated soon, and stays noted so that
-// a node without a network does not write at each attempt.
+// Failed is called after Begin if the pull failed. It removes the intent, unless the registry
+// was unreachable: that pull is retried soon, and the intent remains so that a node without a
+// network does not write at each attempt.
 func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bool) {
 	if !private || !g.finish(name, !unreachable) || unreachable {
 		return
 	}
 	if err := g.cfg.Store.EndPull(ctx, name); err != nil {
-		g.cfg.Log.Warn("a pull that failed stays noted", "image", name, "error", err)
+		g.cfg.Log.Warn("cannot remove the record of a failed pull", "image", name, "error", err)
 	}
 }
 
-// finish reports whether no pull of that name goes on any more.
+// finish ends one pull of that name. It reports whether none is running any more, and then
+// removes the entry if forget is set.
 func (g *Guard) finish(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.active[name]
 	b.running = max(0, b.running-1)
-	if g.active[name] = b; b.running == 0 && forget {
+	g.active[name] = b
+	if b.running == 0 && forget {
 		delete(g.active, name)
 	}
 	return b.running == 0
 }
 
-// Pulled is called after Begin, with the ID of the image that was pulled and the
-// credential that the registry took. With none, or one of the node's own, every pod of
-// the node may use the image.
+// Pulled is called after Begin if the pull succeeded, with the image's ID and the credential
+// that the registry accepted. Without a credential, or with one of the node itself, every pod
+// may use the image.
 func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential) {
 	err := g.pulled(ctx, name, id, with)
 	g.mu.Lock()
@@ -296,7 +305,8 @@ func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with 
 	}
 	g.mu.Unlock()
 	if err != nil {
-		g.cfg.Log.Error("it could not be recorded who pulled an image: its registry is asked again", "image", name, "id", id, "error", err)
+		g.cfg.Log.Error("cannot record with which credentials an image was pulled: it is pulled again", "image", name, "id", id,
+			"error", err)
 	}
 	if private {
 		g.finish(name, err == nil)
@@ -324,7 +334,8 @@ func (g *Guard) write(ctx context.Context, p store.Pull, ref string) error {
 	return g.cfg.Store.PutPull(ctx, p, ref)
 }
 
-// Removed is called when images were removed: their records go.
+// Removed deletes the records of images that no longer exist. It is called after images were
+// removed.
 func (g *Guard) Removed(ctx context.Context) {
 	if g == nil {
 		return
@@ -332,7 +343,7 @@ func (g *Guard) Removed(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), pruneTimeout)
 	defer stop()
 	if err := g.prune(ctx); err != nil {
-		g.cfg.Log.Warn("records of images that are gone stay for now", "error", err)
+		g.cfg.Log.Warn("cannot delete the pull records of removed images", "error", err)
 	}
 }
 
@@ -353,7 +364,7 @@ func (g *Guard) prune(ctx context.Context) error {
 	return g.cfg.Store.DeletePulls(ctx, ids)
 }
 
-// imageID is the ID of the image that a name means; empty: none.
+// imageID returns the ID of the image with this name, or "" if it is not present.
 func (g *Guard) imageID(ctx context.Context, name string) (string, error) {
 	r, err := g.cfg.Images.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if err != nil {

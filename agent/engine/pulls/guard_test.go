@@ -19,7 +19,7 @@ import (
 
 const app = "reg.example/app:1"
 
-// world is a node with a guard, which restarts.
+// world is a node with a Guard, which can be restarted.
 type world struct {
 	*testing.T
 	*Guard
@@ -57,9 +57,9 @@ func (w *world) must(err error) {
 	}
 }
 
-// keysOf is the credential of a user in the Secret "pull" of a namespace; user "": none.
-// The user "account" has a service account of the namespace instead, and "node" what the
-// node has.
+// keysOf returns the credential of a user in the Secret "pull" of a namespace, or none for user
+// "". The user "account" has a service account of the namespace instead, the user "node" a
+// credential of the node.
 func keysOf(namespace, user string) (k keyring.Credentials) {
 	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}
 	switch user {
@@ -79,7 +79,7 @@ func with(user string, from v1.ObjectReference) []keyring.Credential {
 	return []keyring.Credential{{Auth: &api.AuthConfig{Username: user, Password: "pw"}, From: from}}
 }
 
-// bring puts an image there, as a pull or an import does, and gives its ID.
+// bring adds an image, as a pull or an import does, and returns its ID.
 func (w *world) bring(name string) string {
 	w.Helper()
 	r, err := w.images.PullImage(w.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}})
@@ -87,7 +87,7 @@ func (w *world) bring(name string) string {
 	return r.ImageRef
 }
 
-// pull has a pod pull an image, with credentials unless user is empty.
+// pull makes a pod pull an image, with credentials unless user is empty.
 func (w *world) pull(name, namespace, user string) string {
 	w.Helper()
 	k := keysOf(namespace, user)
@@ -120,7 +120,8 @@ func (w *world) begun(want int) {
 	}
 }
 
-// Who pulled an image, or has the same credential, may use it, also after a restart.
+// A pod whose Secret pulled an image, or has the same credential, may use it, also after a
+// restart.
 func TestPulled(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	w.pull(app, "a", "ann")
@@ -147,8 +148,8 @@ func TestPulled(t *testing.T) {
 	w.may(false, "reg.example/pre:1", "b", "bob")
 }
 
-// Who pulls by a plugin pulls for the service account that the plugin was asked for, and
-// for every pod if it was asked for none (KEP-4412).
+// A pull with a plugin's credential is recorded for the service account with which the plugin was
+// called, or for every pod if it was called without one (KEP-4412).
 func TestPulledByAccount(t *testing.T) {
 	w := newWorld(t)
 	w.pull(app, "a", "account")
@@ -169,7 +170,8 @@ func TestPulledByAccount(t *testing.T) {
 	w.may(true, app, "c", "")
 }
 
-// An account that cannot be told proves nothing, and is not asked for if it does not matter.
+// A service account that cannot be identified proves nothing. It is not looked up if it does not
+// matter.
 func TestUnknownAccount(t *testing.T) {
 	w := newWorld(t)
 	id := w.pull(app, "a", "account")
@@ -188,7 +190,7 @@ func TestUnknownAccount(t *testing.T) {
 	}
 }
 
-// A power cut between a pull and its record does not give the image to everybody.
+// A power cut between a pull and its record does not make the image available to every pod.
 func TestBrokenOffPull(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Has[0]
@@ -211,8 +213,8 @@ func TestBrokenOffPull(t *testing.T) {
 	w.may(false, app, "b", "")
 }
 
-// While the registry cannot be reached, an archive may bring the image: it is preloaded,
-// whatever was tried before. Nor does a pull that failed change what was there.
+// An image that an archive brings while the registry is unreachable is preloaded, also after
+// failed pulls. A failed pull does not change the state of an image that was present.
 func TestFailedPull(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	for _, name := range []string{app, "reg.example/pre:1"} {
@@ -233,7 +235,7 @@ func TestFailedPull(t *testing.T) {
 	w.begun(0)
 }
 
-// Two pulls go on; the failure of one does not end the other.
+// Of two concurrent pulls the failure of one does not end the other.
 func TestTwoPulls(t *testing.T) {
 	w := newWorld(t)
 	ann := keysOf("a", "ann").Has[0]
@@ -248,7 +250,7 @@ func TestTwoPulls(t *testing.T) {
 	w.may(true, app, "a", "ann")
 }
 
-// Records go with their image, and what comes later under its name is another one.
+// Records are deleted with their image. A later image with the same name has no records.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	gone, stays := w.pull(app, "a", "ann"), w.pull("reg.example/stays:1", "a", "ann")
@@ -263,7 +265,7 @@ func TestRemoved(t *testing.T) {
 	w.may(false, "reg.example/stays:1", "b", "")
 }
 
-// What cannot be recorded, or read, is nobody's.
+// An image whose record cannot be stored or read is available to no pod.
 func TestNoRecord(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Has[0]

@@ -12,19 +12,20 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A Policy says of which images a pod must prove that it may use them.
+// A Policy selects the images for which a pod must have verified credentials.
 type Policy struct {
 	mode    kubelet.ImagePullCredentialsVerificationPolicy
-	allowed []string // repositories; with a / at the end, all below
+	allowed []string // repositories; a prefix of repositories if it ends in /
 }
 
-// NewPolicy takes imagePullCredentialsVerificationPolicy and
+// NewPolicy returns the policy for imagePullCredentialsVerificationPolicy and
 // preloadedImagesVerificationAllowlist of a KubeletConfiguration.
 func NewPolicy(mode kubelet.ImagePullCredentialsVerificationPolicy, allowlist []string) (Policy, error) {
 	switch mode {
 	case kubelet.NeverVerify, kubelet.NeverVerifyPreloadedImages, kubelet.NeverVerifyAllowlistedImages, kubelet.AlwaysVerify:
 	default:
-		return Policy{}, fmt.Errorf("imagePullCredentialsVerificationPolicy %q is none of the four: see the configuration reference", mode)
+		return Policy{}, fmt.Errorf(
+			"imagePullCredentialsVerificationPolicy %q is not one of the four policies: see the configuration reference", mode)
 	}
 	p := Policy{mode: mode}
 	for _, pattern := range allowlist {
@@ -33,8 +34,7 @@ func NewPolicy(mode kubelet.ImagePullCredentialsVerificationPolicy, allowlist []
 	return p, nil
 }
 
-// verifies reports whether an image, by its repository, is for those alone who prove
-// that they may use it.
+// verifies reports whether a pod needs verified credentials for an image of this repository.
 func (p Policy) verifies(repository string, pulled bool) bool {
 	switch p.mode {
 	case kubelet.NeverVerify:
@@ -49,14 +49,14 @@ func (p Policy) verifies(repository string, pulled bool) bool {
 	return true
 }
 
-// maxSecrets bounds the records that matching adds to those of an image, for namespaces
-// that come and go.
+// maxSecrets bounds the records of one image to which matching Secrets are added, since
+// namespaces with new Secrets may be created without end.
 const maxSecrets = 100
 
-// authorized reports whether a pod with these Secrets, and this service account, may use the
-// image that was pulled so. A Secret of which the record is out of date is given as well, to be recorded: its
-// content changed, or another one has the same credential. That the content of a Secret
-// changed takes no access away, as in a kubelet.
+// authorized reports whether a pod with the sources has may use an image with the records
+// pulled. It also returns a Secret whose record has to be updated: its content has changed, or
+// another Secret has the same credential. As in a kubelet, a change of the Secret's content
+// does not revoke access.
 func authorized(repository string, pulled []store.Pull, has []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {
@@ -81,7 +81,7 @@ func authorized(repository string, pulled []store.Pull, has []store.PullSource) 
 	return false, nil
 }
 
-// repositoryOf is an image's name in full, without tag and digest.
+// repositoryOf returns the full name of an image without tag and digest.
 func repositoryOf(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -107,7 +107,7 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// TestOpen: no guard where the gate is off, and then nothing to do; an unknown policy is refused.
+// TestOpen: Open returns nil if the feature gate is off, and an error for an unknown policy.
 func TestOpen(t *testing.T) {
 	var k kubelet.KubeletConfiguration
 	g, err := Open(&k, Config{})

@@ -1,14 +1,15 @@
-// Package rotate keeps the logs of containers small whose runtime does not: one behind a
-// CRI socket writes a log and opens it anew when it is asked to, but decides nothing.
+// Package rotate rotates container logs for a runtime behind a CRI socket, which writes logs
+// and reopens them on request, but does not rotate them. It also limits the total size of each
+// pod's rotated logs.
 //
 //	Run, every containerLogMonitorInterval --> each running container's log
 //	   too large: rename to <log>.<time> --> Reopen --> the runtime writes <log> again
-//	   not there: Reopen (an agent died between the two)
-//	   before: all but the newest of <log>.<time> become .gz, the oldest beyond
-//	           containerLogMaxFiles go
+//	   missing:   Reopen (an agent died between the two steps)
+//	   first:     compress all <log>.<time> to .gz, delete the oldest beyond
+//	              containerLogMaxFiles
 //
-// Pods may mount the directory of logs, so nothing but regular files is opened there, and
-// no link followed.
+// Pods may mount the directory of logs, so only regular files are opened there and no symbolic
+// link is followed.
 //
 // https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation
 package rotate

@@ -20,25 +20,25 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A Quota keeps the rotated logs of each pod within bounds, whoever rotates them: the oldest
-// go first. The files that are written, and those of a container's last attempt, are not
-// touched: how large these get is containerLogMaxSize's.
+// A Quota limits the size of each pod's logs by deleting the oldest rotated files, whichever
+// program rotated them. It does not delete the active files and those of a container's last
+// attempt, whose size containerLogMaxSize limits.
 type Quota struct {
-	Dir     string // of all pods' logs
-	Bytes   int64  // that a pod's logs may have in all; 0: any number, and nothing is looked at
-	Workers int    // pods that are looked at at a time
+	Dir     string // the directory with the logs of all pods
+	Bytes   int64  // maximum size of one pod's logs; 0: no limit
+	Workers int    // pods that are scanned at a time
 	Every   time.Duration
 	Log     *slog.Logger
 }
 
-// What is looked at of a pod: it may mount the directory of logs and make any number of
-// files there.
+// Limits of a scan, since a pod may mount the directory of logs and create any number of files
+// there.
 const (
-	maxContainers  = 500
-	maxFiles = 5000 // of a container
+	maxContainers = 500
+	maxFiles      = 5000 // of one container
 )
 
-// Run looks at the logs until ctx ends.
+// Run enforces the quota until ctx ends.
 func (q *Quota) Run(ctx context.Context) error {
 	if q.Bytes <= 0 {
 		<-ctx.Done()
@@ -59,7 +59,7 @@ func (q *Quota) Run(ctx context.Context) error {
 func (q *Quota) scan(ctx context.Context) {
 	pods, err := os.ReadDir(q.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		q.Log.Warn("the logs of pods cannot be measured", "error", err)
+		q.Log.Warn("cannot list the log directories of pods", "error", err)
 	}
 	var g errgroup.Group
 	g.SetLimit(max(q.Workers, 1))
@@ -69,7 +69,7 @@ func (q *Quota) scan(ctx context.Context) {
 		}
 		g.Go(func() error {
 			if err := q.enforce(p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				q.Log.Warn("the logs of a pod are not kept within their quota", "directory", p.Name(), "error", err)
+				q.Log.Warn("cannot enforce the quota of a pod's logs", "directory", p.Name(), "error", err)
 			}
 			return nil
 		})
@@ -77,13 +77,13 @@ func (q *Quota) scan(ctx context.Context) {
 	_ = g.Wait() // none fails
 }
 
-// An old is a rotated log.
+// A rotatedLog is one rotated file. dir is relative to Quota.Dir.
 type rotatedLog struct {
 	dir, name, stamp string
-	size          int64
+	size             int64
 }
 
-// enforce removes the oldest rotated logs of a pod until it is within its quota.
+// enforce deletes the oldest rotated logs of a pod until its logs are within the quota.
 func (q *Quota) enforce(pod string) error {
 	containers, err := listDir(q.Dir, pod, maxContainers)
 	if err != nil {
@@ -94,7 +94,7 @@ func (q *Quota) enforce(pod string) error {
 	for _, c := range containers {
 		found, size, err := measure(q.Dir, filepath.Join(pod, c))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			continue // gone, or no container's
+			continue // removed meanwhile, or not a container's directory
 		}
 		if err != nil {
 			return err
@@ -104,7 +104,9 @@ func (q *Quota) enforce(pod string) error {
 	if sum <= q.Bytes {
 		return nil
 	}
-	slices.SortFunc(logs, func(a, b rotatedLog) int { return cmp.Or(strings.Compare(a.stamp, b.stamp), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(logs, func(a, b rotatedLog) int {
+		return cmp.Or(strings.Compare(a.stamp, b.stamp), strings.Compare(a.name, b.name))
+	})
 	for _, o := range logs {
 		if sum <= q.Bytes {
 			break
@@ -117,7 +119,7 @@ func (q *Quota) enforce(pod string) error {
 	return nil
 }
 
-// measure is what a container's logs take, and which of them are rotated.
+// measure returns a container's rotated logs, and the bytes that all its logs use on disk.
 func measure(root, sub string) (rotated []rotatedLog, sum int64, err error) {
 	dir, err := untrusted.OpenDir(root, sub)
 	if err != nil {
@@ -155,7 +157,7 @@ func remove(root string, o rotatedLog) error {
 	return nil
 }
 
-// listDir lists a directory, but for what there is too much of.
+// listDir returns up to limit names of a directory.
 func listDir(root, sub string, limit int) ([]string, error) {
 	dir, err := untrusted.OpenDir(root, sub)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestQuota: of a pod that has too much the oldest rotated logs go, of whatever container,
-// and nothing else; links and other files are left alone.
+// TestQuota: the oldest rotated logs of a pod beyond its quota are deleted, of all its
+// containers. Links and other files are not touched.
 func TestQuota(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	put := func(path string, pages int) {

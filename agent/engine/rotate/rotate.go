@@ -22,31 +22,31 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// View is what runs. *observe.Observer is one.
+// View reports the observed pods. *observe.Observer implements it.
 type View interface {
 	UIDs() []types.UID
 	Pod(types.UID) plan.Observed
 }
 
-// Config is what New needs.
+// Config is the input of New.
 type Config struct {
 	View     View
-	Reopen   func(ctx context.Context, container string) error // has the runtime open a log anew
-	Dir      string                                            // of all pods' logs
-	MaxSize  int64                                             // bytes at which a log is rotated; not above 0: never
-	MaxFiles int                                               // of one container, with the one that is written
+	Reopen   func(ctx context.Context, container string) error // makes the runtime reopen the log
+	Dir      string                                            // the directory with the logs of all pods
+	MaxSize  int64                                             // bytes above which a log is rotated; 0 or less: never
+	MaxFiles int                                               // of one container, including the active file
 	Workers  int                                               // rotations at a time
 	Every    time.Duration
 	Log      *slog.Logger
 }
 
-// A Rotator rotates.
+// A Rotator rotates the logs of running containers.
 type Rotator struct{ c Config }
 
-// New starts nothing.
+// New returns a Rotator. It starts nothing.
 func New(c Config) *Rotator { return &Rotator{c} }
 
-// Run looks at the logs until ctx ends.
+// Run rotates logs until ctx ends.
 func (r *Rotator) Run(ctx context.Context) error {
 	if r.c.MaxSize <= 0 {
 		<-ctx.Done()
@@ -64,7 +64,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 }
 
-// scan rotates every log that is too large.
+// scan rotates each log that is too large.
 func (r *Rotator) scan(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(max(r.c.Workers, 1))
@@ -77,7 +77,8 @@ func (r *Rotator) scan(ctx context.Context) {
 			}
 			g.Go(func() error {
 				if err := r.rotate(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
-					r.c.Log.Warn("the log of a container is not rotated", "pod", sb.Namespace+"/"+sb.Name, "uid", uid, "container", c.Name, "log", c.LogPath, "error", err)
+					r.c.Log.Warn("cannot rotate the log of a container",
+						"pod", sb.Namespace+"/"+sb.Name, "uid", uid, "container", c.Name, "log", c.LogPath, "error", err)
 				}
 				return nil
 			})
@@ -86,18 +87,18 @@ func (r *Rotator) scan(ctx context.Context) {
 	_ = g.Wait() // none fails
 }
 
-// stampFormat is the suffix of a rotated log, as a kubelet writes it. It sorts by age.
+// stampFormat is a kubelet's suffix of a rotated log. Names with it sort by age.
 const stampFormat = "20060102-150405"
 
-// rotate looks at one log.
+// rotate rotates one log if it is too large, and makes the runtime reopen it if it is missing.
 func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	sub, err := filepath.Rel(r.c.Dir, path)
 	if err != nil || !filepath.IsLocal(sub) {
-		return fmt.Errorf("it is not below %s", r.c.Dir)
+		return fmt.Errorf("the log is not below %s", r.c.Dir)
 	}
 	dir, err := untrusted.OpenDir(r.c.Dir, filepath.Dir(sub))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // its pod goes
+		return nil // the pod is being removed
 	}
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	case err != nil:
 		return err
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return errors.New("it is no regular file")
+		return errors.New("the log is not a regular file")
 	case st.Size <= r.c.MaxSize:
 		return nil
 	}
@@ -119,7 +120,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	if err != nil {
 		return err
 	}
-	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // room for the one that is written, and the one to come
+	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // one more is the active file, one is created below
 		return err
 	}
 	for _, name := range old {
@@ -134,13 +135,14 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 		return err
 	}
 	if err := r.c.Reopen(ctx, id); err != nil {
-		return errors.Join(fmt.Errorf("have the runtime open it anew: %w", err), unix.Renameat2(fd, aside, fd, base, unix.RENAME_NOREPLACE))
+		return errors.Join(fmt.Errorf("make the runtime reopen the log: %w", err),
+			unix.Renameat2(fd, aside, fd, base, unix.RENAME_NOREPLACE))
 	}
 	return nil
 }
 
-// listRotated lists the rotated files of a log, oldest first, and removes what a broken
-// compression left.
+// listRotated returns the rotated files of a log, oldest first. It deletes the temporary files
+// of interrupted compressions.
 func listRotated(dir *os.File, base string) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -161,8 +163,8 @@ func listRotated(dir *os.File, base string) ([]string, error) {
 	return old, nil
 }
 
-// nextName is the next name of a log. Names sort by age also when the clock stands still or
-// goes back.
+// nextName returns the name for the next rotated file. It sorts after the existing ones also
+// if the clock has not advanced or was set back.
 func nextName(base string, old []string) string {
 	at := time.Now().UTC()
 	if len(old) > 0 {
@@ -179,7 +181,7 @@ func isStamp(s string) bool {
 	return err == nil
 }
 
-// prune removes the oldest files beyond most, and returns the others.
+// prune deletes the oldest files until keep remain, and returns these.
 func prune(dir *os.File, old []string, keep int) ([]string, error) {
 	for len(old) > max(keep, 0) {
 		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -190,10 +192,10 @@ func prune(dir *os.File, old []string, keep int) ([]string, error) {
 	return old, nil
 }
 
-// tempSuffix is the suffix of a file that is being compressed.
+// tempSuffix is the suffix of the file to which a compression writes.
 const tempSuffix = ".tmp"
 
-// compress replaces a file by name.gz.
+// compress replaces the file name by name.gz.
 func compress(dir *os.File, name string) (err error) {
 	fd := int(dir.Fd())
 	in, err := openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK)
@@ -202,7 +204,7 @@ func compress(dir *os.File, name string) (err error) {
 	}
 	defer in.Close()
 	if fi, err := in.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return errors.Join(errors.New("it is no regular file"), err)
+		return errors.Join(errors.New("it is not a regular file"), err)
 	}
 	out, err := openat(fd, name+".gz"+tempSuffix, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
@@ -219,7 +221,7 @@ func compress(dir *os.File, name string) (err error) {
 	return unix.Unlinkat(fd, name, 0)
 }
 
-// openat opens a file of a directory, but no link.
+// openat opens a file in a directory. It fails for a symbolic link.
 func openat(dir int, name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
 	if err != nil {

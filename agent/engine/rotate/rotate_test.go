@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// view is one container whose log is at a path.
+// view observes one container whose log is at a path.
 type view string
 
 func (view) UIDs() []types.UID { return []types.UID{"uid"} }
@@ -28,7 +28,7 @@ func (v view) Pod(types.UID) plan.Observed {
 	return plan.Observed{Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.Running, LogPath: string(v)}}}
 }
 
-// A writer is a runtime that writes one log.
+// A writer is a fake runtime that writes one log.
 type writer struct {
 	path   string
 	f      *os.File
@@ -49,7 +49,7 @@ func (w *writer) reopen(context.Context, string) error {
 	return err
 }
 
-// bench makes a rotator of a log of at most 10 bytes and 3 files.
+// bench returns a Rotator for logs of at most 10 bytes and 3 files.
 func bench(t *testing.T) (*Rotator, *writer) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func bench(t *testing.T) (*Rotator, *writer) {
 	return New(Config{View: view(w.path), Reopen: w.reopen, Dir: dir, MaxSize: 10, MaxFiles: 3, Workers: 1, Every: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}), w
 }
 
-// names are the files beside a log.
+// names lists the files beside a log.
 func (w *writer) names(t *testing.T) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(w.path))
@@ -84,8 +84,8 @@ func (w *writer) write(t *testing.T, s string) {
 	}
 }
 
-// A log that grows is rotated at each look, all but the newest are compressed, and the
-// oldest go.
+// A growing log is rotated at each scan. All rotated files but the newest are compressed, and the
+// oldest are deleted.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := bench(t)
@@ -127,7 +127,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// A runtime that does not open the log anew goes on with it under its name.
+// If the runtime cannot reopen the log, the file gets its name back.
 func TestReopenFails(t *testing.T) {
 	r, w := bench(t)
 	w.write(t, "a long line\n")
@@ -140,8 +140,8 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// An agent that was killed after the rename has the log opened at the next look, and a
-// compression that broke is done again.
+// A log that an agent renamed before it was killed is reopened at the next scan, and an
+// interrupted compression is repeated.
 func TestBrokenOff(t *testing.T) {
 	r, w := bench(t)
 	dir := filepath.Dir(w.path)
@@ -163,7 +163,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// What a pod puts in the place of its log, or of its directory, is not followed.
+// A symbolic link or other file in the place of a log or its directory is not followed.
 func TestHostileLog(t *testing.T) {
 	r, w := bench(t)
 	secret := filepath.Join(t.TempDir(), "secret")
