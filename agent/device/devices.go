@@ -52,8 +52,8 @@ type Devices struct {
 	c       Config
 	counts  *counts.Plugins
 	slices  *resourceslice.Sweeper // nil: the node stands alone
-	listens bool                   // Plugins do
-	told    *podresources.Server
+	listening bool                   // Plugins do
+	podResources    *podresources.Server
 }
 
 // Open takes over what the last run gave. It reaches nobody.
@@ -131,19 +131,19 @@ func (d *Devices) Listen() (err error) {
 	if err := d.Plugins.Listen(); err != nil {
 		return err
 	}
-	d.listens = true
-	d.told, err = podresources.Open(podresources.Config{Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimed, Own: d.Pinning})
+	d.listening = true
+	d.podResources, err = podresources.Open(podresources.Config{Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimedDevices, Own: d.Pinning})
 	return err
 }
 
 // Close ends what Run did not.
 func (d *Devices) Close() error {
 	var errs []error
-	if d.listens {
+	if d.listening {
 		errs = append(errs, d.Plugins.Close())
 	}
-	if d.told != nil {
-		errs = append(errs, d.told.Close())
+	if d.podResources != nil {
+		errs = append(errs, d.podResources.Close())
 	}
 	if d.Dynamic != nil {
 		errs = append(errs, d.Dynamic.Close())
@@ -155,7 +155,7 @@ func (d *Devices) Close() error {
 func (d *Devices) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Plugins.Run(ctx) })
-	g.Go(func() error { return d.told.Run(ctx) })
+	g.Go(func() error { return d.podResources.Run(ctx) })
 	g.Go(func() error { return d.Hardware.Run(ctx) })
 	g.Go(func() error { return d.Pinning.Run(ctx) })
 	if d.slices != nil {
@@ -172,8 +172,8 @@ func (d *Devices) Status(pod *v1.Pod, ctr *v1.Container) []v1.ResourceStatus {
 	return append(d.Manager.Status(pod.UID, ctr.Name), d.Dynamic.Status(pod, ctr)...)
 }
 
-// claimed is what containers have of claims.
-func (d *Devices) claimed() (out []*podresources.Claimed) {
+// claimedDevices is what containers have of claims.
+func (d *Devices) claimedDevices() (out []*podresources.Claimed) {
 	for _, pod := range d.c.Pods() {
 		for _, ctr := range podspec.Containers(&pod.Spec) {
 			uses, _ := d.Dynamic.Uses(pod, ctr) // of one that does not start yet there are none

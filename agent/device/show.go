@@ -93,12 +93,12 @@ func withParts(out []api.Device) ([]api.Device, error) {
 			d.Vendor, d.Product, d.Serial, d.Name = p.Vendor, p.Product, p.Serial, p.Name
 		}
 	}
-	slices.SortStableFunc(out, func(a, b api.Device) int { return cmp.Compare(order(a), order(b)) })
+	slices.SortStableFunc(out, func(a, b api.Device) int { return cmp.Compare(sortKey(a), sortKey(b)) })
 	return out, nil
 }
 
-// order has devices of resources first.
-func order(d api.Device) int {
+// sortKey has devices of resources first.
+func sortKey(d api.Device) int {
 	if d.Resource == "" {
 		return 1
 	}

@@ -17,7 +17,7 @@ type Plugins struct {
 
 // NewPlugins counts from nothing.
 func NewPlugins() *Plugins {
-	took := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 
@@ -25,9 +25,9 @@ func NewPlugins() *Plugins {
 	return &Plugins{
 		registered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_device_plugin_registration_total",
 			Help: "device plugins that registered, by the resource that they bring"}, []string{"resource_name"}),
-		allocated:  took("kubelet_device_plugin_alloc_duration_seconds", "how long device plugins took to give devices to a container", prometheus.DefBuckets, "resource_name"),
-		operations: took("dra_operations_duration_seconds", "how long it took to prepare, or take back, all claims of a pod", driver, "operation_name", "is_error"),
-		called:     took("dra_grpc_operations_duration_seconds", "how long drivers of dynamic resources took to answer", driver, "driver_name", "method_name", "grpc_status_code"),
+		allocated:  histogram("kubelet_device_plugin_alloc_duration_seconds", "how long device plugins took to give devices to a container", prometheus.DefBuckets, "resource_name"),
+		operations: histogram("dra_operations_duration_seconds", "how long it took to prepare, or take back, all claims of a pod", driver, "operation_name", "is_error"),
+		called:     histogram("dra_grpc_operations_duration_seconds", "how long drivers of dynamic resources took to answer", driver, "driver_name", "method_name", "grpc_status_code"),
 	}
 }
 

@@ -20,8 +20,8 @@ type Given map[types.UID]map[string]cpuset.CPUSet
 // Clone is a copy.
 func (g Given) Clone() Given {
 	out := Given{}
-	for uid, of := range g {
-		for name, set := range of {
+	for uid, containers := range g {
+		for name, set := range containers {
 			out.Put(uid, name, set)
 		}
 	}
@@ -39,8 +39,8 @@ func (g Given) Put(uid types.UID, container string, set cpuset.CPUSet) {
 // All is what anybody has.
 func (g Given) All() cpuset.CPUSet {
 	out := cpuset.New()
-	for _, of := range g {
-		for _, set := range of {
+	for _, containers := range g {
+		for _, set := range containers {
 			out = out.Union(set)
 		}
 	}
@@ -50,7 +50,7 @@ func (g Given) All() cpuset.CPUSet {
 // A Static is the policy "static" on one machine.
 type Static struct {
 	cpus          topology.CPUs
-	o             Options
+	options             Options
 	reserved      cpuset.CPUSet // no container gets them for itself
 	reservedCores cpuset.CPUSet // all of the cores of those
 }
@@ -66,7 +66,7 @@ type Config struct {
 
 // New checks that the machine can do what is asked.
 func New(c Config) (*Static, error) {
-	s := &Static{cpus: c.Machine.CPUs, o: c.Options, reserved: c.Reserved}
+	s := &Static{cpus: c.Machine.CPUs, options: c.Options, reserved: c.Reserved}
 	if c.Options.BySocket {
 		if c.Topology == topology.SingleNode {
 			return nil, fmt.Errorf("Topology manager %s policy is incompatible with CPUManager align-by-socket policy option", c.Topology)
@@ -100,7 +100,7 @@ func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.All().Difference(s.
 // Shared are the CPUs of all containers that have none for themselves.
 func (s *Static) Shared(g Given) cpuset.CPUSet {
 	all := s.cpus.All()
-	if s.o.Strict {
+	if s.options.Strict {
 		all = all.Difference(s.reserved)
 	}
 	return all.Difference(g.All())
@@ -110,18 +110,18 @@ func (s *Static) Shared(g Given) cpuset.CPUSet {
 // another one now.
 func (s *Static) Check(g Given) error {
 	seen := map[types.UID]cpuset.CPUSet{}
-	for uid, of := range g {
-		for name, set := range of {
+	for uid, containers := range g {
+		for name, set := range containers {
 			if !set.IsSubsetOf(s.Allocatable()) {
 				return fmt.Errorf("pod: %s, container: %s cpuset: %q is not among the CPUs that can be given away, %q", uid, name, set, s.Allocatable())
 			}
-			for other, had := range seen {
-				if both := had.Intersection(set); other != uid && !both.IsEmpty() {
+			for other, cpus := range seen {
+				if both := cpus.Intersection(set); other != uid && !both.IsEmpty() {
 					return fmt.Errorf("pods %s and %s both have CPUs %q", uid, other, both)
 				}
 			}
 		}
-		seen[uid] = Given{uid: of}.All()
+		seen[uid] = Given{uid: containers}.All()
 	}
 	return nil
 }
@@ -144,27 +144,27 @@ func Wants(pod *v1.Pod, ctr *v1.Container) int {
 
 // PodWants is how many a pod is to have at any one time.
 func PodWants(pod *v1.Pod) int {
-	sidecars, most, main := 0, 0, 0
+	sidecars, peak, main := 0, 0, 0
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		n := Wants(pod, ctr)
 		switch kind {
 		case podspec.Sidecar:
 			sidecars += n
 		case podspec.Init:
-			most = max(most, sidecars+n)
+			peak = max(peak, sidecars+n)
 		case podspec.Main:
 			main += n
 		}
 	}
-	return max(most, sidecars+main)
+	return max(peak, sidecars+main)
 }
 
 // reusable is what init containers of a pod that end before this one starts have, and
 // nobody of the pod after them.
-func reusable(pod *v1.Pod, before string, g Given) cpuset.CPUSet {
+func reusable(pod *v1.Pod, name string, g Given) cpuset.CPUSet {
 	out := cpuset.New()
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
-		if ctr.Name == before {
+		if ctr.Name == name {
 			break
 		}
 		if set := g[pod.UID][ctr.Name]; kind == podspec.Init {
@@ -201,19 +201,19 @@ func (s *Static) PodHints(pod *v1.Pod, g Given) topology.Hints {
 	if n == 0 {
 		return nil
 	}
-	has := Given{pod.UID: g[pod.UID]}.All()
-	if has.Size() == n {
-		return s.hints(n, has, cpuset.New())
+	own := Given{pod.UID: g[pod.UID]}.All()
+	if own.Size() == n {
+		return s.hints(n, own, cpuset.New())
 	}
-	return s.hints(n, s.available(g), has)
+	return s.hints(n, s.available(g), own)
 }
 
 func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
 	ids := s.cpus.Nodes().List()
-	least := len(ids)
+	minNodes := len(ids)
 	out := []topology.Hint{}
 	topology.EachMask(ids, func(m topology.Mask) {
-		there, matching := 0, 0
+		total, matching := 0, 0
 		for cpu, at := range s.cpus {
 			switch in := m.Has(at.Node); {
 			case must.Contains(cpu) && !in:
@@ -222,29 +222,29 @@ func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
 				matching++
 			}
 			if m.Has(at.Node) {
-				there++
+				total++
 			}
 		}
-		if there >= n {
-			least = min(least, m.Count())
+		if total >= n {
+			minNodes = min(minNodes, m.Count())
 		}
 		if matching >= n {
 			out = append(out, topology.Hint{Nodes: m})
 		}
 	})
 	for i := range out {
-		out[i].Preferred = out[i].Nodes.Count() == least || s.o.BySocket && s.inSockets(out[i].Nodes, least)
+		out[i].Preferred = out[i].Nodes.Count() == minNodes || s.options.BySocket && s.inSockets(out[i].Nodes, minNodes)
 	}
 	return topology.Hints{string(v1.ResourceCPU): out}
 }
 
 // inSockets reports whether nodes lie in no more sockets than that many nodes need.
 func (s *Static) inSockets(m topology.Mask, nodes int) bool {
-	per := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
-	if per == 0 {
+	perSocket := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
+	if perSocket == 0 {
 		return false
 	}
-	return s.socketsOf(m).Size() == (nodes+per-1)/per
+	return s.socketsOf(m).Size() == (nodes+perSocket-1)/perSocket
 }
 
 func (s *Static) socketsOf(m topology.Mask) cpuset.CPUSet {
@@ -266,18 +266,18 @@ func (m *Misfit) Reason() string { return "SMTAlignmentError" }
 // Take gives a container its CPUs, from these NUMA nodes as far as they go; zero: from any.
 // It notes them in g. Of a container that has some already, or gets none, it changes
 // nothing.
-func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, at topology.Mask, g Given) error {
+func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Given) error {
 	n := Wants(pod, ctr)
 	if n == 0 {
 		return nil
 	}
-	if s.o.FullCores {
+	if s.options.FullCores {
 		per := max(s.cpus.PerCore(), 1)
-		whole := s.Shared(g).Difference(s.reservedCores).Size()
+		free := s.Shared(g).Difference(s.reservedCores).Size()
 		if _, has := g[pod.UID][ctr.Name]; n%per != 0 {
 			return &Misfit{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
-		} else if !has && n > whole {
-			return &Misfit{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, n, per)}
+		} else if !has && n > free {
+			return &Misfit{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
 	}
 	if _, has := g[pod.UID][ctr.Name]; has {
@@ -285,18 +285,18 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, at topology.Mask, g Given)
 	}
 	from := s.available(g).Union(reusable(pod, ctr.Name, g))
 	out := cpuset.New()
-	if at != 0 {
-		near := cpuset.New()
-		if s.o.BySocket {
-			for _, id := range s.socketsOf(at).List() {
-				near = near.Union(from.Intersection(s.cpus.InSocket(id)))
+	if nodes != 0 {
+		local := cpuset.New()
+		if s.options.BySocket {
+			for _, id := range s.socketsOf(nodes).List() {
+				local = local.Union(from.Intersection(s.cpus.InSocket(id)))
 			}
 		} else {
-			for _, id := range at.IDs() {
-				near = near.Union(from.Intersection(s.cpus.InNode(id)))
+			for _, id := range nodes.IDs() {
+				local = local.Union(from.Intersection(s.cpus.InNode(id)))
 			}
 		}
-		set, err := s.take(near, min(n, near.Size()))
+		set, err := s.take(local, min(n, local.Size()))
 		if err != nil {
 			return err
 		}
@@ -311,14 +311,14 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, at topology.Mask, g Given)
 }
 
 func (s *Static) take(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
-	if s.o.AcrossNodes {
+	if s.options.AcrossNodes {
 		group := 1
-		if s.o.FullCores {
+		if s.options.FullCores {
 			group = max(s.cpus.PerCore(), 1)
 		}
-		return distributed(s.cpus, from, n, group, s.o.AcrossCores)
+		return pickDistributed(s.cpus, from, n, group, s.options.AcrossCores)
 	}
-	return packed(s.cpus, from, n, s.o.AcrossCores, s.o.ByCache)
+	return pickPacked(s.cpus, from, n, s.options.AcrossCores, s.options.ByCache)
 }
 
 // Cached reports whether CPUs share one cache.
@@ -336,8 +336,8 @@ func (s *Static) PerNode(set cpuset.CPUSet) map[int]int {
 // String is for logs.
 func (g Given) String() string {
 	var b strings.Builder
-	for uid, of := range g {
-		for name, set := range of {
+	for uid, containers := range g {
+		for name, set := range containers {
 			fmt.Fprintf(&b, "%s/%s=%s ", uid, name, set)
 		}
 	}

@@ -33,9 +33,9 @@ func (p *pick) take(set cpuset.CPUSet) {
 	p.need -= set.Size()
 }
 
-// fullest orders units so that those with the fewest free CPUs come first: what is whole
+// byFree orders units so that those with the fewest free CPUs come first: what is whole
 // stays whole.
-func fullest(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
+func byFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	ids := units.List()
 	size := make(map[int]int, len(ids))
 	for _, id := range ids {
@@ -47,20 +47,20 @@ func fullest(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 
 func (p *pick) nodes() (out []int) {
 	if p.nodesFirst {
-		return fullest(p.free.Nodes(), p.free.InNode)
+		return byFree(p.free.Nodes(), p.free.InNode)
 	}
 	for _, s := range p.sockets() {
-		out = append(out, fullest(p.free.NodesOfSocket(s), p.free.InNode)...)
+		out = append(out, byFree(p.free.NodesOfSocket(s), p.free.InNode)...)
 	}
 	return out
 }
 
 func (p *pick) sockets() (out []int) {
 	if !p.nodesFirst {
-		return fullest(p.free.Sockets(), p.free.InSocket)
+		return byFree(p.free.Sockets(), p.free.InSocket)
 	}
 	for _, n := range p.nodes() {
-		out = append(out, fullest(p.free.SocketsOfNode(n), p.free.InSocket)...)
+		out = append(out, byFree(p.free.SocketsOfNode(n), p.free.InSocket)...)
 	}
 	return out
 }
@@ -68,25 +68,25 @@ func (p *pick) sockets() (out []int) {
 func (p *pick) cores() (out []int) {
 	if p.nodesFirst {
 		for _, s := range p.sockets() {
-			out = append(out, fullest(p.free.CoresOfSocket(s), p.free.InCore)...)
+			out = append(out, byFree(p.free.CoresOfSocket(s), p.free.InCore)...)
 		}
 		return out
 	}
 	for _, n := range p.nodes() {
-		out = append(out, fullest(p.free.CoresOfNode(n), p.free.InCore)...)
+		out = append(out, byFree(p.free.CoresOfNode(n), p.free.InCore)...)
 	}
 	return out
 }
 
 func (p *pick) caches() (out []int) {
 	for _, n := range p.nodes() {
-		out = append(out, fullest(p.free.CachesOfNode(n), p.free.InCache)...)
+		out = append(out, byFree(p.free.CachesOfNode(n), p.free.InCache)...)
 	}
 	return out
 }
 
-// whole takes the units of which all CPUs are free and needed.
-func (p *pick) whole(units []int, free, all func(int) cpuset.CPUSet) {
+// takeWhole takes the units of which all CPUs are free and needed.
+func (p *pick) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
 		if set := all(id); set.Size() <= p.need && set.IsSubsetOf(p.free.All()) {
 			p.take(set)
@@ -94,29 +94,29 @@ func (p *pick) whole(units []int, free, all func(int) cpuset.CPUSet) {
 	}
 }
 
-func (p *pick) wholeNodes()   { p.whole(p.nodes(), p.free.InNode, p.all.InNode) }
-func (p *pick) wholeSockets() { p.whole(p.sockets(), p.free.InSocket, p.all.InSocket) }
-func (p *pick) wholeCaches()  { p.whole(p.caches(), p.free.InCache, p.all.InCache) }
-func (p *pick) wholeCores()   { p.whole(p.cores(), p.free.InCore, p.all.InCore) }
+func (p *pick) takeNodes()   { p.takeWhole(p.nodes(), p.free.InNode, p.all.InNode) }
+func (p *pick) takeSockets() { p.takeWhole(p.sockets(), p.free.InSocket, p.all.InSocket) }
+func (p *pick) takeCaches()  { p.takeWhole(p.caches(), p.free.InCache, p.all.InCache) }
+func (p *pick) takeCores()   { p.takeWhole(p.cores(), p.free.InCore, p.all.InCore) }
 
-// cached takes whole caches, and then what is missing from one cache, if one has it.
-func (p *pick) cached() {
+// takeCached takes whole caches, and then what is missing from one cache, if one has it.
+func (p *pick) takeCached() {
 	for _, id := range p.caches() {
 		if p.need >= p.all.PerCache() {
-			p.wholeCaches()
+			p.takeCaches()
 		}
 		if p.need < 1 {
 			return
 		}
-		p.partOf(id)
+		p.takePart(id)
 		if p.need < 1 {
 			return
 		}
 	}
 }
 
-// partOf takes what is missing from the cores of one cache, or nothing.
-func (p *pick) partOf(cache int) {
+// takePart takes what is missing from the cores of one cache, or nothing.
+func (p *pick) takePart(cache int) {
 	per := p.all.PerCore()
 	want := (p.need + per - 1) / per
 	cores := p.free.CoresOfCache(cache).List()
@@ -134,8 +134,8 @@ func (p *pick) partOf(cache int) {
 	}
 }
 
-// rest takes single CPUs: of cores that are in use already, or over all cores.
-func (p *pick) rest() {
+// takeSingle takes single CPUs: of cores that are in use already, or over all cores.
+func (p *pick) takeSingle() {
 	var order []int
 	if p.spread {
 		for _, s := range p.sockets() {
@@ -156,31 +156,31 @@ func (p *pick) rest() {
 	}
 }
 
-func tooFew(count int, from cpuset.CPUSet) error {
+func errTooFew(count int, from cpuset.CPUSet) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", count, from.Size())
 }
 
-// packed chooses CPUs that are as close to each other as can be: whole NUMA nodes and
+// pickPacked chooses CPUs that are as close to each other as can be: whole NUMA nodes and
 // sockets, then caches if these matter, then cores, then single ones.
-func packed(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCache bool) (cpuset.CPUSet, error) {
+func pickPacked(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCache bool) (cpuset.CPUSet, error) {
 	p := newPick(all, from, count, spread)
 	if count < 1 {
 		return p.taken, nil
 	}
 	if count > len(p.free) {
-		return cpuset.New(), tooFew(count, from)
+		return cpuset.New(), errTooFew(count, from)
 	}
-	steps := []func(){p.wholeNodes, p.wholeSockets}
+	steps := []func(){p.takeNodes, p.takeSockets}
 	if !p.nodesFirst {
-		steps = []func(){p.wholeSockets, p.wholeNodes}
+		steps = []func(){p.takeSockets, p.takeNodes}
 	}
 	if byCache {
-		steps = append(steps, p.cached)
+		steps = append(steps, p.takeCached)
 	}
 	if !spread {
-		steps = append(steps, p.wholeCores)
+		steps = append(steps, p.takeCores)
 	}
-	for _, step := range append(steps, p.rest) {
+	for _, step := range append(steps, p.takeSingle) {
 		if step(); p.need < 1 {
 			return p.taken, nil
 		}
@@ -188,17 +188,17 @@ func packed(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCache bo
 	return cpuset.New(), errors.New("failed to allocate cpus")
 }
 
-// distributed chooses as many CPUs from each of as few NUMA nodes as can be, in groups.
-func distributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread bool) (cpuset.CPUSet, error) {
+// pickDistributed chooses as many CPUs from each of as few NUMA nodes as can be, in groups.
+func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread bool) (cpuset.CPUSet, error) {
 	if group < 1 || count%group != 0 {
-		return packed(all, from, count, spread, false)
+		return pickPacked(all, from, count, spread, false)
 	}
 	p := newPick(all, from, count, spread)
 	if count < 1 {
 		return p.taken, nil
 	}
 	if count > len(p.free) {
-		return cpuset.New(), tooFew(count, from)
+		return cpuset.New(), errTooFew(count, from)
 	}
 	nodes := p.nodes()
 	free := map[int]int{}
@@ -208,13 +208,13 @@ func distributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread
 	up := func(a, b int) int { return (a-1)/b + 1 }
 	groups := up(count, group)
 	for size := up(groups, up(up(len(all), group), all.Nodes().Size())); size <= min(groups, len(free)); size++ {
-		best, remainder := balanced(nodes, free, size, count, group)
+		best, remainder := balance(nodes, free, size, count, group)
 		if best == nil {
 			continue
 		}
 		each := count / size / group * group
 		for _, n := range best {
-			set, err := packed(all, p.free.InNode(n), each, spread, false)
+			set, err := pickPacked(all, p.free.InNode(n), each, spread, false)
 			if err != nil {
 				return cpuset.New(), err
 			}
@@ -226,7 +226,7 @@ func distributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread
 				if p.need < 1 || p.free.InNode(n).Size() < group {
 					continue
 				}
-				set, err := packed(all, p.free.InNode(n), group, spread, false)
+				set, err := pickPacked(all, p.free.InNode(n), group, spread, false)
 				if err != nil {
 					return cpuset.New(), err
 				}
@@ -238,28 +238,28 @@ func distributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread
 		}
 		return p.taken, nil
 	}
-	return packed(all, from, count, spread, false)
+	return pickPacked(all, from, count, spread, false)
 }
 
-// balanced finds that many nodes from which to take CPUs so that what is free afterwards is
+// balance finds that many nodes from which to take CPUs so that what is free afterwards is
 // spread most evenly, and from which of them what cannot be divided comes.
-func balanced(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
+func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
-	subsets(nodes, size, func(some []int) {
-		each, room, sum := count/size/group*group, 0, 0
+	subsets(nodes, size, func(subset []int) {
+		each, groups, sum := count/size/group*group, 0, 0
 		left := map[int]int{}
 		for n, f := range free {
 			left[n] = f
 		}
-		for _, n := range some {
+		for _, n := range subset {
 			if free[n] < each {
 				return
 			}
 			sum += free[n]
-			room += free[n] / group * group
+			groups += free[n] / group * group
 			left[n] -= each
 		}
-		if balance == 0 || sum < count || room < count {
+		if balance == 0 || sum < count || groups < count {
 			return
 		}
 		rest := count - each*size
@@ -268,34 +268,34 @@ func balanced(nodes []int, free map[int]int, size, count, group int) (best, rema
 			local = deviation(left)
 		}
 		var candidates []int
-		for _, n := range some {
+		for _, n := range subset {
 			if left[n] >= group {
 				candidates = append(candidates, n)
 			}
 		}
 		for k := len(candidates); rest > 0 && k >= 1; k-- {
-			subsets(candidates, k, func(of []int) {
-				if b, ok := after(left, of, rest, group); ok && b < local {
-					local, from = b, slices.Clone(of)
+			subsets(candidates, k, func(group2 []int) {
+				if b, ok := deviationAfter(left, group2, rest, group); ok && b < local {
+					local, from = b, slices.Clone(group2)
 				}
 			})
 		}
 		if local < balance {
-			balance, best, remainder = local, slices.Clone(some), from
+			balance, best, remainder = local, slices.Clone(subset), from
 		}
 	})
 	return best, remainder
 }
 
-// after is how evenly CPUs are free once the rest has come from these nodes in turn.
-func after(left map[int]int, of []int, rest, group int) (float64, bool) {
+// deviationAfter is how evenly CPUs are free once the rest has come from these nodes in turn.
+func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {
 		now[n] = f
 	}
 	for rest > 0 {
 		before := rest
-		for _, n := range of {
+		for _, n := range nodes {
 			if rest > 0 && now[n] >= group {
 				now[n] -= group
 				rest -= group
@@ -308,35 +308,35 @@ func after(left map[int]int, of []int, rest, group int) (float64, bool) {
 	return deviation(now), true
 }
 
-func deviation(of map[int]int) float64 {
+func deviation(counts map[int]int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	var sum, squares float64
-	for _, x := range of {
+	for _, x := range counts {
 		sum += float64(x)
 	}
-	mean := round(sum / float64(len(of)))
-	for _, x := range of {
+	mean := round(sum / float64(len(counts)))
+	for _, x := range counts {
 		squares += (float64(x) - mean) * (float64(x) - mean)
 	}
-	return round(math.Sqrt(squares / float64(len(of))))
+	return round(math.Sqrt(squares / float64(len(counts))))
 }
 
 // subsets visits those of one size, in order. What it visits is valid until it returns.
-func subsets(of []int, size int, visit func([]int)) {
-	some := make([]int, 0, size)
+func subsets(items []int, size int, visit func([]int)) {
+	subset := make([]int, 0, size)
 	var walk func(rest []int)
 	walk = func(rest []int) {
-		if len(some) == size {
-			visit(some)
+		if len(subset) == size {
+			visit(subset)
 			return
 		}
-		for i := 0; len(some)+len(rest)-i >= size; i++ {
-			some = append(some, rest[i])
+		for i := 0; len(subset)+len(rest)-i >= size; i++ {
+			subset = append(subset, rest[i])
 			walk(rest[i+1:])
-			some = some[:len(some)-1]
+			subset = subset[:len(subset)-1]
 		}
 	}
 	if size > 0 {
-		walk(of)
+		walk(items)
 	}
 }

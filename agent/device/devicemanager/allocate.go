@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// errGone is why a provider is not asked.
-var errGone = errors.New("its provider is gone")
+// errNoProvider is why a provider is not asked.
+var errNoProvider = errors.New("its provider is gone")
 
 // Admit gives the containers of a pod the devices that they ask for, if there are enough. A
 // pod that has them already, since before a restart, keeps them whatever became of their
@@ -36,7 +36,7 @@ const Unexpected = "UnexpectedAdmissionError"
 // Undecided reports whether an error says nothing of a pod: what was given could not be
 // stored.
 func Undecided(err error) bool {
-	stored := (*unstored)(nil)
+	stored := (*storeError)(nil)
 	return errors.As(err, &stored)
 }
 
@@ -48,13 +48,13 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 		return false
 	}
 	all, err := m.wants(pod)
-	return err != nil || slices.ContainsFunc(all, func(w want) bool { return w.new })
+	return err != nil || slices.ContainsFunc(all, func(w want) bool { return w.missing })
 }
 
 // An unstored is the error of a store that does not take what was given.
-type unstored struct{ error }
+type storeError struct{ error }
 
-func (e *unstored) Unwrap() error { return e.error }
+func (e *storeError) Unwrap() error { return e.error }
 
 // A want is what a container asks for of one resource.
 type want struct {
@@ -62,7 +62,7 @@ type want struct {
 	ctr   *v1.Container
 	kind  podspec.Kind
 	count int
-	new   bool // it has nothing yet
+	missing   bool // it has nothing yet
 }
 
 // wants lists what a pod asks for of resources that have devices, init containers first.
@@ -75,30 +75,30 @@ func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			q := ctr.Resources.Limits[name]
 			w := want{key: key{ctr.Name, string(name)}, ctr: ctr, kind: kind, count: int(q.Value())}
-			has := m.given[pod.UID][w.key]
-			if w.count <= 0 || has == nil && !m.serves(w.resource) || byClaim(pod, w.key) {
+			has := m.grants[pod.UID][w.key]
+			if w.count <= 0 || has == nil && !m.hasDevices(w.resource) || servedByClaim(pod, w.key) {
 				continue
 			}
 			if has != nil && len(has.IDs) != w.count {
 				return nil, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, w.container, w.resource, len(has.IDs), w.count)
 			}
-			w.new = has == nil
+			w.missing = has == nil
 			out = append(out, w)
 		}
 	}
 	return out, nil
 }
 
-// byClaim reports whether a container has a resource by a claim that the scheduler made.
-func byClaim(pod *v1.Pod, k key) bool {
+// servedByClaim reports whether a container has a resource by a claim that the scheduler made.
+func servedByClaim(pod *v1.Pod, k key) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
 	return st != nil && slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
 		return r.ContainerName == k.container && r.ResourceName == k.resource
 	})
 }
 
-// serves reports whether a resource is one with devices. The caller holds mu.
-func (m *Manager) serves(name string) bool {
+// hasDevices reports whether a resource is one with devices. The caller holds mu.
+func (m *Manager) hasDevices(name string) bool {
 	r := m.resources[name]
 	return r != nil && (!r.expired || m.inUse(name))
 }
@@ -106,7 +106,7 @@ func (m *Manager) serves(name string) bool {
 // allocate gives a pod what it does not have yet, all or nothing.
 func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	g, err := m.Give(pod)
-	if err != nil || !g.needs() {
+	if err != nil || !g.needsDevices() {
 		return err
 	}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
@@ -122,10 +122,10 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 type Giving struct {
 	m     *Manager
 	pod   *v1.Pod
-	all   []want
-	short uint64 // what m.short was before
+	wants   []want
+	shortages uint64 // what m.short was before
 	rows  []store.Devices
-	took  []key
+	granted  []key
 	spare spares
 }
 
@@ -134,24 +134,24 @@ func (m *Manager) Give(pod *v1.Pod) (*Giving, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all, err := m.wants(pod)
-	return &Giving{m: m, pod: pod, all: all, short: m.short, spare: spares{}}, err
+	return &Giving{m: m, pod: pod, wants: all, shortages: m.shortages, spare: spares{}}, err
 }
 
-func (g *Giving) needs() bool {
-	return slices.ContainsFunc(g.all, func(w want) bool { return w.new })
+func (g *Giving) needsDevices() bool {
+	return slices.ContainsFunc(g.wants, func(w want) bool { return w.missing })
 }
 
 // Container gives one its devices, of these NUMA nodes as far as they go; zero: of any.
 // Containers come in the order in which they start.
 func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
-	for _, w := range g.all {
+	for _, w := range g.wants {
 		if w.container != ctr.Name {
 			continue
 		}
-		if w.new {
-			got, err := g.m.give(ctx, g.pod, w, g.spare, at)
+		if w.missing {
+			got, err := g.m.grantOne(ctx, g.pod, w, g.spare, at)
 			if got != nil {
-				g.took = append(g.took, w.key)
+				g.granted = append(g.granted, w.key)
 			}
 			if err != nil {
 				return err
@@ -162,7 +162,7 @@ func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.M
 			}
 			g.rows = append(g.rows, store.Devices{UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data})
 		}
-		g.spare.pass(w, g.m.ids(g.pod, w.key))
+		g.spare.add(w, g.m.ids(g.pod, w.key))
 	}
 	return nil
 }
@@ -170,10 +170,10 @@ func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.M
 // End stores what was given, with more that the pod has, or takes it back after an error,
 // which it returns.
 func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error {
-	defer func() { g.m.settle(g.pod, g.took, err == nil, g.short) }()
+	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
 		if failed := g.m.c.Store.GiveDevices(ctx, rows); failed != nil {
-			err = &unstored{failed}
+			err = &storeError{failed}
 		}
 	}
 	return err
@@ -183,9 +183,9 @@ func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error
 // init containers, which end before the next container starts.
 type spares map[string]map[string]bool
 
-// pass notes that a container has devices: what an init container has others may have
+// add notes that a container has devices: what an init container has others may have
 // after it; what a sidecar or a container has is its own.
-func (s spares) pass(w want, ids []string) {
+func (s spares) add(w want, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
 	}
@@ -201,37 +201,37 @@ func (s spares) pass(w want, ids []string) {
 func (m *Manager) ids(pod *v1.Pod, k key) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if g := m.given[pod.UID][k]; g != nil {
+	if g := m.grants[pod.UID][k]; g != nil {
 		return g.IDs
 	}
 	return nil
 }
 
-// settle makes what was given count, or takes it back. Short is what m.short was before it
+// finish makes what was given count, or takes it back. Short is what m.short was before it
 // was taken: others may have lacked it since.
-func (m *Manager) settle(pod *v1.Pod, took []key, good bool, short uint64) {
+func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
-	for _, k := range took {
-		if g := m.given[pod.UID][k]; g != nil && good {
+	for _, k := range granted {
+		if g := m.grants[pod.UID][k]; g != nil && success {
 			g.pending = false
 		} else {
-			delete(m.given[pod.UID], k)
+			delete(m.grants[pod.UID], k)
 		}
 	}
-	if len(m.given[pod.UID]) == 0 {
-		delete(m.given, pod.UID)
+	if len(m.grants[pod.UID]) == 0 {
+		delete(m.grants, pod.UID)
 	}
-	missed := m.short > short+1 // one is its own
+	othersShort := m.shortages > short+1 // one is its own
 	m.mu.Unlock()
-	if len(took) > 0 && !good && missed {
+	if len(granted) > 0 && !success && othersShort {
 		m.c.Changed()
 	}
 }
 
-// give gives one container devices of one resource. With a grant it has them from now on,
+// grantOne gives one container devices of one resource. With a grant it has them from now on,
 // whatever the error is.
-func (m *Manager) give(ctx context.Context, pod *v1.Pod, w want, spare spares, at topology.Mask) (*grant, error) {
-	preferred, err := m.preferred(ctx, pod, w, spare[w.resource], at)
+func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spares, at topology.Mask) (*grant, error) {
+	preferred, err := m.askPreferred(ctx, pod, w, spare[w.resource], at)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ func (m *Manager) give(ctx context.Context, pod *v1.Pod, w want, spare spares, a
 	link := r.link
 	m.mu.Unlock()
 	if link == nil {
-		return g, fmt.Errorf("resource %s: %w", w.resource, errGone)
+		return g, fmt.Errorf("resource %s: %w", w.resource, errNoProvider)
 	}
 	a, err := link.provider.Allocate(ctx, Request{pod, w.ctr, ids})
 	if err == nil {
@@ -270,14 +270,14 @@ func (m *Manager) give(ctx context.Context, pod *v1.Pod, w want, spare spares, a
 	return g, nil
 }
 
-// preferred asks a provider that chooses, if there is a choice.
-func (m *Manager) preferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string, error) {
+// askPreferred asks a provider that chooses, if there is a choice.
+func (m *Manager) askPreferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string, error) {
 	m.mu.Lock()
-	must, free := m.near(w, spare, at)
+	must, free := m.availableNear(w, spare, at)
 	link := m.resources[w.resource].link
 	m.mu.Unlock()
 	must = must[:min(len(must), w.count)]
-	p, ok := provider(link).(Preferrer)
+	p, ok := providerOf(link).(Preferrer)
 	if !ok || len(must) == w.count || len(must)+len(free) <= w.count {
 		return nil, nil
 	}
@@ -286,7 +286,7 @@ func (m *Manager) preferred(ctx context.Context, pod *v1.Pod, w want, spare map[
 	return p.Preferred(ctx, Choice{Pod: pod, Container: w.ctr, Available: all, Must: must, Count: w.count})
 }
 
-func provider(l *Link) Provider {
+func providerOf(l *Link) Provider {
 	if l == nil {
 		return nil
 	}
@@ -297,7 +297,7 @@ func provider(l *Link) Provider {
 // container of its pod had, and those that nobody has. The caller holds mu.
 func (m *Manager) available(name string, spare map[string]bool) (reused, free []string) {
 	used := map[string]bool{}
-	for _, grants := range m.given {
+	for _, grants := range m.grants {
 		for k, g := range grants {
 			if k.resource == name {
 				for _, id := range g.IDs {
@@ -329,10 +329,10 @@ func (m *Manager) pick(w want, spare map[string]bool, preferred []string, at top
 	}
 	reused, free := m.available(w.resource, spare)
 	if missing := w.count - len(reused); missing > len(free) {
-		m.short++
+		m.shortages++
 		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, missing, len(free))
 	}
-	ids, free := m.near(w, spare, at)
+	ids, free := m.availableNear(w, spare, at)
 	ids = ids[:min(len(ids), w.count)]
 	for _, list := range [][]string{preferred, free} {
 		for _, id := range list {

@@ -19,8 +19,8 @@ type Device struct {
 // weight is about how many bytes of memory a device in a list takes.
 func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listed is the weight of the devices of all resources but one. The caller holds mu.
-func (m *Manager) listed(but *resourceState) (sum int) {
+// listedWeight is the weight of the devices of all resources but one. The caller holds mu.
+func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {
 			sum += r.weight
@@ -29,41 +29,41 @@ func (m *Manager) listed(but *resourceState) (sum int) {
 	return sum
 }
 
-// room makes room for a list of a resource. Lists whose provider is gone give way first, then the
+// makeRoom makes room for a list of a resource. Lists whose provider is gone give way first, then the
 // largest, if it is larger than this one: who lists most cannot keep others out. It returns the
 // provider to tell, if any, and the pods whose devices are no longer listed. The caller holds mu.
-func (m *Manager) room(r *resourceState, weight int) (yield Yielder, touched []types.UID, fits bool) {
-	give := func(name string, o *resourceState) {
-		touched = append(touched, m.touched(name, o.devices, nil)...)
+func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touched []types.UID, fits bool) {
+	drop := func(name string, o *resourceState) {
+		touched = append(touched, m.affectedPods(name, o.devices, nil)...)
 		o.devices = nil
 	}
-	sum := m.listed(r) + weight
+	sum := m.listedWeight(r) + weight
 	for name, o := range m.resources {
 		if sum > maxListed && o != r && o.link == nil && len(o.devices) > 0 {
 			sum -= o.weight
-			give(name, o)
+			drop(name, o)
 		}
 	}
 	if sum <= maxListed {
 		return nil, touched, true
 	}
-	var most *resourceState
+	var largest *resourceState
 	for _, o := range m.resources {
-		if o == r || o.link == nil || len(o.devices) == 0 || o.weight <= weight || most != nil && o.weight <= most.weight {
+		if o == r || o.link == nil || len(o.devices) == 0 || o.weight <= weight || largest != nil && o.weight <= largest.weight {
 			continue
 		}
 		if y, can := o.link.provider.(Yielder); can {
-			yield, most = y, o
+			victim, largest = y, o
 		}
 	}
-	if most == nil {
+	if largest == nil {
 		return nil, touched, false
 	}
-	name := most.link.resource
-	give(name, most)
-	most.link, most.gone = nil, time.Now()
+	name := largest.link.resource
+	drop(name, largest)
+	largest.link, largest.goneSince = nil, time.Now()
 	m.expireLater(name)
-	return yield, touched, true
+	return victim, touched, true
 }
 
 // A Request is about devices of one resource for one container.

@@ -15,9 +15,9 @@ func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	out := topology.Hints{}
-	for _, w := range g.all {
+	for _, w := range g.wants {
 		if w.container == ctr.Name {
-			out[w.resource] = g.hints(w.resource, w.count, g.has(w.key))
+			out[w.resource] = g.hints(w.resource, w.count, g.grantedIDs(w.key))
 		}
 	}
 	return out
@@ -27,29 +27,29 @@ func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
 func (g *Giving) PodHints() topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	sidecars, most, main, has := map[string]int{}, map[string]int{}, map[string]int{}, map[string][]string{}
-	for _, w := range g.all {
+	sidecars, peak, main, ids := map[string]int{}, map[string]int{}, map[string]int{}, map[string][]string{}
+	for _, w := range g.wants {
 		switch w.kind {
 		case podspec.Sidecar:
 			sidecars[w.resource] += w.count
 		case podspec.Init:
-			most[w.resource] = max(most[w.resource], sidecars[w.resource]+w.count)
+			peak[w.resource] = max(peak[w.resource], sidecars[w.resource]+w.count)
 		case podspec.Main:
 			main[w.resource] += w.count
 		}
-		has[w.resource] = append(has[w.resource], g.has(w.key)...)
+		ids[w.resource] = append(ids[w.resource], g.grantedIDs(w.key)...)
 	}
 	out := topology.Hints{}
-	for name, ids := range has {
+	for name, ids := range ids {
 		slices.Sort(ids)
-		out[name] = g.hints(name, max(most[name], sidecars[name]+main[name]), slices.Compact(ids))
+		out[name] = g.hints(name, max(peak[name], sidecars[name]+main[name]), slices.Compact(ids))
 	}
 	return out
 }
 
-// has lists the devices that a container has already. The caller holds mu.
-func (g *Giving) has(k key) []string {
-	if got := g.m.given[g.pod.UID][k]; got != nil {
+// grantedIDs lists the devices that a container has already. The caller holds mu.
+func (g *Giving) grantedIDs(k key) []string {
+	if got := g.m.grants[g.pod.UID][k]; got != nil {
 		return got.IDs
 	}
 	return nil
@@ -58,7 +58,7 @@ func (g *Giving) has(k key) []string {
 // hints are those for a number of devices of one resource. The caller holds mu.
 func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
 	m := g.m
-	if m.resources[name] == nil || !m.placed(name) {
+	if m.resources[name] == nil || !m.hasNUMA(name) {
 		return nil
 	}
 	reused, free := has, []string(nil)
@@ -72,23 +72,23 @@ func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
 	all := m.resources[name].devices
 	var ids []int
 	for _, d := range all {
-		ids = append(ids, mask(d).IDs()...)
+		ids = append(ids, nodesOf(d).IDs()...)
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	least := len(ids)
+	minNodes := len(ids)
 	topology.EachMask(ids, func(at topology.Mask) {
-		there, matching := 0, 0
+		total, matching := 0, 0
 		for _, d := range all {
-			if mask(d)&at != 0 {
-				there++
+			if nodesOf(d)&at != 0 {
+				total++
 			}
 		}
-		if there >= count {
-			least = min(least, at.Count())
+		if total >= count {
+			minNodes = min(minNodes, at.Count())
 		}
 		for _, id := range reused {
-			if near := mask(all[id]); near == 0 {
+			if near := nodesOf(all[id]); near == 0 {
 				continue
 			} else if near&at == 0 {
 				return
@@ -96,7 +96,7 @@ func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
 			matching++
 		}
 		for _, id := range free {
-			if mask(all[id])&at != 0 {
+			if nodesOf(all[id])&at != 0 {
 				matching++
 			}
 		}
@@ -105,13 +105,13 @@ func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
 		}
 	})
 	for i := range out {
-		out[i].Preferred = out[i].Nodes.Count() == least
+		out[i].Preferred = out[i].Nodes.Count() == minNodes
 	}
 	return out
 }
 
-// mask is where a device is; zero: anywhere.
-func mask(d Device) (m topology.Mask) {
+// nodesOf is where a device is; zero: anywhere.
+func nodesOf(d Device) (m topology.Mask) {
 	for _, id := range d.NUMA {
 		if id >= 0 && id < 1<<10 {
 			m |= topology.MaskOf(int(id))
@@ -120,26 +120,26 @@ func mask(d Device) (m topology.Mask) {
 	return m
 }
 
-// placed reports whether any device of a resource says where it is. The caller holds mu.
-func (m *Manager) placed(name string) bool {
+// hasNUMA reports whether any device of a resource says where it is. The caller holds mu.
+func (m *Manager) hasNUMA(name string) bool {
 	for _, d := range m.resources[name].devices {
-		if mask(d) != 0 {
+		if nodesOf(d) != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// near is available for some NUMA nodes: if there are enough devices on them, there are no
+// availableNear is available for some NUMA nodes: if there are enough devices on them, there are no
 // others; else all of those come first. Zero: any nodes. The caller holds mu.
-func (m *Manager) near(w want, spare map[string]bool, at topology.Mask) (must, free []string) {
+func (m *Manager) availableNear(w want, spare map[string]bool, at topology.Mask) (must, free []string) {
 	must, free = m.available(w.resource, spare)
-	if at == 0 || !m.placed(w.resource) || len(must) >= w.count {
+	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {
 		return must, free
 	}
 	var here, elsewhere, anywhere []string
 	for _, id := range free {
-		switch near := mask(m.resources[w.resource].devices[id]); {
+		switch near := nodesOf(m.resources[w.resource].devices[id]); {
 		case near == 0:
 			anywhere = append(anywhere, id)
 		case near&at != 0:

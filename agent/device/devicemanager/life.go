@@ -23,7 +23,7 @@ import (
 const (
 	maxEntries = 1 << 10 // of a kind
 	maxText    = 1 << 16 // bytes, of a name, path or value
-	maxGiven   = 1 << 18 // bytes of all of them
+	maxAllocation   = 1 << 18 // bytes of all of them
 )
 
 // Name is the hook's.
@@ -36,9 +36,9 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.all
 // Start tells the providers of a container's devices that it starts, and waits until they
 // let it. A container whose device is not there, or not healthy, does not start.
 func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
-	for name, g := range m.of(pod.UID, ctr.Name) {
+	for name, g := range m.rowsOf(pod.UID, ctr.Name) {
 		m.mu.Lock()
-		link, err := m.ready(name, g.IDs)
+		link, err := m.readyLink(name, g.IDs)
 		m.mu.Unlock()
 		if err != nil {
 			return err
@@ -60,12 +60,12 @@ func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) err
 	return nil
 }
 
-// of gives what a container has, by resource.
-func (m *Manager) of(uid types.UID, container string) map[string]row {
+// rowsOf gives what a container has, by resource.
+func (m *Manager) rowsOf(uid types.UID, container string) map[string]row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[string]row{}
-	for k, g := range m.given[uid] {
+	for k, g := range m.grants[uid] {
 		if k.container == container && !g.pending {
 			out[k.resource] = g.row
 		}
@@ -73,11 +73,11 @@ func (m *Manager) of(uid types.UID, container string) map[string]row {
 	return out
 }
 
-// ready reports why a container with devices cannot start now. The caller holds mu.
-func (m *Manager) ready(name string, ids []string) (*Link, error) {
+// readyLink reports why a container with devices cannot start now. The caller holds mu.
+func (m *Manager) readyLink(name string, ids []string) (*Link, error) {
 	r := m.resources[name]
 	if r == nil || r.link == nil {
-		return nil, fmt.Errorf("device %s of %s: %w", strings.Join(ids, ", "), name, errGone)
+		return nil, fmt.Errorf("device %s of %s: %w", strings.Join(ids, ", "), name, errNoProvider)
 	}
 	for _, id := range ids {
 		if d, there := r.devices[id]; !there || !d.Healthy {
@@ -93,7 +93,7 @@ func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocatio
 		return err
 	}
 	m.mu.Lock()
-	g := m.given[uid][k]
+	g := m.grants[uid][k]
 	if g == nil || reflect.DeepEqual(g.Allocation, a) {
 		m.mu.Unlock()
 		return nil
@@ -117,7 +117,7 @@ func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocatio
 // Container adds what a container gets with its devices to its configuration. Its own
 // environment wins, and a path of the container is taken once.
 func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
-	all := m.of(pod.UID, ctr.Name)
+	all := m.rowsOf(pod.UID, ctr.Name)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		a := all[name].Allocation
 		a.add(out)
@@ -201,8 +201,8 @@ func (a *Allocation) check() error {
 	}
 	sum := 0
 	for _, t := range append(texts, paths...) {
-		if sum += len(t); sum > maxGiven {
-			return fmt.Errorf("the provider of a device gives names, paths and values of more than %d bytes", maxGiven)
+		if sum += len(t); sum > maxAllocation {
+			return fmt.Errorf("the provider of a device gives names, paths and values of more than %d bytes", maxAllocation)
 		}
 		if len(t) > maxText || strings.Contains(t, "\x00") {
 			return errors.New("the provider of a device gives a name, path or value that is too long or has a zero byte")
@@ -217,7 +217,7 @@ func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Relea
 // Release is the same for one that is gone.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
-	_, has := m.given[uid]
+	_, has := m.grants[uid]
 	m.mu.Unlock()
 	if !has {
 		return nil
@@ -226,7 +226,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	m.mu.Lock()
-	delete(m.given, uid)
+	delete(m.grants, uid)
 	m.mu.Unlock()
 	m.c.Changed()
 	return nil
@@ -236,7 +236,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 func (m *Manager) Status(uid types.UID, container string) (out []v1.ResourceStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k, g := range m.given[uid] {
+	for k, g := range m.grants[uid] {
 		if k.container != container || g.pending {
 			continue
 		}

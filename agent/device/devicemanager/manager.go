@@ -21,9 +21,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// grace is how long a resource without its provider stays in the Node's capacity, as with a
+// capacityGrace is how long a resource without its provider stays in the Node's capacity, as with a
 // kubelet.
-const grace = 5 * time.Minute
+const capacityGrace = 5 * time.Minute
 
 // Bounds of what providers may say.
 const (
@@ -63,13 +63,13 @@ type Config struct {
 type Manager struct {
 	c Config
 
-	naming sync.Mutex // held while names are stored; comes before mu
-	named  []string   // what the store has under metaResources
+	namesMu sync.Mutex // held while names are stored; comes before mu
+	names  []string   // what the store has under metaResources
 
 	mu        sync.Mutex // not held while a provider or the store is asked
 	resources map[string]*resourceState
-	given     map[types.UID]map[key]*grant
-	short     uint64 // counts requests for which there were too few devices
+	grants     map[types.UID]map[key]*grant
+	shortages     uint64 // counts requests for which there were too few devices
 }
 
 // A key is of one resource that a container asks for.
@@ -92,7 +92,7 @@ type resourceState struct {
 	link    *Link // nil: its provider is gone
 	devices map[string]Device
 	weight  int       // bytes of memory of devices
-	gone    time.Time // when its provider went
+	goneSince    time.Time // when its provider went
 	expired bool      // it was gone for longer than grace
 }
 
@@ -104,7 +104,7 @@ func New(c Config) *Manager {
 	if c.PodChanged == nil {
 		c.PodChanged = func(types.UID) {}
 	}
-	return &Manager{c: c, resources: map[string]*resourceState{}, given: map[types.UID]map[key]*grant{}}
+	return &Manager{c: c, resources: map[string]*resourceState{}, grants: map[types.UID]map[key]*grant{}}
 }
 
 // Load takes over what the last run of the agent gave. It is called before any other method.
@@ -120,11 +120,11 @@ func (m *Manager) Load(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if found {
-		if err := json.Unmarshal([]byte(text), &m.named); err != nil {
+		if err := json.Unmarshal([]byte(text), &m.names); err != nil {
 			m.c.Log.Error("the names of resources with devices cannot be read: the Node has them until their providers are back", "error", err)
 		}
-		for _, name := range m.named {
-			m.resources[name] = &resourceState{gone: time.Now()}
+		for _, name := range m.names {
+			m.resources[name] = &resourceState{goneSince: time.Now()}
 			m.expireLater(name)
 		}
 	}
@@ -144,10 +144,10 @@ func (m *Manager) Load(ctx context.Context) error {
 
 // put notes a grant. The caller holds mu.
 func (m *Manager) put(uid types.UID, k key, g *grant) {
-	if m.given[uid] == nil {
-		m.given[uid] = map[key]*grant{}
+	if m.grants[uid] == nil {
+		m.grants[uid] = map[key]*grant{}
 	}
-	m.given[uid][k] = g
+	m.grants[uid][k] = g
 }
 
 // A Link is the connection of a Provider with the Manager.
@@ -163,9 +163,9 @@ func (m *Manager) Connect(ctx context.Context, name string, p Provider) (*Link, 
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	m.naming.Lock()
-	defer m.naming.Unlock()
-	if err := m.name(ctx, name); err != nil {
+	m.namesMu.Lock()
+	defer m.namesMu.Unlock()
+	if err := m.addName(ctx, name); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
@@ -176,7 +176,7 @@ func (m *Manager) Connect(ctx context.Context, name string, p Provider) (*Link, 
 		m.resources[name] = r
 	}
 	l := &Link{m, name, p}
-	r.link, r.gone, r.expired = l, time.Time{}, false
+	r.link, r.goneSince, r.expired = l, time.Time{}, false
 	return l, nil
 }
 
@@ -189,19 +189,19 @@ func CheckName(name string) error {
 	return nil
 }
 
-// name durably notes that a resource has a provider. The caller holds naming.
-func (m *Manager) name(ctx context.Context, name string) error {
-	if slices.Contains(m.named, name) {
+// addName durably notes that a resource has a provider. The caller holds naming.
+func (m *Manager) addName(ctx context.Context, name string) error {
+	if slices.Contains(m.names, name) {
 		return nil
 	}
-	if len(m.named) >= maxResources {
+	if len(m.names) >= maxResources {
 		return fmt.Errorf("this node has devices of %d resources already", maxResources)
 	}
-	return m.rename(ctx, append(slices.Clone(m.named), name))
+	return m.storeNames(ctx, append(slices.Clone(m.names), name))
 }
 
-// rename stores the names of resources. The caller holds naming.
-func (m *Manager) rename(ctx context.Context, names []string) error {
+// storeNames stores the names of resources. The caller holds naming.
+func (m *Manager) storeNames(ctx context.Context, names []string) error {
 	text, err := json.Marshal(names)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (m *Manager) rename(ctx context.Context, names []string) error {
 	if err := m.c.Store.SetMeta(ctx, metaResources, string(text)); err != nil {
 		return fmt.Errorf("note the resources that have devices: %w", err)
 	}
-	m.named = names
+	m.names = names
 	return nil
 }
 
@@ -233,30 +233,30 @@ func (l *Link) Devices(list []Device) error {
 		m.mu.Unlock()
 		return nil
 	}
-	yield, touched, fits := m.room(r, weight)
+	victim, touched, fits := m.makeRoom(r, weight)
 	if !fits {
 		m.mu.Unlock()
 		return fmt.Errorf("the devices of resource %s take %d bytes of memory: with those of other resources that is more than %d", l.resource, weight, maxListed)
 	}
 	before := r.devices
 	r.devices, r.weight = now, weight
-	touched = append(touched, m.touched(l.resource, before, now)...)
+	touched = append(touched, m.affectedPods(l.resource, before, now)...)
 	m.mu.Unlock()
-	m.tell(!same(before, now) || yield != nil, touched)
-	if yield != nil {
-		yield.Yield(fmt.Errorf("the lists of devices of all resources take more than %d bytes of memory, and this one the most", maxListed))
+	m.notify(!sameHealth(before, now) || victim != nil, touched)
+	if victim != nil {
+		victim.Yield(fmt.Errorf("the lists of devices of all resources take more than %d bytes of memory, and this one the most", maxListed))
 	}
 	return nil
 }
 
-// same reports whether two lists come to the same capacity and allocatable devices.
-func same(a, b map[string]Device) bool {
+// sameHealth reports whether two lists come to the same capacity and allocatable devices.
+func sameHealth(a, b map[string]Device) bool {
 	return maps.EqualFunc(a, b, func(x, y Device) bool { return x.Healthy == y.Healthy })
 }
 
-// touched lists the pods of which a device changed. The caller holds mu.
-func (m *Manager) touched(name string, before, now map[string]Device) (out []types.UID) {
-	for uid, grants := range m.given {
+// affectedPods lists the pods of which a device changed. The caller holds mu.
+func (m *Manager) affectedPods(name string, before, now map[string]Device) (out []types.UID) {
+	for uid, grants := range m.grants {
 		for k, g := range grants {
 			changed := func(id string) bool {
 				a, had := before[id]
@@ -272,7 +272,7 @@ func (m *Manager) touched(name string, before, now map[string]Device) (out []typ
 	return out
 }
 
-func (m *Manager) tell(node bool, pods []types.UID) {
+func (m *Manager) notify(node bool, pods []types.UID) {
 	if node {
 		m.c.Changed()
 	}
@@ -292,40 +292,40 @@ func (l *Link) Close() {
 		return
 	}
 	before := r.devices
-	r.link, r.gone, r.devices = nil, time.Now(), make(map[string]Device, len(before))
+	r.link, r.goneSince, r.devices = nil, time.Now(), make(map[string]Device, len(before))
 	for id, d := range before {
 		d.Healthy, d.Message = false, "its provider is gone"
 		r.devices[id] = d
 	}
-	touched := m.touched(l.resource, before, r.devices)
+	touched := m.affectedPods(l.resource, before, r.devices)
 	m.expireLater(l.resource)
 	m.mu.Unlock()
-	m.tell(true, touched)
+	m.notify(true, touched)
 }
 
 // expireLater takes a resource out of the capacity unless its provider comes back. The
 // caller holds mu.
 func (m *Manager) expireLater(name string) {
-	gone := m.resources[name].gone
-	time.AfterFunc(grace, func() {
+	gone := m.resources[name].goneSince
+	time.AfterFunc(capacityGrace, func() {
 		m.mu.Lock()
 		r := m.resources[name]
-		expired := r.link == nil && r.gone.Equal(gone)
+		expired := r.link == nil && r.goneSince.Equal(gone)
 		if expired {
 			r.expired, r.devices = true, nil
 		}
 		m.mu.Unlock()
 		if expired {
-			m.forget(name)
+			m.removeName(name)
 			m.c.Changed()
 		}
 	})
 }
 
-// forget takes a resource off the list of those that an agent waits for.
-func (m *Manager) forget(name string) {
-	m.naming.Lock()
-	defer m.naming.Unlock()
+// removeName takes a resource off the list of those that an agent waits for.
+func (m *Manager) removeName(name string) {
+	m.namesMu.Lock()
+	defer m.namesMu.Unlock()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	m.mu.Lock()
@@ -334,8 +334,8 @@ func (m *Manager) forget(name string) {
 	if back {
 		return
 	}
-	rest := slices.DeleteFunc(slices.Clone(m.named), func(n string) bool { return n == name })
-	if err := m.rename(ctx, rest); err != nil && !errors.Is(err, store.ErrClosed) {
+	rest := slices.DeleteFunc(slices.Clone(m.names), func(n string) bool { return n == name })
+	if err := m.storeNames(ctx, rest); err != nil && !errors.Is(err, store.ErrClosed) {
 		m.c.Log.Warn("a resource whose provider is gone is waited for again after a restart", "resource", name, "error", err)
 	}
 }
@@ -375,7 +375,7 @@ func (m *Manager) Room(room v1.ResourceList) {
 
 // inUse reports whether a container has devices of a resource. The caller holds mu.
 func (m *Manager) inUse(name string) bool {
-	for _, grants := range m.given {
+	for _, grants := range m.grants {
 		for k := range grants {
 			if k.resource == name {
 				return true
@@ -398,7 +398,7 @@ func (m *Manager) List() (out []Resource) {
 	defer m.mu.Unlock()
 	for name, r := range m.resources {
 		all := slices.SortedFunc(maps.Values(r.devices), func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
-		out = append(out, Resource{name, r.gone, all})
+		out = append(out, Resource{name, r.goneSince, all})
 	}
 	slices.SortFunc(out, func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) })
 	return out
@@ -417,7 +417,7 @@ type Held struct {
 func (m *Manager) Held() (out []Held) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid, grants := range m.given {
+	for uid, grants := range m.grants {
 		for k, g := range grants {
 			if !g.pending {
 				out = append(out, Held{uid, k.container, k.resource, g.IDs, g.NUMA})

@@ -116,7 +116,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 	}
 }
 
-// has is what the containers of a pod have, such as "c0=a,b c1=c".
+// grantedIDs is what the containers of a pod have, such as "c0=a,b c1=c".
 func (w *world) has(p *v1.Pod) string {
 	var out []string
 	for _, h := range w.Held() {
@@ -166,7 +166,7 @@ func TestSameDevices(t *testing.T) {
 	if err := w.Prepare(t.Context(), p); err != nil {
 		t.Error(err)
 	}
-	if err := w.Start(t.Context(), p, &p.Spec.Containers[0]); !errors.Is(err, errGone) {
+	if err := w.Start(t.Context(), p, &p.Spec.Containers[0]); !errors.Is(err, errNoProvider) {
 		t.Errorf("without its provider: %v", err)
 	}
 	l := w.connect(s, "a", "b", "c")
@@ -309,7 +309,7 @@ func TestClaimsOfProviders(t *testing.T) {
 		"variable":   {Env: map[string]string{"A=B": ""}},
 		"zero":       {CDI: []string{"a\x00"}},
 		"many":       {Groups: make([]int64, maxEntries+1)},
-		"much":       {CDI: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, maxGiven>>10+1)},
+		"much":       {CDI: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, maxAllocation>>10+1)},
 	} {
 		if a.check() == nil {
 			t.Errorf("%s: taken", name)
