@@ -17,10 +17,10 @@ import (
 
 // Bounds of what a plugin may take and say.
 const (
-	dialTime      = 10 * time.Second
-	allocateTime  = 2 * time.Minute
-	preferTime    = 10 * time.Second
-	preStartTime  = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+	dialTimeout      = 10 * time.Second
+	allocateTimeout  = 2 * time.Minute
+	preferTimeout    = 10 * time.Second
+	preStartTimeout  = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 	maxNUMANodes  = 64
 	anyPermission = "rwm"
 )
@@ -31,13 +31,13 @@ type plugin struct {
 	conn             *grpc.ClientConn
 	client           api.DevicePluginClient
 	options          *api.DevicePluginOptions
-	counted          Counter
+	counter          Counter
 	link             *devicemanager.Link
 	stop             context.CancelCauseFunc
 }
 
 // dial connects with a plugin and asks what it can.
-func (p *Plugins) dial(ctx context.Context, resource, socket string, said *api.DevicePluginOptions) (*plugin, error) {
+func (p *Plugins) dial(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) (*plugin, error) {
 	fi, err := os.Lstat(socket)
 	if err == nil && fi.Mode().Type() != os.ModeSocket {
 		err = errors.New("it is no socket")
@@ -49,15 +49,15 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, said *api.D
 	if err != nil {
 		return nil, err
 	}
-	x := &plugin{resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn), counted: p.c.Counted, stop: func(error) {}}
-	ctx, stop := context.WithTimeout(ctx, dialTime)
+	x := &plugin{resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn), counter: p.c.Counted, stop: func(error) {}}
+	ctx, stop := context.WithTimeout(ctx, dialTimeout)
 	defer stop()
 	if x.options, err = x.client.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true)); err != nil {
 		x.close()
 		return nil, fmt.Errorf("failed to get device plugin options: %w", err)
 	}
 	if x.options == nil {
-		x.options = said
+		x.options = options
 	}
 	return x, nil
 }
@@ -92,11 +92,11 @@ func devices(list []*api.Device) []devicemanager.Device {
 
 // Allocate asks what a container gets with its devices.
 func (x *plugin) Allocate(ctx context.Context, r devicemanager.Request) (devicemanager.Allocation, error) {
-	ctx, stop := context.WithTimeout(ctx, allocateTime)
+	ctx, stop := context.WithTimeout(ctx, allocateTimeout)
 	defer stop()
 	began := time.Now()
 	resp, err := x.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: r.IDs}}})
-	x.counted.Allocated(x.resource, time.Since(began))
+	x.counter.Allocated(x.resource, time.Since(began))
 	if err != nil {
 		return devicemanager.Allocation{}, err
 	}
@@ -129,7 +129,7 @@ func (x *plugin) Start(ctx context.Context, r devicemanager.Request) (*deviceman
 	if !x.options.GetPreStartRequired() {
 		return nil, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, preStartTime)
+	ctx, stop := context.WithTimeout(ctx, preStartTimeout)
 	defer stop()
 	if _, err := x.client.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: r.IDs}); err != nil {
 		return nil, fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
@@ -142,7 +142,7 @@ func (x *plugin) Preferred(ctx context.Context, c devicemanager.Choice) ([]strin
 	if !x.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, preferTime)
+	ctx, stop := context.WithTimeout(ctx, preferTimeout)
 	defer stop()
 	resp, err := x.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
 		{AvailableDeviceIDs: c.Available, MustIncludeDeviceIDs: c.Must, AllocationSize: int32(c.Count)}}})

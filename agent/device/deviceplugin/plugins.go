@@ -50,10 +50,10 @@ type Counter interface {
 	Allocated(resource string, took time.Duration)
 }
 
-type uncounted struct{}
+type noCounter struct{}
 
-func (uncounted) Registered(string)               {}
-func (uncounted) Allocated(string, time.Duration) {}
+func (noCounter) Registered(string)               {}
+func (noCounter) Allocated(string, time.Duration) {}
 
 // Plugins are the device plugins of this node.
 type Plugins struct {
@@ -62,18 +62,18 @@ type Plugins struct {
 	server *rpc.Server
 	ctx    context.Context // of all plugins: ends with Run
 	stop   context.CancelFunc
-	all    sync.WaitGroup
+	group    sync.WaitGroup
 
 	mu  sync.Mutex
-	now map[string]*plugin // by resource
+	current map[string]*plugin // by resource
 }
 
 // New touches nothing.
 func New(c Config) *Plugins {
 	if c.Counted == nil {
-		c.Counted = uncounted{}
+		c.Counted = noCounter{}
 	}
-	p := &Plugins{c: c, dir: filepath.Join(c.Root, dirName), now: map[string]*plugin{}}
+	p := &Plugins{c: c, dir: filepath.Join(c.Root, dirName), current: map[string]*plugin{}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -114,13 +114,13 @@ func removeSockets(dir string) error {
 // Close is for who called Listen, but not Run; after Run it does nothing.
 func (p *Plugins) Close() error {
 	p.stop()
-	p.all.Wait()
+	p.group.Wait()
 	return p.server.Close()
 }
 
 // Run takes up plugins until ctx ends, after Listen. The server is made for the first of them.
 func (p *Plugins) Run(ctx context.Context) error {
-	defer p.all.Wait()
+	defer p.group.Wait()
 	defer p.stop()
 	return p.server.Run(ctx, func(g *grpc.Server) { api.RegisterRegistrationServer(g, registration{Plugins: p}) })
 }
@@ -155,31 +155,31 @@ func check(resource string, versions []string) error {
 }
 
 // connect makes the plugin at a socket the one of a resource, in place of another.
-func (p *Plugins) connect(ctx context.Context, resource, socket string, said *api.DevicePluginOptions) error {
-	x, err := p.dial(ctx, resource, socket, said)
+func (p *Plugins) connect(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) error {
+	x, err := p.dial(ctx, resource, socket, options)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := p.now[resource]
-	if before == nil && len(p.now) >= maxPlugins || p.ctx.Err() != nil {
+	previous := p.current[resource]
+	if previous == nil && len(p.current) >= maxPlugins || p.ctx.Err() != nil {
 		x.close()
-		return fmt.Errorf("this node has %d device plugins already", len(p.now))
+		return fmt.Errorf("this node has %d device plugins already", len(p.current))
 	}
 	if x.link, err = p.c.Devices.Connect(ctx, resource, x); err != nil {
 		x.close()
 		return err
 	}
-	if before != nil {
-		before.stop(nil)
+	if previous != nil {
+		previous.stop(nil)
 	}
-	p.now[resource] = x
+	p.current[resource] = x
 	var life context.Context
 	life, x.stop = context.WithCancelCause(p.ctx)
 	p.c.Counted.Registered(resource)
 	p.c.Log.Info("device plugin registered", "resource", resource, "socket", socket)
-	p.all.Go(func() { p.follow(life, x) })
+	p.group.Go(func() { p.follow(life, x) })
 	return nil
 }
 
@@ -197,8 +197,8 @@ func (p *Plugins) follow(ctx context.Context, x *plugin) {
 		x.link.Close()
 	}
 	p.mu.Lock()
-	if p.now[x.resource] == x {
-		delete(p.now, x.resource)
+	if p.current[x.resource] == x {
+		delete(p.current, x.resource)
 	}
 	p.mu.Unlock()
 }

@@ -18,7 +18,7 @@ func (p *Plugins) Register(ctx context.Context, x plugins.Plugin) error {
 func (p *Plugins) Deregister(x plugins.Plugin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := p.now[x.Name]; now != nil && now.socket == x.Endpoint {
+	if now := p.current[x.Name]; now != nil && now.socket == x.Endpoint {
 		now.stop(nil)
 	}
 }

@@ -41,7 +41,7 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 		}
 		for _, d := range slices.Sorted(maps.Keys(c.parts)) {
 			for _, dev := range c.parts[d].devices {
-				if slices.ContainsFunc(requests[name], dev.serves) {
+				if slices.ContainsFunc(requests[name], dev.matches) {
 					out = append(out, Use{name, d, dev})
 				}
 			}
@@ -50,9 +50,9 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	return out, nil
 }
 
-// serves reports whether a device is one of a request of its claim. What a subrequest got is
+// matches reports whether a device is one of a request of its claim. What a subrequest got is
 // named as its request.
-func (d *Device) serves(request string) bool {
+func (d *Device) matches(request string) bool {
 	base, _, _ := strings.Cut(request, "/")
 	return request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, base) || slices.Contains(d.Requests, request)
 }
@@ -96,8 +96,8 @@ func (m *Manager) Status(pod *v1.Pod, ctr *v1.Container) (out []v1.ResourceStatu
 		}
 		for _, driver := range slices.Sorted(maps.Keys(c.parts)) {
 			for _, dev := range c.parts[driver].devices {
-				if dev.serves(used.Request) {
-					st.Resources = add(st.Resources, m.healthOf(driver, dev))
+				if dev.matches(used.Request) {
+					st.Resources = addHealth(st.Resources, m.healthOf(driver, dev))
 				}
 			}
 		}
@@ -108,7 +108,7 @@ func (m *Manager) Status(pod *v1.Pod, ctr *v1.Container) (out []v1.ResourceStatu
 	return out
 }
 
-func add(list []v1.ResourceHealth, h v1.ResourceHealth) []v1.ResourceHealth {
+func addHealth(list []v1.ResourceHealth, h v1.ResourceHealth) []v1.ResourceHealth {
 	if slices.ContainsFunc(list, func(o v1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) {
 		return list
 	}
@@ -121,7 +121,7 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	if len(dev.CDI) > 0 {
 		h.ResourceID = v1.ResourceID(dev.CDI[0])
 	}
-	d := m.latest(driver)
+	d := m.latestLocked(driver)
 	if d == nil {
 		return h
 	}
@@ -134,8 +134,8 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	return h
 }
 
-// sayHealth takes what a driver says of its devices; gone: it says no more.
-func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
+// updateHealth takes what a driver says of its devices; gone: it says no more.
+func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 	m.mu.Lock()
 	now := time.Now()
 	changed := map[deviceKey]bool{}
@@ -145,30 +145,30 @@ func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 		}
 		clear(d.health)
 	}
-	devices, said := m.said()
+	devices, bytes := m.healthSize()
 	var pods []types.UID
-	asked := false
+	dropped := false
 	for _, h := range list[:min(len(list), maxHealth)] {
 		k := deviceKey{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
 		if len(k.pool) > maxText || len(k.name) > maxText {
 			continue
 		}
 		c := conditionOf(h, now)
-		before, known := d.health[k]
+		before, found := d.health[k]
 		more := k.size(c)
-		if known {
+		if found {
 			more -= k.size(before)
 		}
-		full := func() bool { return !known && devices >= maxHealth || said+more > maxSaid }
-		if full() && !asked {
-			asked = true // once for a list, as it looks at all
-			pods = m.yield(d)
-			devices, said = m.said()
+		full := func() bool { return !found && devices >= maxHealth || bytes+more > maxHealthBytes }
+		if full() && !dropped {
+			dropped = true // once for a list, as it looks at all
+			pods = m.dropLargest(d)
+			devices, bytes = m.healthSize()
 		}
 		if full() {
 			continue
 		}
-		if said += more; !known {
+		if bytes += more; !found {
 			devices++
 		}
 		if before.health != c.health || before.message != c.message || now.After(before.until) {
@@ -176,7 +176,7 @@ func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 		}
 		d.health[k] = c
 	}
-	m.watchAge(d, now)
+	m.scheduleExpiry(d, now)
 	pods = append(pods, m.podsOf(d.name, changed)...)
 	m.mu.Unlock()
 	for _, uid := range pods {
@@ -204,58 +204,58 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 // size is how many bytes are kept of a device's health.
 func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
 
-// heldBy is how many bytes and devices of a driver are kept.
-func heldBy(d *driver) (devices, bytes int) {
+// driverHealthSize is how many bytes and devices of a driver are kept.
+func driverHealthSize(d *driver) (devices, bytes int) {
 	for k, c := range d.health {
 		bytes += k.size(c)
 	}
 	return len(d.health), bytes
 }
 
-// yield forgets the health that the driver with most devices or bytes told, for one that has fewer:
+// dropLargest forgets the health that the driver with most devices or bytes told, for one that has fewer:
 // a driver cannot keep others out. It returns the pods of that driver. The caller holds mu.
-func (m *Manager) yield(to *driver) []types.UID {
-	var most *driver
+func (m *Manager) dropLargest(to *driver) []types.UID {
+	var largest *driver
 	share := func(d *driver) float64 {
-		devices, bytes := heldBy(d)
-		return max(float64(devices)/maxHealth, float64(bytes)/maxSaid)
+		devices, bytes := driverHealthSize(d)
+		return max(float64(devices)/maxHealth, float64(bytes)/maxHealthBytes)
 	}
-	least := share(to)
+	limit := share(to)
 	for _, all := range m.drivers {
 		for _, d := range all {
-			if of := share(d); d != to && of > least {
-				most, least = d, of
+			if size := share(d); d != to && size > limit {
+				largest, limit = d, size
 			}
 		}
 	}
-	if most == nil {
+	if largest == nil {
 		return nil
 	}
 	forgotten := map[deviceKey]bool{}
-	for k := range most.health {
+	for k := range largest.health {
 		forgotten[k] = true
 	}
-	clear(most.health)
-	return m.podsOf(most.name, forgotten)
+	clear(largest.health)
+	return m.podsOf(largest.name, forgotten)
 }
 
-// said counts the devices of all drivers whose health is known, and the bytes that are kept of
+// healthSize counts the devices of all drivers whose health is known, and the bytes that are kept of
 // them. The caller holds mu.
-func (m *Manager) said() (devices, bytes int) {
-	for _, of := range m.drivers {
-		for _, d := range of {
-			n, size := heldBy(d)
+func (m *Manager) healthSize() (devices, bytes int) {
+	for _, drivers := range m.drivers {
+		for _, d := range drivers {
+			n, size := driverHealthSize(d)
 			devices, bytes = devices+n, bytes+size
 		}
 	}
 	return devices, bytes
 }
 
-// watchAge has pods told when what is known of their devices is too old. The caller holds mu.
-func (m *Manager) watchAge(d *driver, now time.Time) {
-	if d.late != nil {
-		d.late.Stop()
-		d.late = nil
+// scheduleExpiry has pods told when what is known of their devices is too old. The caller holds mu.
+func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
+	if d.expiry != nil {
+		d.expiry.Stop()
+		d.expiry = nil
 	}
 	var first time.Time
 	for _, c := range d.health {
@@ -266,7 +266,7 @@ func (m *Manager) watchAge(d *driver, now time.Time) {
 	if first.IsZero() {
 		return
 	}
-	d.late = time.AfterFunc(first.Sub(now), func() {
+	d.expiry = time.AfterFunc(first.Sub(now), func() {
 		m.mu.Lock()
 		late := map[deviceKey]bool{}
 		for k, c := range d.health {
@@ -275,7 +275,7 @@ func (m *Manager) watchAge(d *driver, now time.Time) {
 				delete(d.health, k)
 			}
 		}
-		m.watchAge(d, time.Now())
+		m.scheduleExpiry(d, time.Now())
 		pods := m.podsOf(d.name, late)
 		m.mu.Unlock()
 		for _, uid := range pods {

@@ -444,18 +444,18 @@ func TestGreedyDriver(t *testing.T) {
 		greedy, other := &driver{name: "greedy", health: map[deviceKey]condition{}}, &driver{name: "other", health: map[deviceKey]condition{}}
 		w.drivers = map[string][]*driver{"greedy": {greedy}, "other": {other}}
 		for range 3 {
-			w.sayHealth(greedy, said(2*maxHealth, text), false)
-			w.sayHealth(other, said(100, text), false)
+			w.updateHealth(greedy, said(2*maxHealth, text), false)
+			w.updateHealth(other, said(100, text), false)
 			if len(other.health) != 100 {
 				t.Errorf("%s: the other one has %d devices", name, len(other.health))
 			}
 		}
-		w.sayHealth(greedy, said(2*maxHealth, text), false)
-		if devices, bytes := w.said(); len(other.health) != 100 || len(greedy.health) < 1000 || devices > maxHealth || bytes > maxSaid {
+		w.updateHealth(greedy, said(2*maxHealth, text), false)
+		if devices, bytes := w.healthSize(); len(other.health) != 100 || len(greedy.health) < 1000 || devices > maxHealth || bytes > maxHealthBytes {
 			t.Errorf("%s: the greedy one has %d devices, the other one %d", name, len(greedy.health), len(other.health))
 		}
 		for _, d := range []*driver{greedy, other} {
-			w.sayHealth(d, nil, true)
+			w.updateHealth(d, nil, true)
 		}
 	}
 	w.drivers = map[string][]*driver{}

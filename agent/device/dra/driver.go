@@ -24,21 +24,21 @@ import (
 
 // Bounds of what a driver may take and say.
 const (
-	callTime   = 45 * time.Second // as with a kubelet
+	callTimeout   = 45 * time.Second // as with a kubelet
 	maxDevices = 1 << 10          // of a claim
 	maxCDI     = 1 << 7           // of a device
 	maxText    = 1 << 10          // bytes, of a name
 	maxClaim   = 1 << 18          // bytes of all names of a claim
 	maxHealth  = 1 << 14          // devices of all drivers whose health is known
-	maxSaid    = 4 << 20          // bytes of their names and messages
+	maxHealthBytes    = 4 << 20          // bytes of their names and messages
 	staleAfter = 30 * time.Second // of health, unless the driver says otherwise
 	maxStale   = 24 * time.Hour
 )
 
 // The services that a driver may have; the messages of both are the same.
 const (
-	current = "v1.DRAPlugin"
-	before  = "v1beta1.DRAPlugin"
+	serviceV1 = "v1.DRAPlugin"
+	serviceV1beta1  = "v1beta1.DRAPlugin"
 )
 
 // A driver is one that registered.
@@ -46,12 +46,12 @@ type driver struct {
 	name, endpoint, service string
 	conn                    *grpc.ClientConn
 	stop                    context.CancelFunc
-	counted                 Counter
+	counter                 Counter
 
 	// These are guarded by Manager.mu.
 	connected bool
 	health    map[deviceKey]condition
-	late      *time.Timer // some of that is too old then; nil: nothing is
+	expiry      *time.Timer // some of that is too old then; nil: nothing is
 }
 
 type deviceKey struct{ pool, name string }
@@ -73,13 +73,13 @@ func (m *Manager) Validate(p plugins.Plugin) error {
 }
 
 func service(p plugins.Plugin) (string, error) {
-	for _, s := range []string{current, before} {
+	for _, s := range []string{serviceV1, serviceV1beta1} {
 		if slices.Contains(p.Versions, s) {
 			return "k8s.io.kubelet.pkg.apis.dra." + s, nil
 		}
 	}
 	return "", fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
-		p.Name, p.Endpoint, p.Versions, []string{current, before})
+		p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
 }
 
 // Register takes up a driver, beside an older instance of it that may go soon.
@@ -92,7 +92,7 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	d := &driver{name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counted: m.c.Counted, health: map[deviceKey]condition{}}
+	d := &driver{name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counter: m.c.Counted, health: map[deviceKey]condition{}}
 	var ctx context.Context
 	ctx, d.stop = context.WithCancel(m.ctx)
 	m.mu.Lock()
@@ -104,9 +104,9 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	m.drivers[p.Name] = append(m.drivers[p.Name], d)
 	waiting := m.waiting[p.Name]
 	delete(m.waiting, p.Name)
-	m.reach(p.Name)
-	m.all.Go(func() { m.follow(ctx, d) })
-	m.all.Go(func() { m.listen(ctx, d) })
+	m.reportReachable(p.Name)
+	m.group.Go(func() { m.watchConnection(ctx, d) })
+	m.group.Go(func() { m.watchHealth(ctx, d) })
 	m.mu.Unlock()
 	m.c.Log.Info("DRA driver registered", "driver", p.Name, "endpoint", p.Endpoint)
 	for uid := range waiting {
@@ -126,23 +126,23 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 		d.stop() // listen closes the connection
 		return true
 	})
-	m.reach(p.Name)
+	m.reportReachable(p.Name)
 	if len(m.drivers[p.Name]) == 0 {
 		delete(m.drivers, p.Name)
-		delete(m.told, p.Name)
+		delete(m.reachable, p.Name)
 		m.c.Log.Warn("DRA driver is gone", "driver", p.Name, "endpoint", p.Endpoint)
 	}
 }
 
-// follow keeps the connection to a driver, and notes whether there is one.
-func (m *Manager) follow(ctx context.Context, d *driver) {
+// watchConnection keeps the connection to a driver, and notes whether there is one.
+func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	for {
 		d.conn.Connect()
 		now := d.conn.GetState()
 		m.mu.Lock()
 		if is := now == connectivity.Ready; is != d.connected && ctx.Err() == nil {
 			d.connected = is
-			m.reach(d.name)
+			m.reportReachable(d.name)
 		}
 		m.mu.Unlock()
 		if !d.conn.WaitForStateChange(ctx, now) {
@@ -151,13 +151,13 @@ func (m *Manager) follow(ctx context.Context, d *driver) {
 	}
 }
 
-// reach tells whether any instance of a driver can be reached. The caller holds mu.
-func (m *Manager) reach(name string) {
-	is := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })
-	if before, told := m.told[name]; m.c.Slices == nil || told && before == is {
+// reportReachable tells whether any instance of a driver can be reached. The caller holds mu.
+func (m *Manager) reportReachable(name string) {
+	now := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })
+	if before, known := m.reachable[name]; m.c.Slices == nil || known && before == now {
 		return
 	}
-	if m.told[name] = is; is {
+	if m.reachable[name] = now; now {
 		m.c.Slices.Here(name)
 		return
 	}
@@ -169,11 +169,11 @@ func (m *Manager) reach(name string) {
 func (m *Manager) driver(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.latest(name)
+	return m.latestLocked(name)
 }
 
-// latest is driver. The caller holds mu.
-func (m *Manager) latest(name string) *driver {
+// latestLocked is driver. The caller holds mu.
+func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {
 		if d.connected {
@@ -256,25 +256,25 @@ func (d *driver) unprepare(ctx context.Context, c *claim) error {
 }
 
 func (d *driver) call(ctx context.Context, method string, q, resp any) error {
-	ctx, stop := context.WithTimeout(ctx, callTime)
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	full, began := "/"+d.service+"/"+method, time.Now()
 	err := d.conn.Invoke(ctx, full, q, resp)
-	d.counted.DRACall(d.name, full, status.Code(err).String(), time.Since(began))
+	d.counter.DRACall(d.name, full, status.Code(err).String(), time.Since(began))
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	return nil
 }
 
-// listen takes what a driver says of the health of its devices, if it does, until it is
+// watchHealth takes what a driver says of the health of its devices, if it does, until it is
 // deregistered.
-func (m *Manager) listen(ctx context.Context, d *driver) {
+func (m *Manager) watchHealth(ctx context.Context, d *driver) {
 	defer d.conn.Close()
 	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}
 	for {
-		err := m.watch(ctx, d)
-		m.sayHealth(d, nil, true)
+		err := m.receiveHealth(ctx, d)
+		m.updateHealth(d, nil, true)
 		if ctx.Err() != nil {
 			return
 		}
@@ -290,13 +290,13 @@ func (m *Manager) listen(ctx context.Context, d *driver) {
 	}
 }
 
-func (m *Manager) watch(ctx context.Context, d *driver) error {
+func (m *Manager) receiveHealth(ctx context.Context, d *driver) error {
 	stream, err := health.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
 	if err != nil {
 		return err
 	}
 	return plugins.EachList(ctx, stream, func(resp *health.NodeWatchResourcesResponse) error {
-		m.sayHealth(d, resp.GetDevices(), false)
+		m.updateHealth(d, resp.GetDevices(), false)
 		return nil
 	})
 }

@@ -60,23 +60,23 @@ type Counter interface {
 	DRACall(driver, method, code string, took time.Duration)
 }
 
-type uncounted struct{}
+type noCounter struct{}
 
-func (uncounted) DRAOperation(string, bool, time.Duration)      {}
-func (uncounted) DRACall(string, string, string, time.Duration) {}
+func (noCounter) DRAOperation(string, bool, time.Duration)      {}
+func (noCounter) DRACall(string, string, string, time.Duration) {}
 
 // A Manager is a hook for the life of pods, and takes drivers from package plugins.
 type Manager struct {
 	c   Config
 	ctx context.Context // of what listens to drivers
-	end context.CancelFunc
-	all sync.WaitGroup
+	cancel context.CancelFunc
+	group sync.WaitGroup
 
 	mu      sync.Mutex // not held while a driver or the store is asked
 	claims  map[types.UID]*claim
 	drivers map[string][]*driver          // by name, the latest last
 	waiting map[string]map[types.UID]bool // pods that wait for a driver
-	told    map[string]bool               // of drivers, whether Slices knows that they can be reached
+	reachable    map[string]bool               // of drivers, whether Slices knows that they can be reached
 }
 
 // A claim is one that is prepared, or may be.
@@ -118,17 +118,17 @@ func New(c Config) *Manager {
 		c.PodChanged = func(types.UID) {}
 	}
 	if c.Counted == nil {
-		c.Counted = uncounted{}
+		c.Counted = noCounter{}
 	}
-	m := &Manager{c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[types.UID]bool{}, told: map[string]bool{}}
-	m.ctx, m.end = context.WithCancel(context.Background())
+	m := &Manager{c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[types.UID]bool{}, reachable: map[string]bool{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
 
 // Close ends what listens to drivers.
 func (m *Manager) Close() error {
-	m.end()
-	m.all.Wait()
+	m.cancel()
+	m.group.Wait()
 	return nil
 }
 

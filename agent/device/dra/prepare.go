@@ -49,23 +49,23 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 }
 
 func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.ResourceClaim) error {
-	var all []*claim
+	var claims []*claim
 	for _, n := range names {
 		c, err := m.claim(ctx, pod, n)
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(all, c) {
-			all = append(all, c)
+		if !slices.Contains(claims, c) {
+			claims = append(claims, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
-	unlock, err := lock(ctx, all)
+	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
+	unlock, err := lock(ctx, claims)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	batches, err := m.take(ctx, pod.UID, all)
+	batches, err := m.recordUse(ctx, pod.UID, claims)
 	if err != nil {
 		return err
 	}
@@ -92,14 +92,14 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 	}
-	if allowed(pod, n, obj) != nil { // what is known may be of before the claim was this pod's
+	if checkReserved(pod, n, obj) != nil { // what is known may be of before the claim was this pod's
 		if err := m.c.Objects.Renew(ctx, pod); err != nil {
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 		}
 		if obj, err = m.c.Objects.ResourceClaim(pod, n.Name); err != nil {
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 		}
-		if err := allowed(pod, n, obj); err != nil {
+		if err := checkReserved(pod, n, obj); err != nil {
 			return nil, err
 		}
 	}
@@ -111,7 +111,7 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 		}
 	}
 	if c = m.claims[obj.UID]; c != nil {
-		if !c.shared(obj) {
+		if !c.inUse(obj) {
 			return nil, fmt.Errorf("ResourceClaim %s is prepared still for a pod that it is not reserved for any more", c.name)
 		}
 	} else {
@@ -123,15 +123,15 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	return c, nil
 }
 
-// shared reports whether a claim is allocated as it was for one of the pods that it is
+// inUse reports whether a claim is allocated as it was for one of the pods that it is
 // prepared for. Once it is reserved for none of these, it may have been allocated anew. The
 // caller holds Manager.mu.
-func (c *claim) shared(obj *resourcev1.ResourceClaim) bool {
+func (c *claim) inUse(obj *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(obj.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
 }
 
-// allowed says why a pod cannot have a claim, in a kubelet's words.
-func allowed(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceClaim) error {
+// checkReserved says why a pod cannot have a claim, in a kubelet's words.
+func checkReserved(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceClaim) error {
 	if n.Made && !metav1.IsControlledBy(c, pod) {
 		return fmt.Errorf("ResourceClaim %s/%s was not created for pod %s/%s (pod is not owner)", c.Namespace, c.Name, pod.Namespace, pod.Name)
 	}
@@ -145,10 +145,10 @@ func allowed(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceClaim) 
 	return nil
 }
 
-// take durably notes that a pod uses claims, and gives what is to be prepared, by driver. No
+// recordUse durably notes that a pod uses claims, and gives what is to be prepared, by driver. No
 // row is made while a driver is missing: then there would be nobody to take it back. The
 // caller has locked the claims.
-func (m *Manager) take(ctx context.Context, uid types.UID, all []*claim) (map[string][]*claim, error) {
+func (m *Manager) recordUse(ctx context.Context, uid types.UID, all []*claim) (map[string][]*claim, error) {
 	batches := map[string][]*claim{}
 	m.mu.Lock()
 	for _, c := range all {
@@ -162,12 +162,12 @@ func (m *Manager) take(ctx context.Context, uid types.UID, all []*claim) (map[st
 				}
 				m.waiting[name][uid] = true
 				m.mu.Unlock()
-				return nil, missing(name)
+				return nil, errNotRegistered(name)
 			}
 			batches[name] = append(batches[name], c)
 		}
 	}
-	var news []*claim
+	var added []*claim
 	for _, c := range all {
 		if m.claims[c.uid] == c && c.pods[uid] {
 			continue
@@ -178,12 +178,12 @@ func (m *Manager) take(ctx context.Context, uid types.UID, all []*claim) (map[st
 		}
 		m.claims[c.uid] = c
 		c.pods[uid] = true
-		news = append(news, c)
+		added = append(added, c)
 	}
 	m.mu.Unlock()
-	if err := m.store(ctx, news); err != nil {
+	if err := m.store(ctx, added); err != nil {
 		m.mu.Lock()
-		for _, c := range news {
+		for _, c := range added {
 			if delete(c.pods, uid); len(c.pods) == 0 {
 				delete(m.claims, c.uid)
 			}
@@ -194,7 +194,7 @@ func (m *Manager) take(ctx context.Context, uid types.UID, all []*claim) (map[st
 	return batches, nil
 }
 
-func missing(driver string) error {
+func errNotRegistered(driver string) error {
 	return fmt.Errorf("DRA driver %s is not registered", driver)
 }
 
@@ -215,7 +215,7 @@ func (m *Manager) store(ctx context.Context, claims []*claim) error {
 func (m *Manager) prepareBy(ctx context.Context, name string, claims []*claim) error {
 	d := m.driver(name)
 	if d == nil {
-		return missing(name)
+		return errNotRegistered(name)
 	}
 	devices, err := d.prepare(ctx, claims)
 	if err != nil {
@@ -295,7 +295,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 			}
 			m.waiting[name][uid] = true
 			m.mu.Unlock()
-			return missing(name)
+			return errNotRegistered(name)
 		}
 		m.mu.Lock()
 		c.parts[name].prepared = false // even if it does not say so
