@@ -23,40 +23,40 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// Store keeps what was given and claimed. *store.Store is one.
+// Store stores allocations and resource claims. *store.Store implements it.
 type Store interface {
 	devicemanager.Store
 	dra.Store
 	pinning.Store
 }
 
-// Config is what Open needs.
+// Config is the input of Open.
 type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
 	Store   Store
-	Pods    func() []*v1.Pod        // with their statuses; called once there are some
-	Pod     func(types.UID) *v1.Pod // that is wanted; nil: none is
+	Pods    func() []*v1.Pod        // the pods with their statuses; called after Listen only
+	Pod     func(types.UID) *v1.Pod // a desired pod, or nil
 	devicemanager.Config
-	Pinning pinning.Config // but for Store, Devices and Log
+	Pinning pinning.Config // without Store, Devices and Log, which Open sets
 }
 
-// Devices are those of this node.
+// Devices manages the devices of this node.
 type Devices struct {
 	*devicemanager.Manager
 	Plugins  *deviceplugin.Plugins
-	Pinning  *pinning.Manager   // nil: no policy gives containers CPUs or memory of their own
+	Pinning  *pinning.Manager   // nil: no policy assigns exclusive CPUs or memory
 	Dynamic  *dra.Manager       // nil before Start
-	Hardware *hardware.Hardware // nil before Start, and if none is configured
+	Hardware *hardware.Hardware // nil before Start, and if no device is configured
 
-	c       Config
-	counts  *counts.Plugins
-	slices  *resourceslice.Sweeper // nil: the node stands alone
-	listening bool                   // Plugins do
-	podResources    *podresources.Server
+	c            Config
+	counts       *counts.Plugins
+	slices       *resourceslice.Sweeper // nil: the node has no API server
+	listening    bool                   // Plugins.Listen succeeded
+	podResources *podresources.Server
 }
 
-// Open takes over what the last run gave. It reaches nobody.
+// Open loads the stored allocations. It makes no connection.
 func Open(ctx context.Context, c Config) (*Devices, error) {
 	d := &Devices{c: c, counts: counts.NewPlugins()}
 	changed := c.Config.Changed
@@ -65,7 +65,9 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 		changed()
 	}
 	d.Manager = devicemanager.New(c.Config)
-	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Sockets: c.Sockets, Devices: d.Manager, Counted: d.counts, Log: c.Log})
+	d.Plugins = deviceplugin.New(deviceplugin.Config{
+		Root: c.Root, Sockets: c.Sockets, Devices: d.Manager, Counted: d.counts, Log: c.Log,
+	})
 	if err := d.Load(ctx); err != nil {
 		return d, err
 	}
@@ -76,8 +78,8 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 	return d, err
 }
 
-// Wants reports whether a pod asks for devices, or CPUs or memory of its own, that it does
-// not have.
+// Wants reports whether a pod requests devices, or exclusive CPUs or memory, that are not
+// allocated to it yet.
 func (d *Devices) Wants(pod *v1.Pod) bool {
 	if d.Pinning != nil {
 		return d.Pinning.Wants(pod)
@@ -85,7 +87,7 @@ func (d *Devices) Wants(pod *v1.Pod) bool {
 	return d.Manager.Wants(pod)
 }
 
-// Admit gives it those; see devicemanager.Manager.Admit.
+// Admit allocates them; see devicemanager.Manager.Admit.
 func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	if d.Pinning != nil {
 		return d.Pinning.Admit(ctx, pod)
@@ -93,20 +95,23 @@ func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return d.Manager.Admit(ctx, pod)
 }
 
-// A Cluster is what claims need of the control plane.
+// A Cluster connects resource claims with the control plane.
 type Cluster struct {
 	Objects dra.Objects
 	Client  *kube.Client
-	Node    string          // its name
-	Up      <-chan struct{} // the link may be up again
+	Node    string          // the Node's name
+	Up      <-chan struct{} // receives when the link may be up again
 }
 
-// Start makes what has claims prepared, and looks for the devices of the host. The cluster
-// is nil of a node that stands alone.
+// Start opens the manager of dynamic resources and looks for the configured devices of the
+// host. cluster is nil on a node without an API server.
 func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config) (err error) {
 	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counted: d.counts, Log: d.c.Log}
 	if cluster != nil {
-		if d.slices, err = resourceslice.New(resourceslice.Config{Client: cluster.Client, Node: cluster.Node, Retry: cluster.Up, Log: d.c.Log}); err != nil {
+		d.slices, err = resourceslice.New(resourceslice.Config{
+			Client: cluster.Client, Node: cluster.Node, Retry: cluster.Up, Log: d.c.Log,
+		})
+		if err != nil {
 			return err
 		}
 		c.Objects, c.Slices = cluster.Objects, d.slices
@@ -120,23 +125,25 @@ func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config
 	return err
 }
 
-// Handle adds the types of plugins that bring devices.
+// Handle adds the handlers of device plugins and DRA drivers to h, and returns it.
 func (d *Devices) Handle(h map[string]plugins.Handler) map[string]plugins.Handler {
 	h[plugins.Device], h[plugins.DRA] = d.Plugins, d.Dynamic
 	return h
 }
 
-// Listen makes the sockets at which others bring devices, and ask who has them.
+// Listen opens the socket for device plugins and the socket of the pod resources API.
 func (d *Devices) Listen() (err error) {
 	if err := d.Plugins.Listen(); err != nil {
 		return err
 	}
 	d.listening = true
-	d.podResources, err = podresources.Open(podresources.Config{Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimedDevices, Own: d.Pinning})
+	d.podResources, err = podresources.Open(podresources.Config{
+		Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimedDevices, Own: d.Pinning,
+	})
 	return err
 }
 
-// Close ends what Run did not.
+// Close closes the sockets and connections, also if Run was not called.
 func (d *Devices) Close() error {
 	var errs []error
 	if d.listening {
@@ -151,7 +158,8 @@ func (d *Devices) Close() error {
 	return errors.Join(errs...)
 }
 
-// Run takes up devices until ctx ends, after Listen.
+// Run serves the sockets and watches the devices of the host until ctx ends. It is called
+// after Listen.
 func (d *Devices) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Plugins.Run(ctx) })
@@ -164,19 +172,19 @@ func (d *Devices) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Collectors are what is counted of plugins and drivers, after Start.
+// Collectors returns the metrics of plugins and drivers. It is called after Start.
 func (d *Devices) Collectors() []prometheus.Collector { return d.counts.Collectors(d.Dynamic.InUse) }
 
-// Status says how the devices of a container are, however it got them.
+// Status returns the health of a container's devices, from all sources.
 func (d *Devices) Status(pod *v1.Pod, ctr *v1.Container) []v1.ResourceStatus {
 	return append(d.Manager.Status(pod.UID, ctr.Name), d.Dynamic.Status(pod, ctr)...)
 }
 
-// claimedDevices is what containers have of claims.
+// claimedDevices returns the devices that containers have from resource claims.
 func (d *Devices) claimedDevices() (out []*podresources.Claimed) {
 	for _, pod := range d.c.Pods() {
 		for _, ctr := range podspec.Containers(&pod.Spec) {
-			uses, _ := d.Dynamic.Uses(pod, ctr) // of one that does not start yet there are none
+			uses, _ := d.Dynamic.Uses(pod, ctr) // none if the claims are not prepared yet
 			out = append(out, podresources.ByClaims(pod, ctr.Name, uses)...)
 		}
 	}

@@ -1,9 +1,9 @@
-// Package device joins all by which containers get devices: the manager that knows who has
-// which, device plugins, drivers of dynamic resources, the devices of the host that the
-// configuration gives, and the API that tells of them.
+// Package device assembles all sources of devices for containers: the manager of extended
+// resources, device plugins, the configured devices of the host, DRA drivers, exclusive CPUs
+// and memory, and the pod resources API.
 //
 //	plugins, hardware --> manager --> pods      drivers --> dynamic --> pods
-//	pinning: CPUs and memory of their own --> pods
+//	pinning: exclusive CPUs and memory --> pods
 //	manager, dynamic, pinning --> pod resources API, statuses
 //	drivers --reachable or not--> edge/resourceslice --> ResourceSlices of this node
 package device

@@ -10,14 +10,16 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Show lists the devices that containers can ask for, built-in ones first; all: and then those
-// of the host that no resource has.
+// Show lists the devices of all resources, the configured ones of the host first. With all it
+// also lists the other devices of the host.
 func (d *Devices) Show(all bool) ([]api.Device, error) {
 	users := d.users()
 	out := []api.Device{}
 	units, kept := d.Hardware.List()
 	for _, u := range units {
-		one := api.Device{Resource: u.Resource, ID: u.ID, Nodes: u.Nodes, State: api.DeviceFree, Users: users[[2]string{u.Resource, u.ID}]}
+		one := api.Device{
+			Resource: u.Resource, ID: u.ID, Nodes: u.Nodes, State: api.DeviceFree, Users: users[[2]string{u.Resource, u.ID}],
+		}
 		if u.Shared > 1 {
 			one.Shared = u.Shared
 		}
@@ -25,7 +27,7 @@ func (d *Devices) Show(all bool) ([]api.Device, error) {
 			one.State = api.DeviceUsed
 		}
 		if len(u.Nodes) == 0 {
-			one.State, one.Message = api.DeviceAway, "it is not there: what has it waits"
+			one.State, one.Message = api.DeviceAway, "the device is absent: its containers wait for it"
 		}
 		out = append(out, one)
 	}
@@ -37,7 +39,9 @@ func (d *Devices) Show(all bool) ([]api.Device, error) {
 			continue
 		}
 		for _, its := range r.Devices {
-			one := api.Device{Resource: r.Name, ID: its.ID, State: api.DeviceFree, Message: its.Message, Users: users[[2]string{r.Name, its.ID}]}
+			one := api.Device{
+				Resource: r.Name, ID: its.ID, State: api.DeviceFree, Message: its.Message, Users: users[[2]string{r.Name, its.ID}],
+			}
 			switch {
 			case !its.Healthy:
 				one.State = api.DeviceUnhealthy
@@ -77,7 +81,8 @@ func (d *Devices) podName(uid types.UID) string {
 	return string(uid)
 }
 
-// withParts adds what a match can name, and the devices that no resource has.
+// withParts adds the attributes that a match can name, and the devices of the host that belong
+// to no resource.
 func withParts(out []api.Device) ([]api.Device, error) {
 	parts, err := hardware.Parts("")
 	if err != nil {
@@ -97,7 +102,7 @@ func withParts(out []api.Device) ([]api.Device, error) {
 	return out, nil
 }
 
-// sortKey has devices of resources first.
+// sortKey sorts the devices of resources before others.
 func sortKey(d api.Device) int {
 	if d.Resource == "" {
 		return 1

@@ -1,4 +1,4 @@
-// Package counts counts what device plugins and drivers of dynamic resources are asked.
+// Package counts counts and times the calls to device plugins and DRA drivers.
 //
 //	deviceplugin, dra --Counter--> Plugins --> /metrics
 //

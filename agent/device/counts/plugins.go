@@ -7,15 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Plugins count what device plugins and drivers of dynamic resources are asked, under the
-// names that a kubelet has for it.
+// Plugins are a kubelet's metrics of device plugins and DRA drivers.
 type Plugins struct {
 	registered         *prometheus.CounterVec
 	allocated          *prometheus.HistogramVec
 	operations, called *prometheus.HistogramVec
 }
 
-// NewPlugins counts from nothing.
+// NewPlugins returns metrics that are zero.
 func NewPlugins() *Plugins {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
@@ -24,14 +23,17 @@ func NewPlugins() *Plugins {
 	driver := prometheus.ExponentialBucketsRange(.1, 40, 15) // a call may take 45 s
 	return &Plugins{
 		registered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_device_plugin_registration_total",
-			Help: "device plugins that registered, by the resource that they bring"}, []string{"resource_name"}),
-		allocated:  histogram("kubelet_device_plugin_alloc_duration_seconds", "how long device plugins took to give devices to a container", prometheus.DefBuckets, "resource_name"),
-		operations: histogram("dra_operations_duration_seconds", "how long it took to prepare, or take back, all claims of a pod", driver, "operation_name", "is_error"),
-		called:     histogram("dra_grpc_operations_duration_seconds", "how long drivers of dynamic resources took to answer", driver, "driver_name", "method_name", "grpc_status_code"),
+			Help: "registrations of device plugins, by resource"}, []string{"resource_name"}),
+		allocated: histogram("kubelet_device_plugin_alloc_duration_seconds", "duration of Allocate calls to device plugins",
+			prometheus.DefBuckets, "resource_name"),
+		operations: histogram("dra_operations_duration_seconds", "duration of preparing or unpreparing all claims of a pod",
+			driver, "operation_name", "is_error"),
+		called: histogram("dra_grpc_operations_duration_seconds", "duration of gRPC calls to DRA drivers",
+			driver, "driver_name", "method_name", "grpc_status_code"),
 	}
 }
 
-// Collectors are all that is counted; claims counts those in use, when it is asked.
+// Collectors returns all metrics, with claims as the gauge of claims in use.
 func (p *Plugins) Collectors(claims Claims) []prometheus.Collector {
 	return []prometheus.Collector{p.registered, p.allocated, p.operations, p.called, claims}
 }
@@ -54,10 +56,11 @@ func (p *Plugins) DRACall(driver, method, code string, took time.Duration) {
 	p.called.WithLabelValues(driver, method, code).Observe(took.Seconds())
 }
 
-// Claims tells the resource claims that are in use: by driver, and all of them.
+// Claims returns the number of resource claims in use, by driver and in total.
 type Claims func() (drivers map[string]int, all int)
 
-var claimsInUse = prometheus.NewDesc("dra_resource_claims_in_use", "resource claims that are prepared, or may be, by driver; <any>: all, however many drivers they have", []string{"driver_name"}, nil)
+var claimsInUse = prometheus.NewDesc("dra_resource_claims_in_use",
+	"resource claims that are prepared, or may be, by driver; <any>: all claims, each counted once", []string{"driver_name"}, nil)
 
 // Describe implements prometheus.Collector.
 func (Claims) Describe(to chan<- *prometheus.Desc) { to <- claimsInUse }

@@ -1,9 +1,10 @@
-// Package cpumanager decides which containers get which CPUs for themselves (the policy
-// "static" of the CPU manager). It is pure.
+// Package cpumanager is the CPU manager's policy "static", which assigns exclusive CPUs to
+// containers. It does no I/O and has no state.
 //
-//	pod, container, topology, what others have --Hints--> NUMA nodes that would do
-//	                                          --Take--> CPUs, or why not in a kubelet's words
+//	pod, container, topology, assigned CPUs --Hints--> possible NUMA nodes
+//	                                        --Take--> CPUs, or a kubelet's error
 //
-// Containers of guaranteed pods with a whole number of CPUs get some; all others share the
-// rest. https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
+// Containers of guaranteed pods that request a whole number of CPUs get exclusive CPUs. All
+// others share the rest.
+// https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
 package cpumanager

@@ -7,19 +7,18 @@ import (
 	"strconv"
 )
 
-// Options of the policy.
+// Options are the policy's options.
 type Options struct {
-	FullCores   bool // full-pcpus-only: whole cores, or nothing
+	FullCores   bool // full-pcpus-only: only whole cores
 	AcrossNodes bool // distribute-cpus-across-numa
 	BySocket    bool // align-by-socket
 	AcrossCores bool // distribute-cpus-across-cores
-	Strict      bool // strict-cpu-reservation: what is reserved is not shared by pods either
+	Strict      bool // strict-cpu-reservation: reserved CPUs are not in the shared pool either
 	ByCache     bool // prefer-align-cpus-by-uncorecache
 }
 
-// ParseOptions reads cpuManagerPolicyOptions; alpha and beta are whether the feature gates
-// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions are on. Errors are in a
-// kubelet's words.
+// ParseOptions parses cpuManagerPolicyOptions. alpha and beta are the values of the feature
+// gates CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. Errors are a kubelet's.
 func ParseOptions(given map[string]string, alpha, beta bool) (o Options, err error) {
 	fields := map[string]struct {
 		to    *bool

@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Given is what containers have for themselves, by pod and container.
+// Given contains the exclusive CPUs of containers, by pod and container.
 type Given map[types.UID]map[string]cpuset.CPUSet
 
-// Clone is a copy.
+// Clone returns a deep copy.
 func (g Given) Clone() Given {
 	out := Given{}
 	for uid, containers := range g {
@@ -28,7 +28,7 @@ func (g Given) Clone() Given {
 	return out
 }
 
-// Put notes what a container has.
+// Put sets the exclusive CPUs of a container.
 func (g Given) Put(uid types.UID, container string, set cpuset.CPUSet) {
 	if g[uid] == nil {
 		g[uid] = map[string]cpuset.CPUSet{}
@@ -36,7 +36,7 @@ func (g Given) Put(uid types.UID, container string, set cpuset.CPUSet) {
 	g[uid][container] = set
 }
 
-// All is what anybody has.
+// All returns the union of all exclusive CPUs.
 func (g Given) All() cpuset.CPUSet {
 	out := cpuset.New()
 	for _, containers := range g {
@@ -50,26 +50,27 @@ func (g Given) All() cpuset.CPUSet {
 // A Static is the policy "static" on one machine.
 type Static struct {
 	cpus          topology.CPUs
-	options             Options
-	reserved      cpuset.CPUSet // no container gets them for itself
-	reservedCores cpuset.CPUSet // all of the cores of those
+	options       Options
+	reserved      cpuset.CPUSet // never exclusive
+	reservedCores cpuset.CPUSet // all CPUs of the cores with a reserved CPU
 }
 
-// Config is what New needs.
+// Config is the input of New.
 type Config struct {
 	Machine  topology.Machine
 	Options  Options
-	Reserved cpuset.CPUSet // reservedSystemCPUs; empty: as many as Count says
-	Count    int           // of CPUs that are not allocatable
+	Reserved cpuset.CPUSet // reservedSystemCPUs; empty: New selects Count CPUs
+	Count    int           // number of reserved CPUs
 	Topology string        // the topology manager's policy
 }
 
-// New checks that the machine can do what is asked.
+// New returns the policy. It fails if the machine does not support the configuration.
 func New(c Config) (*Static, error) {
 	s := &Static{cpus: c.Machine.CPUs, options: c.Options, reserved: c.Reserved}
 	if c.Options.BySocket {
 		if c.Topology == topology.SingleNode {
-			return nil, fmt.Errorf("Topology manager %s policy is incompatible with CPUManager align-by-socket policy option", c.Topology)
+			return nil, fmt.Errorf(
+				"Topology manager %s policy is incompatible with CPUManager align-by-socket policy option", c.Topology)
 		}
 		if s.cpus.Sockets().Size() > s.cpus.Nodes().Size() {
 			return nil, errors.New("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA")
@@ -82,7 +83,8 @@ func New(c Config) (*Static, error) {
 		s.reserved, _ = s.take(s.cpus.All(), c.Count)
 	}
 	if s.reserved.Size() != c.Count || !s.reserved.IsSubsetOf(s.cpus.All()) {
-		return nil, fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d)", s.reserved, c.Count)
+		return nil, fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d)",
+			s.reserved, c.Count)
 	}
 	s.reservedCores = cpuset.New()
 	for _, cpu := range s.reserved.List() {
@@ -91,13 +93,13 @@ func New(c Config) (*Static, error) {
 	return s, nil
 }
 
-// Reserved are the CPUs that no container gets for itself.
+// Reserved returns the CPUs that are never exclusive.
 func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 
-// Allocatable are those that containers may get for themselves.
+// Allocatable returns the CPUs that may become exclusive.
 func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.All().Difference(s.reserved) }
 
-// Shared are the CPUs of all containers that have none for themselves.
+// Shared returns the CPUs of the containers without exclusive CPUs.
 func (s *Static) Shared(g Given) cpuset.CPUSet {
 	all := s.cpus.All()
 	if s.options.Strict {
@@ -106,14 +108,15 @@ func (s *Static) Shared(g Given) cpuset.CPUSet {
 	return all.Difference(g.All())
 }
 
-// Check says why what containers have cannot be so: the machine or the configuration is
-// another one now.
+// Check returns an error if stored assignments are impossible, because the machine or the
+// configuration has changed.
 func (s *Static) Check(g Given) error {
 	seen := map[types.UID]cpuset.CPUSet{}
 	for uid, containers := range g {
 		for name, set := range containers {
 			if !set.IsSubsetOf(s.Allocatable()) {
-				return fmt.Errorf("pod: %s, container: %s cpuset: %q is not among the CPUs that can be given away, %q", uid, name, set, s.Allocatable())
+				return fmt.Errorf("pod: %s, container: %s cpuset: %q is not a subset of the allocatable CPUs, %q",
+					uid, name, set, s.Allocatable())
 			}
 			for other, cpus := range seen {
 				if both := cpus.Intersection(set); other != uid && !both.IsEmpty() {
@@ -126,14 +129,15 @@ func (s *Static) Check(g Given) error {
 	return nil
 }
 
-// Wants is how many CPUs a container is to have for itself: those of guaranteed pods whose
-// request is a whole number. Pods with resources of their own get none.
+// Wants returns how many exclusive CPUs a container needs: its request, if the pod is
+// guaranteed and the request is a whole number, else 0. It is 0 for pods with pod-level
+// resources.
 func Wants(pod *v1.Pod, ctr *v1.Container) int {
 	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
 		return 0
 	}
 	q, asked := ctr.Resources.Requests[v1.ResourceCPU]
-	if !asked { // the API server fills it in
+	if !asked { // the API server defaults the request to the limit
 		q = ctr.Resources.Limits[v1.ResourceCPU]
 	}
 	if n := q.Value(); n > 0 && n < 1<<16 && q.MilliValue() == n*1000 {
@@ -142,7 +146,7 @@ func Wants(pod *v1.Pod, ctr *v1.Container) int {
 	return 0
 }
 
-// PodWants is how many a pod is to have at any one time.
+// PodWants returns the maximum number of exclusive CPUs that a pod needs at any one time.
 func PodWants(pod *v1.Pod) int {
 	sidecars, peak, main := 0, 0, 0
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
@@ -159,8 +163,8 @@ func PodWants(pod *v1.Pod) int {
 	return max(peak, sidecars+main)
 }
 
-// reusable is what init containers of a pod that end before this one starts have, and
-// nobody of the pod after them.
+// reusable returns the CPUs of the init containers that end before the container name starts,
+// without those that a later container of the pod has.
 func reusable(pod *v1.Pod, name string, g Given) cpuset.CPUSet {
 	out := cpuset.New()
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
@@ -176,11 +180,11 @@ func reusable(pod *v1.Pod, name string, g Given) cpuset.CPUSet {
 	return out
 }
 
-// available are the CPUs that a container could get, but for those of its pod.
+// available returns the allocatable CPUs that no container has.
 func (s *Static) available(g Given) cpuset.CPUSet { return s.Allocatable().Difference(g.All()) }
 
-// Hints are the sets of NUMA nodes from which a container could get its CPUs; nil: it gets
-// none.
+// Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs, or nil if
+// the container needs none.
 func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Given) topology.Hints {
 	n := Wants(pod, ctr)
 	if n == 0 {
@@ -195,7 +199,7 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Given) topology.Hints {
 	return s.hints(n, s.available(g), reusable(pod, ctr.Name, g))
 }
 
-// PodHints is the same of a pod as a whole.
+// PodHints returns the hints for all containers of a pod together.
 func (s *Static) PodHints(pod *v1.Pod, g Given) topology.Hints {
 	n := PodWants(pod)
 	if n == 0 {
@@ -238,7 +242,8 @@ func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
 	return topology.Hints{string(v1.ResourceCPU): out}
 }
 
-// inSockets reports whether nodes lie in no more sockets than that many nodes need.
+// inSockets reports whether the NUMA nodes of m are in as few sockets as a number of nodes can
+// be.
 func (s *Static) inSockets(m topology.Mask, nodes int) bool {
 	perSocket := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
 	if perSocket == 0 {
@@ -255,32 +260,36 @@ func (s *Static) socketsOf(m topology.Mask) cpuset.CPUSet {
 	return out
 }
 
-// A Misfit is the error of a request that is no whole number of cores (full-pcpus-only).
+// A Misfit is the error for a request that whole cores cannot satisfy (full-pcpus-only).
 type Misfit struct{ text string }
 
+// Error returns a kubelet's message.
 func (m *Misfit) Error() string { return m.text }
 
-// Reason is a kubelet's for it.
+// Reason returns a kubelet's reason.
 func (m *Misfit) Reason() string { return "SMTAlignmentError" }
 
-// Take gives a container its CPUs, from these NUMA nodes as far as they go; zero: from any.
-// It notes them in g. Of a container that has some already, or gets none, it changes
-// nothing.
+// Take assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of
+// the NUMA nodes; zero means any node. It does nothing for a container that has its CPUs
+// already or needs none.
 func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Given) error {
 	n := Wants(pod, ctr)
 	if n == 0 {
 		return nil
 	}
+	_, has := g[pod.UID][ctr.Name]
 	if s.options.FullCores {
 		per := max(s.cpus.PerCore(), 1)
 		free := s.Shared(g).Difference(s.reservedCores).Size()
-		if _, has := g[pod.UID][ctr.Name]; n%per != 0 {
+		if n%per != 0 {
 			return &Misfit{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
-		} else if !has && n > free {
-			return &Misfit{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
+		}
+		if !has && n > free {
+			return &Misfit{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
+				"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
 	}
-	if _, has := g[pod.UID][ctr.Name]; has {
+	if has {
 		return nil
 	}
 	from := s.available(g).Union(reusable(pod, ctr.Name, g))
@@ -321,7 +330,7 @@ func (s *Static) take(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 	return pickPacked(s.cpus, from, n, s.options.AcrossCores, s.options.ByCache)
 }
 
-// Cached reports whether CPUs share one cache.
+// Cached reports whether CPUs share one uncore cache.
 func (s *Static) Cached(set cpuset.CPUSet) bool { return s.cpus.Only(set).Caches().Size() <= 1 }
 
 // PerNode counts CPUs by NUMA node.
@@ -333,7 +342,7 @@ func (s *Static) PerNode(set cpuset.CPUSet) map[int]int {
 	return out
 }
 
-// String is for logs.
+// String returns the assignments as text for logs.
 func (g Given) String() string {
 	var b strings.Builder
 	for uid, containers := range g {

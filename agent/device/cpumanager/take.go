@@ -12,19 +12,22 @@ import (
 	"github.com/islet-edge/islet/agent/device/topology"
 )
 
-// A pick is CPUs being chosen.
+// A pick is the state of one selection of CPUs.
 type pick struct {
 	all   topology.CPUs // of the machine
-	free  topology.CPUs // that may still be chosen
-	taken cpuset.CPUSet
-	need  int
-	// nodesFirst: sockets have no more than one NUMA node each, so a node is the larger unit.
+	free  topology.CPUs // still selectable
+	taken cpuset.CPUSet // selected
+	need  int           // how many are missing
+	// nodesFirst is set if no socket has more than one NUMA node: a node is the larger unit.
 	nodesFirst bool
-	spread     bool // over cores, rather than to fill some
+	spread     bool // distribute over cores instead of filling cores
 }
 
 func newPick(all topology.CPUs, from cpuset.CPUSet, count int, spread bool) *pick {
-	return &pick{all: all, free: all.Only(from), taken: cpuset.New(), need: count, spread: spread, nodesFirst: all.Sockets().Size() >= all.Nodes().Size()}
+	return &pick{
+		all: all, free: all.Only(from), taken: cpuset.New(), need: count, spread: spread,
+		nodesFirst: all.Sockets().Size() >= all.Nodes().Size(),
+	}
 }
 
 func (p *pick) take(set cpuset.CPUSet) {
@@ -33,8 +36,8 @@ func (p *pick) take(set cpuset.CPUSet) {
 	p.need -= set.Size()
 }
 
-// byFree orders units so that those with the fewest free CPUs come first: what is whole
-// stays whole.
+// byFree sorts units by the number of their free CPUs, the fewest first, so that unused units
+// stay whole.
 func byFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	ids := units.List()
 	size := make(map[int]int, len(ids))
@@ -85,7 +88,7 @@ func (p *pick) caches() (out []int) {
 	return out
 }
 
-// takeWhole takes the units of which all CPUs are free and needed.
+// takeWhole selects the units whose CPUs are all free and needed.
 func (p *pick) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
 		if set := all(id); set.Size() <= p.need && set.IsSubsetOf(p.free.All()) {
@@ -99,7 +102,7 @@ func (p *pick) takeSockets() { p.takeWhole(p.sockets(), p.free.InSocket, p.all.I
 func (p *pick) takeCaches()  { p.takeWhole(p.caches(), p.free.InCache, p.all.InCache) }
 func (p *pick) takeCores()   { p.takeWhole(p.cores(), p.free.InCore, p.all.InCore) }
 
-// takeCached takes whole caches, and then what is missing from one cache, if one has it.
+// takeCached selects whole caches, and the remaining CPUs from one cache if it has enough.
 func (p *pick) takeCached() {
 	for _, id := range p.caches() {
 		if p.need >= p.all.PerCache() {
@@ -115,7 +118,7 @@ func (p *pick) takeCached() {
 	}
 }
 
-// takePart takes what is missing from the cores of one cache, or nothing.
+// takePart selects the missing CPUs from the cores of one cache, or none if it has too few.
 func (p *pick) takePart(cache int) {
 	per := p.all.PerCore()
 	want := (p.need + per - 1) / per
@@ -134,7 +137,8 @@ func (p *pick) takePart(cache int) {
 	}
 }
 
-// takeSingle takes single CPUs: of cores that are in use already, or over all cores.
+// takeSingle selects single CPUs: first of cores that are in use, or over all cores if spread
+// is set.
 func (p *pick) takeSingle() {
 	var order []int
 	if p.spread {
@@ -160,8 +164,8 @@ func errTooFew(count int, from cpuset.CPUSet) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", count, from.Size())
 }
 
-// pickPacked chooses CPUs that are as close to each other as can be: whole NUMA nodes and
-// sockets, then caches if these matter, then cores, then single ones.
+// pickPacked selects CPUs as close to each other as possible: whole NUMA nodes and sockets,
+// then caches if byCache is set, then cores, then single CPUs.
 func pickPacked(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCache bool) (cpuset.CPUSet, error) {
 	p := newPick(all, from, count, spread)
 	if count < 1 {
@@ -181,14 +185,16 @@ func pickPacked(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCach
 		steps = append(steps, p.takeCores)
 	}
 	for _, step := range append(steps, p.takeSingle) {
-		if step(); p.need < 1 {
+		step()
+		if p.need < 1 {
 			return p.taken, nil
 		}
 	}
 	return cpuset.New(), errors.New("failed to allocate cpus")
 }
 
-// pickDistributed chooses as many CPUs from each of as few NUMA nodes as can be, in groups.
+// pickDistributed selects equally many CPUs from each of as few NUMA nodes as possible, in
+// groups of group CPUs.
 func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread bool) (cpuset.CPUSet, error) {
 	if group < 1 || count%group != 0 {
 		return pickPacked(all, from, count, spread, false)
@@ -241,12 +247,13 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	return pickPacked(all, from, count, spread, false)
 }
 
-// balance finds that many nodes from which to take CPUs so that what is free afterwards is
-// spread most evenly, and from which of them what cannot be divided comes.
+// balance returns the size nodes for which the CPUs that stay free are distributed most evenly,
+// and those among them that provide the remainder of the division. It returns nil if no set of
+// nodes has enough free CPUs.
 func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
 	subsets(nodes, size, func(subset []int) {
-		each, groups, sum := count/size/group*group, 0, 0
+		each, usable, sum := count/size/group*group, 0, 0
 		left := map[int]int{}
 		for n, f := range free {
 			left[n] = f
@@ -256,10 +263,10 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 				return
 			}
 			sum += free[n]
-			groups += free[n] / group * group
+			usable += free[n] / group * group
 			left[n] -= each
 		}
-		if balance == 0 || sum < count || groups < count {
+		if balance == 0 || sum < count || usable < count {
 			return
 		}
 		rest := count - each*size
@@ -274,9 +281,9 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 			}
 		}
 		for k := len(candidates); rest > 0 && k >= 1; k-- {
-			subsets(candidates, k, func(group2 []int) {
-				if b, ok := deviationAfter(left, group2, rest, group); ok && b < local {
-					local, from = b, slices.Clone(group2)
+			subsets(candidates, k, func(sources []int) {
+				if b, ok := deviationAfter(left, sources, rest, group); ok && b < local {
+					local, from = b, slices.Clone(sources)
 				}
 			})
 		}
@@ -287,7 +294,8 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 	return best, remainder
 }
 
-// deviationAfter is how evenly CPUs are free once the rest has come from these nodes in turn.
+// deviationAfter returns the deviation of the free CPUs once the nodes have provided the rest
+// in turn, or false if they cannot.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {
@@ -308,6 +316,8 @@ func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bo
 	return deviation(now), true
 }
 
+// deviation returns the standard deviation of the counts, rounded like a kubelet's.
+// deviation returns the standard deviation of the counts, rounded like a kubelet's.
 func deviation(counts map[int]int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	var sum, squares float64
@@ -321,7 +331,7 @@ func deviation(counts map[int]int) float64 {
 	return round(math.Sqrt(squares / float64(len(counts))))
 }
 
-// subsets visits those of one size, in order. What it visits is valid until it returns.
+// subsets visits the subsets of one size, in order. A subset is valid only during its visit.
 func subsets(items []int, size int, visit func([]int)) {
 	subset := make([]int, 0, size)
 	var walk func(rest []int)

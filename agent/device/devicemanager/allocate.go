@@ -15,13 +15,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// errNoProvider is why a provider is not asked.
+// errNoProvider means that the provider of a resource is not connected.
 var errNoProvider = errors.New("its provider is gone")
 
-// Admit gives the containers of a pod the devices that they ask for, if there are enough. A
-// pod that has them already, since before a restart, keeps them whatever became of their
-// provider. A refusal is in a kubelet's words: nothing is given then. An error means that
-// nothing was decided.
+// Admit allocates the devices that the containers of a pod request. A pod that has an
+// allocation, from before a restart, keeps it whatever the state of the provider. If there are
+// too few devices, nothing is allocated, and Admit returns a kubelet's reason and message. An
+// error means that no decision was made.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
 	if err == nil || ctx.Err() != nil || Undecided(err) {
@@ -30,17 +30,17 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
 }
 
-// Unexpected is a kubelet's reason for a pod that does not get what it asks for.
+// Unexpected is a kubelet's reason for a pod whose devices cannot be allocated.
 const Unexpected = "UnexpectedAdmissionError"
 
-// Undecided reports whether an error says nothing of a pod: what was given could not be
-// stored.
+// Undecided reports whether an error is only a failure to store an allocation, which does not
+// reject the pod.
 func Undecided(err error) bool {
 	stored := (*storeError)(nil)
 	return errors.As(err, &stored)
 }
 
-// Wants reports whether a pod asks for devices that it does not have.
+// Wants reports whether a pod requests devices that are not allocated to it yet.
 func (m *Manager) Wants(pod *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,22 +51,22 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return err != nil || slices.ContainsFunc(all, func(w want) bool { return w.missing })
 }
 
-// An unstored is the error of a store that does not take what was given.
+// A storeError is the error of storing an allocation.
 type storeError struct{ error }
 
 func (e *storeError) Unwrap() error { return e.error }
 
-// A want is what a container asks for of one resource.
+// A want is a container's request for devices of one resource.
 type want struct {
 	key
-	ctr   *v1.Container
-	kind  podspec.Kind
-	count int
-	missing   bool // it has nothing yet
+	ctr     *v1.Container
+	kind    podspec.Kind
+	count   int
+	missing bool // nothing is allocated yet
 }
 
-// wants lists what a pod asks for of resources that have devices, init containers first.
-// What dynamic resources serve (KEP-5004) is left out. The caller holds mu.
+// wants lists a pod's requests for resources that have devices, init containers first, without
+// those that a ResourceClaim serves (KEP-5004). The caller holds mu.
 func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral {
@@ -80,7 +80,8 @@ func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
 				continue
 			}
 			if has != nil && len(has.IDs) != w.count {
-				return nil, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, w.container, w.resource, len(has.IDs), w.count)
+				return nil, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d",
+					pod.UID, w.container, w.resource, len(has.IDs), w.count)
 			}
 			w.missing = has == nil
 			out = append(out, w)
@@ -89,7 +90,8 @@ func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
 	return out, nil
 }
 
-// servedByClaim reports whether a container has a resource by a claim that the scheduler made.
+// servedByClaim reports whether the scheduler created a ResourceClaim for a container's
+// extended resource.
 func servedByClaim(pod *v1.Pod, k key) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
 	return st != nil && slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
@@ -97,13 +99,14 @@ func servedByClaim(pod *v1.Pod, k key) bool {
 	})
 }
 
-// hasDevices reports whether a resource is one with devices. The caller holds mu.
+// hasDevices reports whether a resource has a provider, had one until a short time ago, or has
+// allocated devices. The caller holds mu.
 func (m *Manager) hasDevices(name string) bool {
 	r := m.resources[name]
 	return r != nil && (!r.expired || m.inUse(name))
 }
 
-// allocate gives a pod what it does not have yet, all or nothing.
+// allocate allocates the missing devices of a pod, all or none.
 func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	g, err := m.Give(pod)
 	if err != nil || !g.needsDevices() {
@@ -118,18 +121,19 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	return g.End(ctx, err, nil)
 }
 
-// A Giving gives one pod its devices, container by container. It has to be ended.
+// A Giving is the allocation of devices to one pod, container by container. The caller must
+// call End.
 type Giving struct {
-	m     *Manager
-	pod   *v1.Pod
-	wants   []want
-	shortages uint64 // what m.short was before
-	rows  []store.Devices
-	granted  []key
-	spare spares
+	m         *Manager
+	pod       *v1.Pod
+	wants     []want
+	shortages uint64 // m.shortages when the allocation began
+	rows      []store.Devices
+	granted   []key
+	spare     spares
 }
 
-// Give begins to give a pod its devices.
+// Give begins the allocation for a pod.
 func (m *Manager) Give(pod *v1.Pod) (*Giving, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +145,8 @@ func (g *Giving) needsDevices() bool {
 	return slices.ContainsFunc(g.wants, func(w want) bool { return w.missing })
 }
 
-// Container gives one its devices, of these NUMA nodes as far as they go; zero: of any.
-// Containers come in the order in which they start.
+// Container allocates the devices of one container. It prefers devices of the NUMA nodes at;
+// zero means any node. It must be called for the containers in the order in which they start.
 func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
 	for _, w := range g.wants {
 		if w.container != ctr.Name {
@@ -160,15 +164,17 @@ func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.M
 			if err != nil {
 				return err
 			}
-			g.rows = append(g.rows, store.Devices{UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data})
+			g.rows = append(g.rows, store.Devices{
+				UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data,
+			})
 		}
 		g.spare.add(w, g.m.ids(g.pod, w.key))
 	}
 	return nil
 }
 
-// End stores what was given, with more that the pod has, or takes it back after an error,
-// which it returns.
+// End stores the allocation, together with the rows in more. If err is not nil, or storing
+// fails, it revokes the allocation and returns the error.
 func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error {
 	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
@@ -179,12 +185,11 @@ func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error
 	return err
 }
 
-// spares are devices of a pod that its later containers may have, by resource: those of
-// init containers, which end before the next container starts.
+// spares are the devices of a pod's init containers, by resource. Later containers may reuse
+// them, since an init container ends before the next container starts.
 type spares map[string]map[string]bool
 
-// add notes that a container has devices: what an init container has others may have
-// after it; what a sidecar or a container has is its own.
+// add adds the devices of an init container, and removes those of other containers.
 func (s spares) add(w want, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
@@ -207,8 +212,8 @@ func (m *Manager) ids(pod *v1.Pod, k key) []string {
 	return nil
 }
 
-// finish makes what was given count, or takes it back. Short is what m.short was before it
-// was taken: others may have lacked it since.
+// finish confirms the granted devices or, without success, revokes them. short is m.shortages
+// from before: if another pod lacked devices since then, revoking calls Changed.
 func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {
@@ -221,15 +226,15 @@ func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64)
 	if len(m.grants[pod.UID]) == 0 {
 		delete(m.grants, pod.UID)
 	}
-	othersShort := m.shortages > short+1 // one is its own
+	othersShort := m.shortages > short+1 // one shortage is this pod's
 	m.mu.Unlock()
 	if len(granted) > 0 && !success && othersShort {
 		m.c.Changed()
 	}
 }
 
-// grantOne gives one container devices of one resource. With a grant it has them from now on,
-// whatever the error is.
+// grantOne allocates devices of one resource to one container. If it returns a grant, the
+// devices are allocated even if it also returns an error.
 func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spares, at topology.Mask) (*grant, error) {
 	preferred, err := m.askPreferred(ctx, pod, w, spare[w.resource], at)
 	if err != nil {
@@ -270,8 +275,10 @@ func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spare
 	return g, nil
 }
 
-// askPreferred asks a provider that chooses, if there is a choice.
-func (m *Manager) askPreferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string, error) {
+// askPreferred returns the devices that the provider prefers, if it is a Preferrer and there is
+// a choice.
+func (m *Manager) askPreferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string,
+	error) {
 	m.mu.Lock()
 	must, free := m.availableNear(w, spare, at)
 	link := m.resources[w.resource].link
@@ -293,8 +300,8 @@ func providerOf(l *Link) Provider {
 	return l.provider
 }
 
-// available lists the healthy devices that a container may have: those that an init
-// container of its pod had, and those that nobody has. The caller holds mu.
+// available lists the healthy devices that a container may get: those that it can reuse from an
+// init container of its pod, and the free ones. The caller holds mu.
 func (m *Manager) available(name string, spare map[string]bool) (reused, free []string) {
 	used := map[string]bool{}
 	for _, grants := range m.grants {
@@ -320,8 +327,7 @@ func (m *Manager) available(name string, spare map[string]bool) (reused, free []
 	return reused, free
 }
 
-// pick chooses devices: reused ones first, then preferred ones, then any. The caller holds
-// mu.
+// pick selects devices: first reused ones, then preferred ones, then any. The caller holds mu.
 func (m *Manager) pick(w want, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {
@@ -330,7 +336,8 @@ func (m *Manager) pick(w want, spare map[string]bool, preferred []string, at top
 	reused, free := m.available(w.resource, spare)
 	if missing := w.count - len(reused); missing > len(free) {
 		m.shortages++
-		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, missing, len(free))
+		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
+			w.resource, missing, len(free))
 	}
 	ids, free := m.availableNear(w, spare, at)
 	ids = ids[:min(len(ids), w.count)]

@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Device is one of those of a resource.
+// A Device is one device of a resource.
 type Device struct {
-	ID      string // its name within the resource: the same after a reboot
-	Healthy bool   // it may be given to a container
-	Message string // why it is not healthy; empty: that is not known
+	ID      string // unique within the resource, and stable across reboots
+	Healthy bool   // whether it can be allocated
+	Message string // why it is not healthy; empty: unknown
 	NUMA    []int64
 }
 
-// weight is about how many bytes of memory a device in a list takes.
+// weight returns the approximate memory of a listed device in bytes.
 func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listedWeight is the weight of the devices of all resources but one. The caller holds mu.
+// listedWeight returns the weight of the devices of all resources but one. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {
@@ -29,9 +29,10 @@ func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	return sum
 }
 
-// makeRoom makes room for a list of a resource. Lists whose provider is gone give way first, then the
-// largest, if it is larger than this one: who lists most cannot keep others out. It returns the
-// provider to tell, if any, and the pods whose devices are no longer listed. The caller holds mu.
+// makeRoom makes room for a resource's new list within maxListed. It first drops the lists of
+// disconnected providers, then the largest list if that is larger than the new one, so that a
+// long list cannot keep others out. It returns the provider whose list was dropped, if it must
+// be told, and the pods whose devices are no longer listed. The caller holds mu.
 func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touched []types.UID, fits bool) {
 	drop := func(name string, o *resourceState) {
 		touched = append(touched, m.affectedPods(name, o.devices, nil)...)
@@ -66,31 +67,31 @@ func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touche
 	return victim, touched, true
 }
 
-// A Request is about devices of one resource for one container.
+// A Request names the devices of one resource for one container.
 type Request struct {
 	Pod       *v1.Pod
 	Container *v1.Container
 	IDs       []string // sorted
 }
 
-// A Choice is what a Preferrer chooses from.
+// A Choice is the input of a Preferrer.
 type Choice struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	Available []string // sorted; with those of Must
+	Available []string // sorted; including Must
 	Must      []string
-	Count     int // with those of Must
+	Count     int // including Must
 }
 
-// An Allocation is what a container gets with its devices. It is stored as JSON, so its
-// fields keep their names.
+// An Allocation contains the changes to the configuration of a container with devices. It is
+// stored as JSON, so its fields must keep their names.
 type Allocation struct {
 	Env         map[string]string `json:"env,omitempty"`
 	Mounts      []Mount           `json:"mounts,omitempty"`
 	Nodes       []Node            `json:"nodes,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"` // of the container, for its runtime
+	Annotations map[string]string `json:"annotations,omitempty"` // of the container, for the runtime
 	CDI         []string          `json:"cdi,omitempty"`         // fully qualified: vendor.com/class=name
-	Groups      []int64           `json:"groups,omitempty"`      // supplementary ones of its first process
+	Groups      []int64           `json:"groups,omitempty"`      // supplementary groups of the container's first process
 }
 
 // A Mount is a bind mount.
@@ -107,30 +108,30 @@ type Node struct {
 	Permissions string `json:"permissions"` // of r, w and m
 }
 
-// A Provider has the devices of one resource. Its methods may take as long as their context
-// lets them: nobody but the pod in question waits. They are called from any goroutine.
+// A Provider provides the devices of one resource. Its methods may block until their context
+// ends: only the pod in question waits. They are called from any goroutine.
 type Provider interface {
-	// Allocate is called once for each container that gets devices, before what it gives is
-	// stored. There is no call that gives devices back.
+	// Allocate is called once for each container that gets devices, before the allocation is
+	// stored. There is no call for releasing devices.
 	Allocate(context.Context, Request) (Allocation, error)
 }
 
-// A Starter is a Provider that wants to know of each start of a container with devices of
-// its resource.
+// A Starter is a Provider that is called before each start of a container with devices of its
+// resource.
 type Starter interface {
-	// Start may say that the container gets something else than before, such as another path
-	// of the same device; nil: it gets what it got. An error keeps it from starting for now.
+	// Start may return a new allocation for the same devices, such as another path, or nil for
+	// no change. An error prevents the start; it is tried again later.
 	Start(context.Context, Request) (*Allocation, error)
 }
 
-// A Yielder is a Provider that may have to give way to others. It has no devices from then on, and
-// its Link is closed.
+// A Yielder is a Provider whose list of devices may be dropped to make room for others. After
+// Yield it has no devices and its Link is closed.
 type Yielder interface {
 	Yield(why error)
 }
 
-// A Preferrer is a Provider that chooses among devices. What it names that is not available
-// does not count.
+// A Preferrer is a Provider that chooses among devices. IDs that it returns and that are not
+// available are ignored.
 type Preferrer interface {
 	Preferred(context.Context, Choice) ([]string, error)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Hints are the sets of NUMA nodes from which a container could get its devices; nil of a
-// resource whose devices are anywhere.
+// Hints returns, by resource, the sets of NUMA nodes that can provide a container's devices.
+// They are nil for a resource whose devices have no NUMA nodes.
 func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
@@ -23,7 +23,7 @@ func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
 	return out
 }
 
-// PodHints is the same of a pod as a whole.
+// PodHints returns the hints for all containers of the pod together.
 func (g *Giving) PodHints() topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
@@ -55,7 +55,7 @@ func (g *Giving) grantedIDs(k key) []string {
 	return nil
 }
 
-// hints are those for a number of devices of one resource. The caller holds mu.
+// hints returns the hints for a number of devices of one resource. The caller holds mu.
 func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
 	m := g.m
 	if m.resources[name] == nil || !m.hasNUMA(name) {
@@ -110,7 +110,7 @@ func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
 	return out
 }
 
-// nodesOf is where a device is; zero: anywhere.
+// nodesOf returns the NUMA nodes of a device, or zero if it has none.
 func nodesOf(d Device) (m topology.Mask) {
 	for _, id := range d.NUMA {
 		if id >= 0 && id < 1<<10 {
@@ -120,7 +120,7 @@ func nodesOf(d Device) (m topology.Mask) {
 	return m
 }
 
-// hasNUMA reports whether any device of a resource says where it is. The caller holds mu.
+// hasNUMA reports whether any device of a resource has NUMA nodes. The caller holds mu.
 func (m *Manager) hasNUMA(name string) bool {
 	for _, d := range m.resources[name].devices {
 		if nodesOf(d) != 0 {
@@ -130,8 +130,9 @@ func (m *Manager) hasNUMA(name string) bool {
 	return false
 }
 
-// availableNear is available for some NUMA nodes: if there are enough devices on them, there are no
-// others; else all of those come first. Zero: any nodes. The caller holds mu.
+// availableNear is available with a preference for the NUMA nodes at; zero means any node. If
+// these nodes have enough devices, free contains no others; else their devices are all in must.
+// The caller holds mu.
 func (m *Manager) availableNear(w want, spare map[string]bool, at topology.Mask) (must, free []string) {
 	must, free = m.available(w.resource, spare)
 	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {

@@ -19,22 +19,22 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Bounds of what a container gets with its devices.
+// Limits of an allocation.
 const (
-	maxEntries = 1 << 10 // of a kind
-	maxText    = 1 << 16 // bytes, of a name, path or value
-	maxAllocation   = 1 << 18 // bytes of all of them
+	maxEntries    = 1 << 10 // of one kind
+	maxText       = 1 << 16 // bytes of a name, path or value
+	maxAllocation = 1 << 18 // bytes of all names, paths and values
 )
 
-// Name is the hook's.
+// Name returns the hook's name.
 func (*Manager) Name() string { return "devices" }
 
-// Prepare gives a pod devices that it asks for and was admitted without: their resource had
-// no provider then, or it ran to its end and is to run again.
+// Prepare allocates the devices that a pod was admitted without: their resource had no provider
+// then, or the pod has ended and runs again.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocate(ctx, pod) }
 
-// Start tells the providers of a container's devices that it starts, and waits until they
-// let it. A container whose device is not there, or not healthy, does not start.
+// Start calls the providers of a container's devices before the container starts. It returns an
+// error if a device is absent or unhealthy, or a provider fails.
 func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for name, g := range m.rowsOf(pod.UID, ctr.Name) {
 		m.mu.Lock()
@@ -60,7 +60,7 @@ func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) err
 	return nil
 }
 
-// rowsOf gives what a container has, by resource.
+// rowsOf returns a container's allocations, by resource.
 func (m *Manager) rowsOf(uid types.UID, container string) map[string]row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +73,8 @@ func (m *Manager) rowsOf(uid types.UID, container string) map[string]row {
 	return out
 }
 
-// readyLink reports why a container with devices cannot start now. The caller holds mu.
+// readyLink returns the link to the devices' provider. It returns an error if the provider is
+// not connected or a device is not healthy. The caller holds mu.
 func (m *Manager) readyLink(name string, ids []string) (*Link, error) {
 	r := m.resources[name]
 	if r == nil || r.link == nil {
@@ -87,7 +88,7 @@ func (m *Manager) readyLink(name string, ids []string) (*Link, error) {
 	return r.link, nil
 }
 
-// replace durably gives a container something else with the same devices.
+// replace stores a new allocation for the same devices of a container.
 func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocation) error {
 	if err := a.check(); err != nil {
 		return err
@@ -105,7 +106,8 @@ func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocatio
 	if err != nil {
 		return err
 	}
-	if err := m.c.Store.GiveDevices(ctx, []store.Devices{{UID: uid, Container: k.container, Resource: k.resource, Count: len(now.IDs), Given: data}}); err != nil {
+	changed := store.Devices{UID: uid, Container: k.container, Resource: k.resource, Count: len(now.IDs), Given: data}
+	if err := m.c.Store.GiveDevices(ctx, []store.Devices{changed}); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -114,8 +116,8 @@ func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocatio
 	return nil
 }
 
-// Container adds what a container gets with its devices to its configuration. Its own
-// environment wins, and a path of the container is taken once.
+// Container adds the allocations to a container's configuration. It does not replace
+// environment variables and paths that the configuration already has.
 func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	all := m.rowsOf(pod.UID, ctr.Name)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -142,7 +144,7 @@ func (a *Allocation) add(out *api.ContainerConfig) {
 		}
 	}
 	for k, v := range a.Annotations {
-		if _, there := out.Annotations[k]; !there { // the agent's own are not a provider's to set
+		if _, there := out.Annotations[k]; !there { // a provider cannot replace the agent's annotations
 			if out.Annotations == nil {
 				out.Annotations = map[string]string{}
 			}
@@ -159,7 +161,7 @@ func (a *Allocation) add(out *api.ContainerConfig) {
 	}
 }
 
-// AddCDI has a container get CDI devices, each once.
+// AddCDI adds CDI devices to a container's configuration, each once.
 func AddCDI(out *api.ContainerConfig, names []string) {
 	for _, n := range names {
 		if !slices.ContainsFunc(out.CDIDevices, func(d *api.CDIDevice) bool { return d.Name == n }) {
@@ -168,18 +170,21 @@ func AddCDI(out *api.ContainerConfig, names []string) {
 	}
 }
 
-// check refuses what a provider may not say.
+// check returns an error for an allocation that is invalid or exceeds the limits.
 func (a *Allocation) check() error {
-	for kind, n := range map[string]int{"variables": len(a.Env), "mounts": len(a.Mounts), "device nodes": len(a.Nodes), "annotations": len(a.Annotations), "CDI devices": len(a.CDI), "groups": len(a.Groups)} {
+	for kind, n := range map[string]int{
+		"variables": len(a.Env), "mounts": len(a.Mounts), "device nodes": len(a.Nodes),
+		"annotations": len(a.Annotations), "CDI devices": len(a.CDI), "groups": len(a.Groups),
+	} {
 		if n > maxEntries {
-			return fmt.Errorf("the provider of a device gives %d %s: at most %d can be", n, kind, maxEntries)
+			return fmt.Errorf("the provider of a device returned %d %s: the maximum is %d", n, kind, maxEntries)
 		}
 	}
 	texts := slices.Clone(a.CDI)
 	for _, m := range []map[string]string{a.Env, a.Annotations} {
 		for k, v := range m {
 			if k == "" || strings.ContainsAny(k, "=\x00") {
-				return fmt.Errorf("the provider of a device gives a variable or annotation named %.80q", k)
+				return fmt.Errorf("the provider of a device returned a variable or annotation with the invalid name %.80q", k)
 			}
 			texts = append(texts, k, v)
 		}
@@ -190,31 +195,32 @@ func (a *Allocation) check() error {
 	}
 	for _, n := range a.Nodes {
 		if n.Permissions == "" || strings.Trim(n.Permissions, "rwm") != "" || len(n.Permissions) > 3 {
-			return fmt.Errorf("the provider of device node %.80q gives the permissions %.80q: r, w and m can be", n.Host, n.Permissions)
+			return fmt.Errorf("the provider of device node %.80q returned the permissions %.80q: only r, w and m are valid",
+				n.Host, n.Permissions)
 		}
 		paths = append(paths, n.Host, n.Container)
 	}
 	for _, p := range paths {
 		if !filepath.IsAbs(p) {
-			return fmt.Errorf("the provider of a device gives the path %.80q, which is not absolute", p)
+			return fmt.Errorf("the provider of a device returned the path %.80q, which is not absolute", p)
 		}
 	}
 	sum := 0
 	for _, t := range append(texts, paths...) {
 		if sum += len(t); sum > maxAllocation {
-			return fmt.Errorf("the provider of a device gives names, paths and values of more than %d bytes", maxAllocation)
+			return fmt.Errorf("the provider of a device returned names, paths and values of more than %d bytes", maxAllocation)
 		}
 		if len(t) > maxText || strings.Contains(t, "\x00") {
-			return errors.New("the provider of a device gives a name, path or value that is too long or has a zero byte")
+			return errors.New("the provider of a device returned a name, path or value that is too long or contains a zero byte")
 		}
 	}
 	return nil
 }
 
-// Ended gives back what a pod has that is over.
+// Ended releases the devices of a pod that has ended.
 func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
 
-// Release is the same for one that is gone.
+// Release releases the devices of a pod that was deleted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	_, has := m.grants[uid]
@@ -232,7 +238,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Status says how the devices of a container are (KEP-4680): nil of one that has none.
+// Status returns the health of a container's devices (KEP-4680), or nil if it has none.
 func (m *Manager) Status(uid types.UID, container string) (out []v1.ResourceStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +250,8 @@ func (m *Manager) Status(uid types.UID, container string) (out []v1.ResourceStat
 		for _, id := range g.IDs {
 			h := v1.ResourceHealth{ResourceID: v1.ResourceID(id), Health: v1.ResourceHealthStatusHealthy}
 			if r := m.resources[k.resource]; r != nil {
-				if d, there := r.devices[id]; there && !d.Healthy { // one that is not listed counts as healthy, as with a kubelet
+				// As in a kubelet, a device that is not listed counts as healthy.
+				if d, there := r.devices[id]; there && !d.Healthy {
 					h.Health = v1.ResourceHealthStatusUnhealthy
 					if d.Message != "" {
 						h.Message = new(d.Message)

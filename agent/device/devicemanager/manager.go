@@ -21,24 +21,23 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// capacityGrace is how long a resource without its provider stays in the Node's capacity, as with a
+// capacityGrace is how long a resource without a provider stays in the Node's capacity, as in a
 // kubelet.
 const capacityGrace = 5 * time.Minute
 
-// Bounds of what providers may say.
+// Limits of the lists of providers.
 const (
 	maxResources = 256
-	maxDevices   = 1 << 16  // of a resource
+	maxDevices   = 1 << 16  // of one resource
 	maxID        = 1 << 10  // bytes
-	maxListed    = 16 << 20 // bytes of memory that the lists of all resources take
+	maxListed    = 16 << 20 // bytes of memory of all lists
 )
 
-// metaResources is the key under which the store has the names of the resources that had a
-// provider, as JSON: after a restart of the agent the Node has none of them until their
-// providers are back.
+// metaResources is the store's key for the names of the resources that had a provider, as JSON.
+// After a restart of the agent their capacity is zero until their providers connect.
 const metaResources = "device-resources"
 
-// A Store keeps what was given. *store.Store is one.
+// A Store stores allocations. *store.Store implements it.
 type Store interface {
 	Devices(ctx context.Context) ([]store.Devices, error)
 	GiveDevices(ctx context.Context, rows []store.Devices) error
@@ -47,38 +46,39 @@ type Store interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config is what a Manager needs.
+// Config is the input of New.
 type Config struct {
 	Store Store
-	// Changed is called when the Node has other devices, or they were given back. It must not
-	// block, and may call the Manager. Nil: nobody wants to know.
+	// Changed is called when the Node's devices have changed or some were released. It must not
+	// block, and may call the Manager. It may be nil.
 	Changed func()
-	// PodChanged is the same for the devices of a pod: their health, or they are back, so that
-	// a container that waits for them may start.
+	// PodChanged is called when a device of a pod has changed its health or is listed again, so
+	// that a container that waits for it may start. It must not block and may be nil.
 	PodChanged func(types.UID)
 	Log        *slog.Logger
 }
 
-// A Manager is a hook for the life of pods, and safe for concurrent use.
+// A Manager allocates devices. It is a hook for the lifecycle of pods, and safe for concurrent
+// use.
 type Manager struct {
 	c Config
 
-	namesMu sync.Mutex // held while names are stored; comes before mu
-	names  []string   // what the store has under metaResources
+	namesMu sync.Mutex // held while names are stored; locked before mu
+	names   []string   // as stored under metaResources
 
-	mu        sync.Mutex // not held while a provider or the store is asked
+	mu        sync.Mutex // not held during calls to a provider or the store
 	resources map[string]*resourceState
-	grants     map[types.UID]map[key]*grant
-	shortages     uint64 // counts requests for which there were too few devices
+	grants    map[types.UID]map[key]*grant
+	shortages uint64 // counts requests that failed for lack of devices
 }
 
-// A key is of one resource that a container asks for.
+// A key names a container and a resource that it requests.
 type key struct{ container, resource string }
 
-// A grant is what a container was given of one resource.
+// A grant is a container's allocation of one resource.
 type grant struct {
 	row
-	pending bool // it is being asked for and stored
+	pending bool // not stored yet
 }
 
 // A row is the stored form of a grant.
@@ -89,14 +89,14 @@ type row struct {
 }
 
 type resourceState struct {
-	link    *Link // nil: its provider is gone
-	devices map[string]Device
-	weight  int       // bytes of memory of devices
-	goneSince    time.Time // when its provider went
-	expired bool      // it was gone for longer than grace
+	link      *Link // nil: no provider is connected
+	devices   map[string]Device
+	weight    int       // bytes of memory of devices
+	goneSince time.Time // when the provider disconnected
+	expired   bool      // the provider was disconnected for longer than capacityGrace
 }
 
-// New reads nothing.
+// New returns a Manager. It does no I/O.
 func New(c Config) *Manager {
 	if c.Changed == nil {
 		c.Changed = func() {}
@@ -107,7 +107,7 @@ func New(c Config) *Manager {
 	return &Manager{c: c, resources: map[string]*resourceState{}, grants: map[types.UID]map[key]*grant{}}
 }
 
-// Load takes over what the last run of the agent gave. It is called before any other method.
+// Load loads the stored allocations. It is called before any other method.
 func (m *Manager) Load(ctx context.Context) error {
 	rows, err := m.c.Store.Devices(ctx)
 	if err != nil {
@@ -121,7 +121,8 @@ func (m *Manager) Load(ctx context.Context) error {
 	defer m.mu.Unlock()
 	if found {
 		if err := json.Unmarshal([]byte(text), &m.names); err != nil {
-			m.c.Log.Error("the names of resources with devices cannot be read: the Node has them until their providers are back", "error", err)
+			m.c.Log.Error("cannot decode the stored names of resources with devices: "+
+				"the Node keeps their last capacity until their providers connect", "error", err)
 		}
 		for _, name := range m.names {
 			m.resources[name] = &resourceState{goneSince: time.Now()}
@@ -130,11 +131,12 @@ func (m *Manager) Load(ctx context.Context) error {
 	}
 	for _, r := range rows {
 		if !strings.Contains(r.Resource, "/") {
-			continue // CPUs and memory, which others give
+			continue // CPUs and memory, which package pinning loads
 		}
 		g := &grant{}
 		if err := json.Unmarshal(r.Given, &g.row); err != nil {
-			m.c.Log.Error("the devices of a container cannot be read: it gets others", "row", string(r.UID)+"/"+r.Container, "resource", r.Resource, "error", err)
+			m.c.Log.Error("cannot decode the stored devices of a container: it gets new ones",
+				"row", string(r.UID)+"/"+r.Container, "resource", r.Resource, "error", err)
 			continue
 		}
 		m.put(r.UID, key{r.Container, r.Resource}, g)
@@ -142,7 +144,7 @@ func (m *Manager) Load(ctx context.Context) error {
 	return nil
 }
 
-// put notes a grant. The caller holds mu.
+// put records a grant. The caller holds mu.
 func (m *Manager) put(uid types.UID, k key, g *grant) {
 	if m.grants[uid] == nil {
 		m.grants[uid] = map[key]*grant{}
@@ -150,15 +152,15 @@ func (m *Manager) put(uid types.UID, k key, g *grant) {
 	m.grants[uid][k] = g
 }
 
-// A Link is the connection of a Provider with the Manager.
+// A Link is the connection of a Provider to the Manager.
 type Link struct {
 	m        *Manager
 	resource string
 	provider Provider
 }
 
-// Connect makes a provider the one of a resource, in place of another. It has no devices
-// yet; those that were healthy before count as unhealthy until Devices is called.
+// Connect makes p the provider of a resource, in place of the current one. The list of devices
+// stays that of the previous provider until Link.Devices is called.
 func (m *Manager) Connect(ctx context.Context, name string, p Provider) (*Link, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -180,48 +182,50 @@ func (m *Manager) Connect(ctx context.Context, name string, p Provider) (*Link, 
 	return l, nil
 }
 
-// CheckName says what is wrong with the name of a resource that is to have devices.
+// CheckName returns an error if name is not a valid name of an extended resource.
 func CheckName(name string) error {
-	native := !strings.Contains(name, "/") || strings.Contains(name, v1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(name, v1.DefaultResourceRequestsPrefix)
+	native := !strings.Contains(name, "/") || strings.Contains(name, v1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(name, v1.DefaultResourceRequestsPrefix)
 	if native || len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name)) > 0 {
-		return fmt.Errorf("the ResourceName %q is invalid", name) // as a kubelet says it
+		return fmt.Errorf("the ResourceName %q is invalid", name) // a kubelet's words
 	}
 	return nil
 }
 
-// addName durably notes that a resource has a provider. The caller holds naming.
+// addName stores the name of a resource that has a provider. The caller holds namesMu.
 func (m *Manager) addName(ctx context.Context, name string) error {
 	if slices.Contains(m.names, name) {
 		return nil
 	}
 	if len(m.names) >= maxResources {
-		return fmt.Errorf("this node has devices of %d resources already", maxResources)
+		return fmt.Errorf("this node already has devices of %d resources, the maximum", maxResources)
 	}
 	return m.storeNames(ctx, append(slices.Clone(m.names), name))
 }
 
-// storeNames stores the names of resources. The caller holds naming.
+// storeNames stores the names of resources. The caller holds namesMu.
 func (m *Manager) storeNames(ctx context.Context, names []string) error {
 	text, err := json.Marshal(names)
 	if err != nil {
 		return err
 	}
 	if err := m.c.Store.SetMeta(ctx, metaResources, string(text)); err != nil {
-		return fmt.Errorf("note the resources that have devices: %w", err)
+		return fmt.Errorf("store the names of resources with devices: %w", err)
 	}
 	m.names = names
 	return nil
 }
 
-// Devices says which devices there are now, instead of those of before.
+// Devices replaces the list of the resource's devices. It returns an error, and keeps the old
+// list, if the new one exceeds a limit.
 func (l *Link) Devices(list []Device) error {
 	if len(list) > maxDevices {
-		return fmt.Errorf("resource %s has %d devices, more than %d", l.resource, len(list), maxDevices)
+		return fmt.Errorf("resource %s has %d devices: the maximum is %d", l.resource, len(list), maxDevices)
 	}
 	now, weight := make(map[string]Device, len(list)), 0
 	for _, d := range list {
 		if d.ID == "" || len(d.ID) > maxID {
-			return fmt.Errorf("resource %s has a device whose ID has %d bytes: 1 to %d can be", l.resource, len(d.ID), maxID)
+			return fmt.Errorf("resource %s has a device with an ID of %d bytes: 1 to %d are valid", l.resource, len(d.ID), maxID)
 		}
 		now[d.ID] = d
 		weight += d.weight()
@@ -229,14 +233,15 @@ func (l *Link) Devices(list []Device) error {
 	m := l.m
 	m.mu.Lock()
 	r := m.resources[l.resource]
-	if r.link != l { // there is another one by now
+	if r.link != l { // another provider has connected
 		m.mu.Unlock()
 		return nil
 	}
 	victim, touched, fits := m.makeRoom(r, weight)
 	if !fits {
 		m.mu.Unlock()
-		return fmt.Errorf("the devices of resource %s take %d bytes of memory: with those of other resources that is more than %d", l.resource, weight, maxListed)
+		return fmt.Errorf("the list of devices of resource %s needs %d bytes of memory: with the other lists that exceeds %d",
+			l.resource, weight, maxListed)
 	}
 	before := r.devices
 	r.devices, r.weight = now, weight
@@ -244,17 +249,18 @@ func (l *Link) Devices(list []Device) error {
 	m.mu.Unlock()
 	m.notify(!sameHealth(before, now) || victim != nil, touched)
 	if victim != nil {
-		victim.Yield(fmt.Errorf("the lists of devices of all resources take more than %d bytes of memory, and this one the most", maxListed))
+		victim.Yield(fmt.Errorf("the lists of devices of all resources exceed %d bytes of memory, and this is the largest",
+			maxListed))
 	}
 	return nil
 }
 
-// sameHealth reports whether two lists come to the same capacity and allocatable devices.
+// sameHealth reports whether two lists have the same devices with the same health.
 func sameHealth(a, b map[string]Device) bool {
 	return maps.EqualFunc(a, b, func(x, y Device) bool { return x.Healthy == y.Healthy })
 }
 
-// affectedPods lists the pods of which a device changed. The caller holds mu.
+// affectedPods lists the pods with a device that changed. The caller holds mu.
 func (m *Manager) affectedPods(name string, before, now map[string]Device) (out []types.UID) {
 	for uid, grants := range m.grants {
 		for k, g := range grants {
@@ -281,8 +287,8 @@ func (m *Manager) notify(node bool, pods []types.UID) {
 	}
 }
 
-// Close says that the provider is gone. What it had is unhealthy at once, and no longer in
-// the Node's capacity after a while. A second call does nothing.
+// Close disconnects the provider. Its devices are unhealthy at once, and leave the Node's
+// capacity after capacityGrace. A second call does nothing.
 func (l *Link) Close() {
 	m := l.m
 	m.mu.Lock()
@@ -294,7 +300,7 @@ func (l *Link) Close() {
 	before := r.devices
 	r.link, r.goneSince, r.devices = nil, time.Now(), make(map[string]Device, len(before))
 	for id, d := range before {
-		d.Healthy, d.Message = false, "its provider is gone"
+		d.Healthy, d.Message = false, "its provider is not connected"
 		r.devices[id] = d
 	}
 	touched := m.affectedPods(l.resource, before, r.devices)
@@ -303,8 +309,8 @@ func (l *Link) Close() {
 	m.notify(true, touched)
 }
 
-// expireLater takes a resource out of the capacity unless its provider comes back. The
-// caller holds mu.
+// expireLater sets the capacity of a resource to zero after capacityGrace, unless a provider
+// connects. The caller holds mu.
 func (m *Manager) expireLater(name string) {
 	gone := m.resources[name].goneSince
 	time.AfterFunc(capacityGrace, func() {
@@ -322,7 +328,7 @@ func (m *Manager) expireLater(name string) {
 	})
 }
 
-// removeName takes a resource off the list of those that an agent waits for.
+// removeName removes a resource without a provider from the stored names.
 func (m *Manager) removeName(name string) {
 	m.namesMu.Lock()
 	defer m.namesMu.Unlock()
@@ -336,11 +342,12 @@ func (m *Manager) removeName(name string) {
 	}
 	rest := slices.DeleteFunc(slices.Clone(m.names), func(n string) bool { return n == name })
 	if err := m.storeNames(ctx, rest); err != nil && !errors.Is(err, store.ErrClosed) {
-		m.c.Log.Warn("a resource whose provider is gone is waited for again after a restart", "resource", name, "error", err)
+		m.c.Log.Warn("cannot remove the stored name of a resource without a provider", "resource", name, "error", err)
 	}
 }
 
-// Resources are what the Node has of devices. What had a provider before has zero.
+// Resources returns the number of devices by resource: all of them as capacity, the healthy ones
+// as allocatable. A resource whose provider has expired has zero.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -358,9 +365,9 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Room corrects what pods are measured against: devices are not counted but given one by
-// one, when a pod is admitted; of a resource whose provider is gone for good there is
-// nothing.
+// Room corrects the free resources against which pods are admitted. It removes the resources
+// with devices, which Admit allocates one by one, and sets those without a provider and without
+// users to zero.
 func (m *Manager) Room(room v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -385,14 +392,14 @@ func (m *Manager) inUse(name string) bool {
 	return false
 }
 
-// A Resource is one with its devices, for those who show it.
+// A Resource is a resource with its devices, for display.
 type Resource struct {
 	Name    string
-	Gone    time.Time // since when it has no provider; zero: it has one
-	Devices []Device  // by ID
+	Gone    time.Time // when its provider disconnected; zero: it is connected
+	Devices []Device  // sorted by ID
 }
 
-// List gives all resources by name.
+// List returns all resources, sorted by name.
 func (m *Manager) List() (out []Resource) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -404,16 +411,16 @@ func (m *Manager) List() (out []Resource) {
 	return out
 }
 
-// A Held is what a container has of a resource.
+// A Held lists the devices of one resource that a container has.
 type Held struct {
 	UID       types.UID // of the pod
 	Container string
 	Resource  string
 	IDs       []string           // sorted
-	NUMA      map[string][]int64 // by ID, for those that have any
+	NUMA      map[string][]int64 // by ID, for the devices with NUMA nodes
 }
 
-// Held gives all that containers have, by pod, container and resource.
+// Held returns all stored allocations, sorted by pod, container and resource.
 func (m *Manager) Held() (out []Held) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,17 +1,17 @@
-// Package deviceplugin makes the devices of device plugins (v1beta1) known: programs beside
-// the agent, most of them pods, that list devices of a resource and say what a container
-// needs of each.
+// Package deviceplugin serves device plugins (v1beta1): programs on this node, most of them
+// pods, that list the devices of a resource and return the configuration that a container needs
+// to use them.
 //
 //	plugin --Register--> <root-dir>/device-plugins/kubelet.sock --+
 //	plugin's socket below <root-dir>/plugins_registry ------------+--> dial, GetDevicePluginOptions
 //	plugin --ListAndWatch, a list after the other--> device.Link        |
 //	device.Manager --Allocate, PreStartContainer, GetPreferredAllocation'--> plugin
 //
-// The socket is made anew whenever the agent starts, and those of plugins are removed, as a
-// kubelet does: plugins watch for that and register again. Until somebody does, all of it
-// is one goroutine that waits for a connection.
+// Like a kubelet, the agent recreates its socket at each start and removes the sockets of
+// plugins: plugins watch for that and register again. Until the first registration one
+// goroutine waits for a connection.
 //
-// A plugin may be broken or mean harm: its messages, names, lists and times are bounded, and
-// one that hangs holds up the pods that ask for its devices only.
+// A plugin may be faulty or malicious: its messages, names, lists and call durations are
+// limited. A plugin that hangs delays only the pods that request its devices.
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 package deviceplugin

@@ -15,17 +15,17 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// Bounds of what a plugin may take and say.
+// Limits of calls to a plugin and of its lists.
 const (
-	dialTimeout      = 10 * time.Second
-	allocateTimeout  = 2 * time.Minute
-	preferTimeout    = 10 * time.Second
-	preStartTimeout  = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
-	maxNUMANodes  = 64
-	anyPermission = "rwm"
+	dialTimeout     = 10 * time.Second
+	allocateTimeout = 2 * time.Minute
+	preferTimeout   = 10 * time.Second
+	preStartTimeout = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+	maxNUMANodes    = 64
+	anyPermission   = "rwm"
 )
 
-// A plugin is a device.Provider behind a socket.
+// A plugin is a devicemanager.Provider behind a socket.
 type plugin struct {
 	resource, socket string
 	conn             *grpc.ClientConn
@@ -36,11 +36,11 @@ type plugin struct {
 	stop             context.CancelCauseFunc
 }
 
-// dial connects with a plugin and asks what it can.
+// dial connects to a plugin and requests its options. options are those of its registration.
 func (p *Plugins) dial(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) (*plugin, error) {
 	fi, err := os.Lstat(socket)
 	if err == nil && fi.Mode().Type() != os.ModeSocket {
-		err = errors.New("it is no socket")
+		err = errors.New("it is not a socket")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin at %s: %w", socket, err)
@@ -49,7 +49,10 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, options *ap
 	if err != nil {
 		return nil, err
 	}
-	x := &plugin{resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn), counter: p.c.Counted, stop: func(error) {}}
+	x := &plugin{
+		resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn),
+		counter: p.c.Counted, stop: func(error) {},
+	}
 	ctx, stop := context.WithTimeout(ctx, dialTimeout)
 	defer stop()
 	if x.options, err = x.client.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true)); err != nil {
@@ -62,18 +65,19 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, options *ap
 	return x, nil
 }
 
-func (x *plugin) close() { _ = x.conn.Close() } // of a connection that is closed already
+func (x *plugin) close() { _ = x.conn.Close() } // fails only if it is closed already
 
-// Yield implements device.Yielder: what the plugin lists is no longer wanted.
+// Yield implements devicemanager.Yielder: it disconnects the plugin.
 func (x *plugin) Yield(why error) { x.stop(why) }
 
-// watch takes lists until the plugin ends them.
+// watch passes the plugin's lists on until the stream ends.
 func (x *plugin) watch(ctx context.Context) error {
 	stream, err := x.client.ListAndWatch(ctx, &api.Empty{})
 	if err != nil {
 		return err
 	}
-	return plugins.EachList(ctx, stream, func(resp *api.ListAndWatchResponse) error { return x.link.Devices(devices(resp.Devices)) })
+	return plugins.EachList(ctx, stream,
+		func(resp *api.ListAndWatchResponse) error { return x.link.Devices(devices(resp.Devices)) })
 }
 
 func devices(list []*api.Device) []devicemanager.Device {
@@ -90,7 +94,7 @@ func devices(list []*api.Device) []devicemanager.Device {
 	return out
 }
 
-// Allocate asks what a container gets with its devices.
+// Allocate requests the configuration of a container with devices.
 func (x *plugin) Allocate(ctx context.Context, r devicemanager.Request) (devicemanager.Allocation, error) {
 	ctx, stop := context.WithTimeout(ctx, allocateTimeout)
 	defer stop()
@@ -109,7 +113,8 @@ func (x *plugin) Allocate(ctx context.Context, r devicemanager.Request) (devicem
 func allocation(c *api.ContainerAllocateResponse) devicemanager.Allocation {
 	a := devicemanager.Allocation{Env: maps.Clone(c.GetEnvs()), Annotations: maps.Clone(c.GetAnnotations())}
 	for _, m := range c.GetMounts() {
-		a.Mounts = append(a.Mounts, devicemanager.Mount{Host: m.GetHostPath(), Container: m.GetContainerPath(), ReadOnly: m.GetReadOnly()})
+		a.Mounts = append(a.Mounts, devicemanager.Mount{Host: m.GetHostPath(), Container: m.GetContainerPath(),
+			ReadOnly: m.GetReadOnly()})
 	}
 	for _, d := range c.GetDevices() {
 		n := devicemanager.Node{Host: d.GetHostPath(), Container: d.GetContainerPath(), Permissions: d.GetPermissions()}
@@ -124,7 +129,7 @@ func allocation(c *api.ContainerAllocateResponse) devicemanager.Allocation {
 	return a
 }
 
-// Start lets a plugin that asked for it prepare devices for a container.
+// Start calls PreStartContainer if the plugin's options require it.
 func (x *plugin) Start(ctx context.Context, r devicemanager.Request) (*devicemanager.Allocation, error) {
 	if !x.options.GetPreStartRequired() {
 		return nil, nil
@@ -137,15 +142,18 @@ func (x *plugin) Start(ctx context.Context, r devicemanager.Request) (*deviceman
 	return nil, nil
 }
 
-// Preferred lets a plugin that can choose.
+// Preferred calls GetPreferredAllocation if the plugin implements it.
 func (x *plugin) Preferred(ctx context.Context, c devicemanager.Choice) ([]string, error) {
 	if !x.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
 	}
 	ctx, stop := context.WithTimeout(ctx, preferTimeout)
 	defer stop()
-	resp, err := x.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
-		{AvailableDeviceIDs: c.Available, MustIncludeDeviceIDs: c.Must, AllocationSize: int32(c.Count)}}})
+	resp, err := x.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{
+		ContainerRequests: []*api.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: c.Available, MustIncludeDeviceIDs: c.Must, AllocationSize: int32(c.Count)},
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
 	}

@@ -24,27 +24,27 @@ import (
 )
 
 const (
-	dirName    = "device-plugins" // below --root-dir, as a kubelet has it
+	dirName    = "device-plugins" // below --root-dir, as in a kubelet
 	socketName = "kubelet.sock"
 )
 
 const maxPlugins = 256
 
-// Devices takes the devices of plugins. *device.Manager is one.
+// Devices accepts plugins as providers. *devicemanager.Manager implements it.
 type Devices interface {
 	Connect(ctx context.Context, resource string, p devicemanager.Provider) (*devicemanager.Link, error)
 }
 
-// Config is what Plugins need.
+// Config is the input of New.
 type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
 	Devices Devices
-	Counted Counter // nil: nobody counts
+	Counted Counter // may be nil
 	Log     *slog.Logger
 }
 
-// A Counter is told what a kubelet counts of device plugins.
+// A Counter observes the events that a kubelet counts of device plugins.
 type Counter interface {
 	Registered(resource string)
 	Allocated(resource string, took time.Duration)
@@ -55,20 +55,20 @@ type noCounter struct{}
 func (noCounter) Registered(string)               {}
 func (noCounter) Allocated(string, time.Duration) {}
 
-// Plugins are the device plugins of this node.
+// Plugins serves the device plugins of this node.
 type Plugins struct {
 	c      Config
 	dir    string
 	server *rpc.Server
-	ctx    context.Context // of all plugins: ends with Run
+	ctx    context.Context // parent of all plugins' contexts; ends with Run
 	stop   context.CancelFunc
-	group    sync.WaitGroup
+	group  sync.WaitGroup
 
-	mu  sync.Mutex
+	mu      sync.Mutex
 	current map[string]*plugin // by resource
 }
 
-// New touches nothing.
+// New returns Plugins. It does no I/O.
 func New(c Config) *Plugins {
 	if c.Counted == nil {
 		c.Counted = noCounter{}
@@ -78,15 +78,15 @@ func New(c Config) *Plugins {
 	return p
 }
 
-// Listen makes the socket at which plugins register, and removes those of before.
+// Listen opens the socket at which plugins register, and removes all sockets of an earlier run.
 func (p *Plugins) Listen() error {
 	err := readonly.MkdirAll(p.dir, 0o750)
 	if err == nil {
 		err = removeSockets(p.dir)
 	}
 	switch {
-	case readonly.Fault(err): // which is no reason not to start
-		p.c.Log.Error("the directory of device plugins cannot be read: none can register", "error", err)
+	case readonly.Fault(err): // the agent starts without device plugins
+		p.c.Log.Error("cannot read the directory of device plugins: none can register", "error", err)
 	case err != nil:
 		return fmt.Errorf("prepare the directory of device plugins: %w", err)
 	}
@@ -94,7 +94,7 @@ func (p *Plugins) Listen() error {
 	return err
 }
 
-// removeSockets lets plugins that run know that they have to register anew.
+// removeSockets removes the sockets in dir. Running plugins notice it and register again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -111,14 +111,15 @@ func removeSockets(dir string) error {
 	return nil
 }
 
-// Close is for who called Listen, but not Run; after Run it does nothing.
+// Close closes the socket if Run was not called after Listen. After Run it does nothing.
 func (p *Plugins) Close() error {
 	p.stop()
 	p.group.Wait()
 	return p.server.Close()
 }
 
-// Run takes up plugins until ctx ends, after Listen. The server is made for the first of them.
+// Run serves registrations until ctx ends. It is called after Listen. The gRPC server is created
+// for the first connection.
 func (p *Plugins) Run(ctx context.Context) error {
 	defer p.group.Wait()
 	defer p.stop()
@@ -130,7 +131,7 @@ type registration struct {
 	api.UnimplementedRegistrationServer
 }
 
-// Register takes up a plugin that serves at a socket beside ours.
+// Register connects to a plugin, whose socket is in the same directory as the agent's.
 func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	p := r.Plugins
 	if err := check(req.ResourceName, []string{req.Version}); err != nil {
@@ -140,13 +141,13 @@ func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*
 		return nil, status.Errorf(codes.InvalidArgument, "endpoint %.80q is not the name of a socket in %s", req.Endpoint, p.dir)
 	}
 	if err := p.connect(ctx, req.ResourceName, filepath.Join(p.dir, req.Endpoint), req.Options); err != nil {
-		p.c.Log.Warn("a device plugin could not be registered", "resource", req.ResourceName, "endpoint", req.Endpoint, "error", err)
+		p.c.Log.Warn("cannot register a device plugin", "resource", req.ResourceName, "endpoint", req.Endpoint, "error", err)
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &api.Empty{}, nil
 }
 
-// check says what is wrong with a plugin in a kubelet's words.
+// check returns a kubelet's error for an unsupported version or an invalid resource name.
 func check(resource string, versions []string) error {
 	if !slices.ContainsFunc(versions, func(v string) bool { return v == api.Version }) {
 		return fmt.Errorf("manager version, %s, is not among plugin supported versions %.80q", api.Version, versions)
@@ -154,7 +155,8 @@ func check(resource string, versions []string) error {
 	return devicemanager.CheckName(resource)
 }
 
-// connect makes the plugin at a socket the one of a resource, in place of another.
+// connect connects to the plugin at a socket and makes it the plugin of a resource, in place of
+// the current one.
 func (p *Plugins) connect(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) error {
 	x, err := p.dial(ctx, resource, socket, options)
 	if err != nil {
@@ -165,7 +167,7 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, options 
 	previous := p.current[resource]
 	if previous == nil && len(p.current) >= maxPlugins || p.ctx.Err() != nil {
 		x.close()
-		return fmt.Errorf("this node has %d device plugins already", len(p.current))
+		return fmt.Errorf("this node already has %d device plugins, the maximum", len(p.current))
 	}
 	if x.link, err = p.c.Devices.Connect(ctx, resource, x); err != nil {
 		x.close()
@@ -183,17 +185,17 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, options 
 	return nil
 }
 
-// follow takes the lists of a plugin until it is gone.
+// follow watches a plugin until its stream ends or it is stopped, and then disconnects it.
 func (p *Plugins) follow(ctx context.Context, x *plugin) {
 	err := x.watch(ctx)
 	if why := context.Cause(ctx); why != nil && why != ctx.Err() {
-		p.c.Log.Warn("device plugin has to give way", "resource", x.resource, "socket", x.socket, "error", why)
+		p.c.Log.Warn("device plugin is disconnected", "resource", x.resource, "socket", x.socket, "error", why)
 	} else if why == nil {
-		p.c.Log.Warn("device plugin is gone", "resource", x.resource, "socket", x.socket, "error", err)
+		p.c.Log.Warn("device plugin has closed its connection", "resource", x.resource, "socket", x.socket, "error", err)
 	}
 	x.stop(nil)
 	x.close()
-	if p.ctx.Err() == nil { // else the agent ends, and the plugin may be there still
+	if p.ctx.Err() == nil { // if the agent is ending, the plugin may still be running
 		x.link.Close()
 	}
 	p.mu.Lock()

@@ -6,15 +6,15 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// Validate is for those that register below plugins_registry.
+// Validate implements plugins.Handler, for plugins that register below plugins_registry.
 func (p *Plugins) Validate(x plugins.Plugin) error { return check(x.Name, x.Versions) }
 
-// Register is the same.
+// Register implements plugins.Handler.
 func (p *Plugins) Register(ctx context.Context, x plugins.Plugin) error {
 	return p.connect(ctx, x.Name, x.Endpoint, nil)
 }
 
-// Deregister ends what serves at the plugin's endpoint.
+// Deregister implements plugins.Handler. It disconnects the plugin at the endpoint.
 func (p *Plugins) Deregister(x plugins.Plugin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,15 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Use is a device of a claim that a container has.
+// A Use is one device that a container has from a claim.
 type Use struct {
 	Claim  string // the object's name, in the pod's namespace
 	Driver string
 	Device Device
 }
 
-// Uses lists what a container has by claims, each device once: by claim, driver and the
-// driver's order.
+// Uses lists the devices that a container has from claims, each once, sorted by claim and
+// driver and then in the driver's order. It returns an error if a claim is not prepared.
 func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	requests, err := podspec.ClaimRequests(pod, ctr)
 	if err != nil || len(requests) == 0 {
@@ -50,14 +50,14 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	return out, nil
 }
 
-// matches reports whether a device is one of a request of its claim. What a subrequest got is
-// named as its request.
+// matches reports whether a device was allocated for a request of its claim. A device of a
+// subrequest matches its request.
 func (d *Device) matches(request string) bool {
 	base, _, _ := strings.Cut(request, "/")
 	return request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, base) || slices.Contains(d.Requests, request)
 }
 
-// Container has a container get the CDI devices of its claims.
+// Container adds the CDI devices of a container's claims to its configuration.
 func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *cri.ContainerConfig) error {
 	uses, err := m.Uses(pod, ctr)
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// Status says how the devices are that a container has by the claims of its pod (KEP-4680).
+// Status returns the health of a container's devices from claims (KEP-4680).
 func (m *Manager) Status(pod *v1.Pod, ctr *v1.Container) (out []v1.ResourceStatus) {
 	all, err := podspec.ResourceClaims(pod)
 	if err != nil || len(all) == 0 || len(ctr.Resources.Claims) == 0 {
@@ -115,9 +115,11 @@ func addHealth(list []v1.ResourceHealth, h v1.ResourceHealth) []v1.ResourceHealt
 	return append(list, h)
 }
 
-// healthOf is how a device is. The caller holds mu.
+// healthOf returns the health of a device. The caller holds mu.
 func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
-	h := v1.ResourceHealth{ResourceID: v1.ResourceID(driver + "/" + dev.Pool + "/" + dev.Name), Health: v1.ResourceHealthStatusUnknown}
+	h := v1.ResourceHealth{
+		ResourceID: v1.ResourceID(driver + "/" + dev.Pool + "/" + dev.Name), Health: v1.ResourceHealthStatusUnknown,
+	}
 	if len(dev.CDI) > 0 {
 		h.ResourceID = v1.ResourceID(dev.CDI[0])
 	}
@@ -134,7 +136,8 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	return h
 }
 
-// updateHealth takes what a driver says of its devices; gone: it says no more.
+// updateHealth stores the health that a driver reports. gone means that the stream has ended:
+// then all health of the driver is dropped first.
 func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 	m.mu.Lock()
 	now := time.Now()
@@ -161,7 +164,7 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool
 		}
 		full := func() bool { return !found && devices >= maxHealth || bytes+more > maxHealthBytes }
 		if full() && !dropped {
-			dropped = true // once for a list, as it looks at all
+			dropped = true // once for each list, since it scans the devices of all drivers
 			pods = m.dropLargest(d)
 			devices, bytes = m.healthSize()
 		}
@@ -195,16 +198,16 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
 		c.until = now.Add(min(time.Duration(min(s, int64(maxStale/time.Second)))*time.Second, maxStale))
 	}
-	if len(c.message) > maxText { // as with a kubelet
+	if len(c.message) > maxText { // as in a kubelet
 		c.message = strings.ToValidUTF8(c.message[:maxText-3], "") + "..."
 	}
 	return c
 }
 
-// size is how many bytes are kept of a device's health.
+// size returns the bytes that a device's health uses.
 func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
 
-// driverHealthSize is how many bytes and devices of a driver are kept.
+// driverHealthSize returns the number of devices and bytes of a driver's health.
 func driverHealthSize(d *driver) (devices, bytes int) {
 	for k, c := range d.health {
 		bytes += k.size(c)
@@ -212,8 +215,9 @@ func driverHealthSize(d *driver) (devices, bytes int) {
 	return len(d.health), bytes
 }
 
-// dropLargest forgets the health that the driver with most devices or bytes told, for one that has fewer:
-// a driver cannot keep others out. It returns the pods of that driver. The caller holds mu.
+// dropLargest drops the health of the driver with the largest share, if that is larger than the
+// share of to, so that no driver can keep others out. It returns the affected pods. The caller
+// holds mu.
 func (m *Manager) dropLargest(to *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {
@@ -239,8 +243,8 @@ func (m *Manager) dropLargest(to *driver) []types.UID {
 	return m.podsOf(largest.name, forgotten)
 }
 
-// healthSize counts the devices of all drivers whose health is known, and the bytes that are kept of
-// them. The caller holds mu.
+// healthSize returns the number of devices and bytes of all drivers' health. The caller holds
+// mu.
 func (m *Manager) healthSize() (devices, bytes int) {
 	for _, drivers := range m.drivers {
 		for _, d := range drivers {
@@ -251,7 +255,8 @@ func (m *Manager) healthSize() (devices, bytes int) {
 	return devices, bytes
 }
 
-// scheduleExpiry has pods told when what is known of their devices is too old. The caller holds mu.
+// scheduleExpiry starts a timer that drops expired health and reports the affected pods. The
+// caller holds mu.
 func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 	if d.expiry != nil {
 		d.expiry.Stop()
@@ -284,11 +289,12 @@ func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 	})
 }
 
-// podsOf lists the pods that have one of a driver's devices. The caller holds mu.
+// podsOf lists the pods that have one of a driver's devices in which. The caller holds mu.
 func (m *Manager) podsOf(driver string, which map[deviceKey]bool) []types.UID {
 	pods := map[types.UID]bool{}
 	for _, c := range m.claims {
-		if p := c.parts[driver]; p != nil && slices.ContainsFunc(p.devices, func(d Device) bool { return which[deviceKey{d.Pool, d.Name}] }) {
+		p := c.parts[driver]
+		if p != nil && slices.ContainsFunc(p.devices, func(d Device) bool { return which[deviceKey{d.Pool, d.Name}] }) {
 			maps.Copy(pods, c.pods)
 		}
 	}

@@ -1,18 +1,20 @@
-// Package dra serves dynamic resources: claims of pods (resource.k8s.io), which the scheduler
-// allocated and drivers on this node prepare before a container uses them.
+// Package dra implements dynamic resource allocation on the node: drivers prepare the
+// ResourceClaims of a pod, which the scheduler has allocated, before a container uses them.
 //
 //	driver's socket below <root-dir>/plugins_registry --> Drivers
 //	pod --Prepare--> ResourceClaim --> row in the store --NodePrepareResources--> driver --> CDI devices
 //	container --Container--> CDI devices of its claims and requests
-//	the pod is over, or gone: --Ended, Release--> NodeUnprepareResources --> the row goes
+//	the pod has ended or is deleted: --Ended, Release--> NodeUnprepareResources --> the row is deleted
 //	driver --NodeWatchResources--> health --> status of containers
-//	driver can be reached, or not --> edge/resourceslice
+//	driver reachable or not --> edge/resourceslice
 //
-// A claim is a row from before a driver is asked until the driver took back what it did, so
-// nothing is forgotten by an agent that is killed. Who has a row needs no API server: after
-// a reboot without a network the driver prepares the claim again. That it does, too, once in
-// each run of the agent, as with a kubelet; a container that runs waits for nobody.
+// The row of a claim is stored before the driver prepares it and deleted after the driver has
+// unprepared it, so an agent that is killed leaves nothing prepared without a row. A pod whose
+// claim has a row does not need the API server: after a reboot without a network the driver
+// prepares the claim again. As in a kubelet, it also does so once in each run of the agent;
+// running containers do not wait for that.
 //
-// What a driver says is bounded, and one that hangs holds up the pods of its claims only.
+// The messages of drivers are limited in size. A driver that hangs delays only the pods of its
+// claims.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 package dra

@@ -360,7 +360,7 @@ func TestAllocatedAnew(t *testing.T) {
 		t.Error("taken back")
 	}
 	w.object("c", next).Status.Allocation.Devices.Results[0].Driver = elsewhere.Name
-	if err := w.Prepare(t.Context(), next); err == nil || !strings.Contains(err.Error(), "prepared still for a pod that it is not reserved for") {
+	if err := w.Prepare(t.Context(), next); err == nil || !strings.Contains(err.Error(), "still prepared for a pod for which it is no longer reserved") {
 		t.Errorf("the next pod has it: %v", err)
 	}
 	f.fail = ""

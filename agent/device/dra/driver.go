@@ -22,26 +22,26 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Bounds of what a driver may take and say.
+// Limits of calls to a driver and of its messages.
 const (
-	callTimeout   = 45 * time.Second // as with a kubelet
-	maxDevices = 1 << 10          // of a claim
-	maxCDI     = 1 << 7           // of a device
-	maxText    = 1 << 10          // bytes, of a name
-	maxClaim   = 1 << 18          // bytes of all names of a claim
-	maxHealth  = 1 << 14          // devices of all drivers whose health is known
-	maxHealthBytes    = 4 << 20          // bytes of their names and messages
-	staleAfter = 30 * time.Second // of health, unless the driver says otherwise
-	maxStale   = 24 * time.Hour
+	callTimeout    = 45 * time.Second // a kubelet's
+	maxDevices     = 1 << 10          // of a claim
+	maxCDI         = 1 << 7           // of a device
+	maxText        = 1 << 10          // bytes of a name
+	maxClaim       = 1 << 18          // bytes of all names of a claim
+	maxHealth      = 1 << 14          // devices with stored health, of all drivers
+	maxHealthBytes = 4 << 20          // bytes of their names and messages
+	staleAfter     = 30 * time.Second // default validity of a reported health
+	maxStale       = 24 * time.Hour   // maximum validity that a driver may set
 )
 
-// The services that a driver may have; the messages of both are the same.
+// The gRPC services that a driver may implement. Their messages are the same.
 const (
-	serviceV1 = "v1.DRAPlugin"
-	serviceV1beta1  = "v1beta1.DRAPlugin"
+	serviceV1      = "v1.DRAPlugin"
+	serviceV1beta1 = "v1beta1.DRAPlugin"
 )
 
-// A driver is one that registered.
+// A driver is a registered instance of a DRA driver.
 type driver struct {
 	name, endpoint, service string
 	conn                    *grpc.ClientConn
@@ -51,22 +51,22 @@ type driver struct {
 	// These are guarded by Manager.mu.
 	connected bool
 	health    map[deviceKey]condition
-	expiry      *time.Timer // some of that is too old then; nil: nothing is
+	expiry    *time.Timer // fires when the next health expires; nil: none will
 }
 
 type deviceKey struct{ pool, name string }
 
-// A condition is what a driver said of a device last.
+// A condition is the last reported health of a device.
 type condition struct {
 	health  v1.ResourceHealthStatus
 	message string
 	until   time.Time
 }
 
-// Validate says what is wrong with a driver.
+// Validate implements plugins.Handler.
 func (m *Manager) Validate(p plugins.Plugin) error {
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
-		return fmt.Errorf("the name of DRA driver %.80q is none: %s", p.Name, strings.Join(problems, ", "))
+		return fmt.Errorf("the name of DRA driver %.80q is invalid: %s", p.Name, strings.Join(problems, ", "))
 	}
 	_, err := service(p)
 	return err
@@ -78,21 +78,24 @@ func service(p plugins.Plugin) (string, error) {
 			return "k8s.io.kubelet.pkg.apis.dra." + s, nil
 		}
 	}
-	return "", fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
-		p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
+	return "", fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: "+
+		"none of services supported by the plugin (%.200q) are supported by the kubelet (%q)", p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
 }
 
-// Register takes up a driver, beside an older instance of it that may go soon.
+// Register implements plugins.Handler. An older instance of the driver may stay registered
+// beside the new one.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	s, err := service(p)
 	if err != nil {
 		return err
 	}
-	conn, err := plugins.Dial(p.Endpoint, grpc.WithIdleTimeout(0)) // it stays, so that one sees when the driver goes
+	conn, err := plugins.Dial(p.Endpoint, grpc.WithIdleTimeout(0)) // an open connection shows when the driver ends
 	if err != nil {
 		return err
 	}
-	d := &driver{name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counter: m.c.Counted, health: map[deviceKey]condition{}}
+	d := &driver{
+		name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counter: m.c.Counted, health: map[deviceKey]condition{},
+	}
 	var ctx context.Context
 	ctx, d.stop = context.WithCancel(m.ctx)
 	m.mu.Lock()
@@ -115,7 +118,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// Deregister forgets a driver whose socket is gone.
+// Deregister implements plugins.Handler. It removes the instance of a driver whose socket was
+// removed.
 func (m *Manager) Deregister(p plugins.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,18 +127,19 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 		if d.endpoint != p.Endpoint {
 			return false
 		}
-		d.stop() // listen closes the connection
+		d.stop() // watchHealth closes the connection
 		return true
 	})
 	m.reportReachable(p.Name)
 	if len(m.drivers[p.Name]) == 0 {
 		delete(m.drivers, p.Name)
 		delete(m.reachable, p.Name)
-		m.c.Log.Warn("DRA driver is gone", "driver", p.Name, "endpoint", p.Endpoint)
+		m.c.Log.Warn("DRA driver is no longer registered", "driver", p.Name, "endpoint", p.Endpoint)
 	}
 }
 
-// watchConnection keeps the connection to a driver, and notes whether there is one.
+// watchConnection reconnects to a driver whenever the connection is lost, and records whether it
+// is connected.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	for {
 		d.conn.Connect()
@@ -151,28 +156,29 @@ func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	}
 }
 
-// reportReachable tells whether any instance of a driver can be reached. The caller holds mu.
+// reportReachable reports to Slices whether any instance of a driver is connected, if that has
+// changed. The caller holds mu.
 func (m *Manager) reportReachable(name string) {
 	now := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })
 	if before, known := m.reachable[name]; m.c.Slices == nil || known && before == now {
 		return
 	}
-	if m.reachable[name] = now; now {
+	m.reachable[name] = now
+	if now {
 		m.c.Slices.Here(name)
 		return
 	}
 	m.c.Slices.Gone(name)
 }
 
-// driver is the latest instance of one that can be reached, or else the latest; nil: there
-// is none.
+// driver returns the latest connected instance of a driver, else the latest instance, else nil.
 func (m *Manager) driver(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.latestLocked(name)
 }
 
-// latestLocked is driver. The caller holds mu.
+// latestLocked is driver for a caller that holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {
@@ -190,7 +196,7 @@ func (c *claim) message() *api.Claim {
 	return &api.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
 }
 
-// prepare gives the devices of each claim.
+// prepare calls NodePrepareResources and returns the devices by claim.
 func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]Device, error) {
 	q, resp := &api.NodePrepareResourcesRequest{}, &api.NodePrepareResourcesResponse{}
 	for _, c := range claims {
@@ -219,20 +225,23 @@ func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]
 
 func devices(list []*api.Device) (out []Device, err error) {
 	if len(list) > maxDevices {
-		return nil, fmt.Errorf("it has %d devices, more than %d", len(list), maxDevices)
+		return nil, fmt.Errorf("it has %d devices: the maximum is %d", len(list), maxDevices)
 	}
 	sum := 0
 	for _, d := range list {
-		now := Device{Requests: d.GetRequestNames(), Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.GetShareId(), CDI: d.GetCdiDeviceIds()}
+		now := Device{
+			Requests: d.GetRequestNames(), Pool: d.GetPoolName(), Name: d.GetDeviceName(),
+			Share: d.GetShareId(), CDI: d.GetCdiDeviceIds(),
+		}
 		if len(now.CDI) > maxCDI || len(now.Requests) > maxDevices {
 			return nil, fmt.Errorf("device %.80q has too many names", now.Name)
 		}
 		for _, text := range slices.Concat(now.Requests, now.CDI, []string{now.Pool, now.Name, now.Share}) {
 			if len(text) > maxText || strings.Contains(text, "\x00") {
-				return nil, fmt.Errorf("device %.80q has a name that is none", now.Name)
+				return nil, fmt.Errorf("device %.80q has an invalid name", now.Name)
 			}
 			if sum += len(text); sum > maxClaim {
-				return nil, fmt.Errorf("its devices have names of more than %d bytes", maxClaim)
+				return nil, fmt.Errorf("the names of its devices exceed %d bytes", maxClaim)
 			}
 		}
 		out = append(out, now)
@@ -242,7 +251,8 @@ func devices(list []*api.Device) (out []Device, err error) {
 
 func (d *driver) unprepare(ctx context.Context, c *claim) error {
 	resp := &api.NodeUnprepareResourcesResponse{}
-	if err := d.call(ctx, "NodeUnprepareResources", &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.message()}}, resp); err != nil {
+	req := &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.message()}}
+	if err := d.call(ctx, "NodeUnprepareResources", req, resp); err != nil {
 		return err
 	}
 	r, ok := resp.Claims[string(c.uid)]
@@ -267,8 +277,8 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 	return nil
 }
 
-// watchHealth takes what a driver says of the health of its devices, if it does, until it is
-// deregistered.
+// watchHealth receives the health of a driver's devices until the driver is deregistered. It
+// does nothing for a driver without that service.
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
 	defer d.conn.Close()
 	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}

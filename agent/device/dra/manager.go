@@ -17,46 +17,47 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A Store keeps claims. *store.Store is one.
+// A Store stores claims. *store.Store implements it.
 type Store interface {
 	Claims(ctx context.Context) ([]store.Claim, error)
 	PutClaims(ctx context.Context, claims []store.Claim) error
 	RemoveClaims(ctx context.Context, claims []store.Claim) error
 }
 
-// Objects read the claims that a pod names. *object.Cache is one.
+// Objects reads the claims that a pod names. *object.Cache implements it.
 type Objects interface {
 	ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error)
-	// Renew has what the pod names read again.
+	// Renew reads the objects that the pod names from the API server again.
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 
-// Config is what a Manager needs.
+// Config is the input of New.
 type Config struct {
 	Store   Store
-	Objects Objects // nil: the node stands alone, and has no claims
-	// PodChanged is called when the health of a device of a pod changed, or a driver that it
-	// waits for is here. It must not block. Nil: nobody wants to know.
+	Objects Objects // nil: the node has no API server, and no claims
+	// PodChanged is called when the health of a pod's device has changed, or a driver for which
+	// the pod waits has registered. It must not block. It may be nil.
 	PodChanged func(types.UID)
-	// Slices is told which drivers can be reached. *resourceslice.Sweeper is one. Nil:
-	// nobody wants to know.
+	// Slices is told which drivers are reachable. *resourceslice.Sweeper implements it. It may
+	// be nil.
 	Slices  Slices
-	Counted Counter // nil: nobody counts
+	Counted Counter // may be nil
 	Log     *slog.Logger
 }
 
-// Slices keeps what drivers said of this node in the API while they can be reached. It must
-// not block.
+// Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not
+// block.
 type Slices interface {
 	Here(driver string)
 	Gone(driver string)
 }
 
-// A Counter is told what a kubelet counts of dynamic resources.
+// A Counter observes the calls that a kubelet counts of dynamic resources.
 type Counter interface {
-	// DRAOperation is one for all claims of a pod: PrepareResources or UnprepareResources.
+	// DRAOperation observes the operation name, PrepareResources or UnprepareResources, on all
+	// claims of a pod.
 	DRAOperation(name string, failed bool, took time.Duration)
-	// DRACall is one of a driver, with the name of gRPC's status code.
+	// DRACall observes one call to a driver. code is the name of the gRPC status code.
 	DRACall(driver, method, code string, took time.Duration)
 }
 
@@ -65,41 +66,42 @@ type noCounter struct{}
 func (noCounter) DRAOperation(string, bool, time.Duration)      {}
 func (noCounter) DRACall(string, string, string, time.Duration) {}
 
-// A Manager is a hook for the life of pods, and takes drivers from package plugins.
+// A Manager prepares claims. It is a hook for the lifecycle of pods, and handles the drivers
+// that package plugins finds.
 type Manager struct {
-	c   Config
-	ctx context.Context // of what listens to drivers
+	c      Config
+	ctx    context.Context // parent of the drivers' contexts
 	cancel context.CancelFunc
-	group sync.WaitGroup
+	group  sync.WaitGroup
 
-	mu      sync.Mutex // not held while a driver or the store is asked
-	claims  map[types.UID]*claim
-	drivers map[string][]*driver          // by name, the latest last
-	waiting map[string]map[types.UID]bool // pods that wait for a driver
-	reachable    map[string]bool               // of drivers, whether Slices knows that they can be reached
+	mu        sync.Mutex // not held during calls to a driver or the store
+	claims    map[types.UID]*claim
+	drivers   map[string][]*driver          // by name, the latest last
+	waiting   map[string]map[types.UID]bool // pods that wait for a driver
+	reachable map[string]bool               // by driver, as last reported to Slices
 }
 
-// A claim is one that is prepared, or may be.
+// A claim is a ResourceClaim that is prepared, or may be.
 type claim struct {
 	uid             types.UID
 	namespace, name string
-	busy            chan struct{} // capacity 1: held by who has it prepared or taken back
+	busy            chan struct{} // capacity 1: a lock, held while the claim is prepared or unprepared
 
 	// These are guarded by Manager.mu.
 	pods  map[types.UID]bool
 	parts map[string]*part // by driver
 }
 
-// A part of a claim is what one driver has of it.
+// A part of a claim contains the devices of one driver.
 type part struct {
 	devices  []Device
 	prepared bool // in this run of the agent
 }
 
-// A Device is one that a driver prepared. It is stored as JSON, so its fields keep their
-// names.
+// A Device is a device that a driver has prepared. It is stored as JSON, so its fields must
+// keep their names.
 type Device struct {
-	Requests []string `json:"requests,omitempty"` // of the claim; none: all
+	Requests []string `json:"requests,omitempty"` // of the claim; empty: all requests
 	Pool     string   `json:"pool"`
 	Name     string   `json:"name"`
 	Share    string   `json:"share,omitempty"`
@@ -112,7 +114,7 @@ type row struct {
 	Devices []Device    `json:"devices,omitempty"`
 }
 
-// New reads nothing.
+// New returns a Manager. It does no I/O.
 func New(c Config) *Manager {
 	if c.PodChanged == nil {
 		c.PodChanged = func(types.UID) {}
@@ -120,19 +122,22 @@ func New(c Config) *Manager {
 	if c.Counted == nil {
 		c.Counted = noCounter{}
 	}
-	m := &Manager{c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[types.UID]bool{}, reachable: map[string]bool{}}
+	m := &Manager{
+		c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{},
+		waiting: map[string]map[types.UID]bool{}, reachable: map[string]bool{},
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
 
-// Close ends what listens to drivers.
+// Close closes the connections to drivers.
 func (m *Manager) Close() error {
 	m.cancel()
 	m.group.Wait()
 	return nil
 }
 
-// Load takes over the claims of the last run. It is called before any other method.
+// Load loads the stored claims. It is called before any other method.
 func (m *Manager) Load(ctx context.Context) error {
 	rows, err := m.c.Store.Claims(ctx)
 	if err != nil {
@@ -142,8 +147,9 @@ func (m *Manager) Load(ctx context.Context) error {
 	defer m.mu.Unlock()
 	for _, r := range rows {
 		var s row
-		if err := json.Unmarshal(r.State, &s); err != nil { // the driver has it still
-			m.c.Log.Error("what is known of a resource claim cannot be read: it is prepared anew", "claim", r.Namespace+"/"+r.Name, "driver", r.Driver, "error", err)
+		if err := json.Unmarshal(r.State, &s); err != nil { // the driver may still have it prepared
+			m.c.Log.Error("cannot decode the stored state of a resource claim: it is prepared again",
+				"claim", r.Namespace+"/"+r.Name, "driver", r.Driver, "error", err)
 		}
 		c := m.claims[r.UID]
 		if c == nil {
@@ -159,10 +165,13 @@ func (m *Manager) Load(ctx context.Context) error {
 }
 
 func newClaim(uid types.UID, namespace, name string) *claim {
-	return &claim{uid: uid, namespace: namespace, name: name, busy: make(chan struct{}, 1), pods: map[types.UID]bool{}, parts: map[string]*part{}}
+	return &claim{
+		uid: uid, namespace: namespace, name: name, busy: make(chan struct{}, 1),
+		pods: map[types.UID]bool{}, parts: map[string]*part{},
+	}
 }
 
-// InUse counts the claims that are prepared, or may be: by driver, and all of them.
+// InUse counts the claims that are prepared, or may be, by driver and in total.
 func (m *Manager) InUse() (drivers map[string]int, all int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,18 +184,18 @@ func (m *Manager) InUse() (drivers map[string]int, all int) {
 	return drivers, len(m.claims)
 }
 
-// rows are a claim's as they are now. The caller holds mu.
+// rows returns the rows to store for a claim. The caller holds mu.
 func (c *claim) rows() (out []store.Claim) {
 	pods := slices.Sorted(maps.Keys(c.pods))
 	for name, p := range c.parts {
-		state, _ := json.Marshal(row{pods, p.devices}) // texts only
+		state, _ := json.Marshal(row{pods, p.devices}) // strings only, so it cannot fail
 		out = append(out, store.Claim{UID: c.uid, Driver: name, Namespace: c.namespace, Name: c.name, State: state})
 	}
 	return out
 }
 
-// lock has nobody else prepare or take back the claims; they are sorted, so that two never
-// wait for each other.
+// lock locks claims against concurrent preparing and unpreparing. The caller sorts them, so that
+// two callers cannot deadlock.
 func lock(ctx context.Context, claims []*claim) (unlock func(), err error) {
 	var held []*claim
 	unlock = func() {
@@ -206,8 +215,7 @@ func lock(ctx context.Context, claims []*claim) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// find gives the claim of that name of which a pod is known to be a user. The caller holds
-// mu.
+// find returns the claim with this name that the pod uses, or nil. The caller holds mu.
 func (m *Manager) find(pod *v1.Pod, name string) *claim {
 	for _, c := range m.claims {
 		if c.name == name && c.namespace == pod.Namespace && c.pods[pod.UID] {

@@ -18,23 +18,24 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Failure is why the claims of a pod are not prepared, in a kubelet's words.
+// A Failure is the error of preparing the claims of a pod.
 type Failure struct{ Err error }
 
+// Error returns a kubelet's message.
 func (f *Failure) Error() string {
 	return fmt.Sprintf("Failed to prepare dynamic resources: prepare dynamic resources: %v", f.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Reason is that of the event.
+// Reason returns the reason of the event.
 func (*Failure) Reason() string { return "FailedPrepareDynamicResources" }
 
-// Name is the hook's.
+// Name returns the hook's name.
 func (*Manager) Name() string { return "dynamic resources" }
 
-// Prepare has drivers prepare the claims of a pod.
+// Prepare makes the drivers prepare the claims of a pod.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	names, err := podspec.ResourceClaims(pod)
 	if err == nil && len(names) > 0 {
@@ -77,7 +78,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.Reso
 	return nil
 }
 
-// claim finds one that the pod uses, or else reads it and looks whether the pod may.
+// claim returns the claim that the pod uses. If it is not known, claim reads the object and
+// checks that it is reserved for the pod.
 func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
 	c := m.find(pod, n.Name)
@@ -92,7 +94,7 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 	}
-	if checkReserved(pod, n, obj) != nil { // what is known may be of before the claim was this pod's
+	if checkReserved(pod, n, obj) != nil { // the cached object may be older than the reservation
 		if err := m.c.Objects.Renew(ctx, pod); err != nil {
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 		}
@@ -107,12 +109,13 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	defer m.mu.Unlock()
 	for _, old := range m.claims {
 		if old.name == obj.Name && old.namespace == obj.Namespace && old.uid != obj.UID {
-			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", old.name, old.uid)
+			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)",
+				old.name, old.uid)
 		}
 	}
 	if c = m.claims[obj.UID]; c != nil {
 		if !c.inUse(obj) {
-			return nil, fmt.Errorf("ResourceClaim %s is prepared still for a pod that it is not reserved for any more", c.name)
+			return nil, fmt.Errorf("ResourceClaim %s is still prepared for a pod for which it is no longer reserved", c.name)
 		}
 	} else {
 		c = newClaim(obj.UID, obj.Namespace, obj.Name)
@@ -123,17 +126,19 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	return c, nil
 }
 
-// inUse reports whether a claim is allocated as it was for one of the pods that it is
-// prepared for. Once it is reserved for none of these, it may have been allocated anew. The
-// caller holds Manager.mu.
+// inUse reports whether the object is still reserved for a pod for which the claim is prepared.
+// If it is not, it may have been allocated to other devices meanwhile. The caller holds
+// Manager.mu.
 func (c *claim) inUse(obj *resourcev1.ResourceClaim) bool {
-	return slices.ContainsFunc(obj.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
+	return slices.ContainsFunc(obj.Status.ReservedFor,
+		func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
 }
 
-// checkReserved says why a pod cannot have a claim, in a kubelet's words.
+// checkReserved returns a kubelet's error if a pod may not use a claim.
 func checkReserved(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceClaim) error {
 	if n.Made && !metav1.IsControlledBy(c, pod) {
-		return fmt.Errorf("ResourceClaim %s/%s was not created for pod %s/%s (pod is not owner)", c.Namespace, c.Name, pod.Namespace, pod.Name)
+		return fmt.Errorf("ResourceClaim %s/%s was not created for pod %s/%s (pod is not owner)",
+			c.Namespace, c.Name, pod.Namespace, pod.Name)
 	}
 	reserved := func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID }
 	if !slices.ContainsFunc(c.Status.ReservedFor, reserved) {
@@ -145,9 +150,9 @@ func checkReserved(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceC
 	return nil
 }
 
-// recordUse durably notes that a pod uses claims, and gives what is to be prepared, by driver. No
-// row is made while a driver is missing: then there would be nobody to take it back. The
-// caller has locked the claims.
+// recordUse stores that a pod uses claims, and returns the claims to prepare, by driver. While a
+// driver is missing it stores no row and returns an error, since nobody could unprepare the
+// claim. The caller has locked the claims.
 func (m *Manager) recordUse(ctx context.Context, uid types.UID, all []*claim) (map[string][]*claim, error) {
 	batches := map[string][]*claim{}
 	m.mu.Lock()
@@ -174,7 +179,7 @@ func (m *Manager) recordUse(ctx context.Context, uid types.UID, all []*claim) (m
 		}
 		if now := m.claims[c.uid]; now != nil && now != c {
 			m.mu.Unlock()
-			return nil, fmt.Errorf("ResourceClaim %s is just being prepared for another pod", c.name)
+			return nil, fmt.Errorf("ResourceClaim %s is being prepared for another pod", c.name)
 		}
 		m.claims[c.uid] = c
 		c.pods[uid] = true
@@ -184,7 +189,8 @@ func (m *Manager) recordUse(ctx context.Context, uid types.UID, all []*claim) (m
 	if err := m.store(ctx, added); err != nil {
 		m.mu.Lock()
 		for _, c := range added {
-			if delete(c.pods, uid); len(c.pods) == 0 {
+			delete(c.pods, uid)
+			if len(c.pods) == 0 {
 				delete(m.claims, c.uid)
 			}
 		}
@@ -211,7 +217,7 @@ func (m *Manager) store(ctx context.Context, claims []*claim) error {
 	return m.c.Store.PutClaims(ctx, rows)
 }
 
-// prepareBy has a driver prepare claims. The caller has locked them.
+// prepareBy makes a driver prepare claims. The caller has locked them.
 func (m *Manager) prepareBy(ctx context.Context, name string, claims []*claim) error {
 	d := m.driver(name)
 	if d == nil {
@@ -237,11 +243,11 @@ func (m *Manager) prepareBy(ctx context.Context, name string, claims []*claim) e
 	return nil
 }
 
-// Ended gives back the claims of a pod that is over.
+// Ended releases the claims of a pod that has ended.
 func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
 
-// Release is the same for one that is gone. The claims that no other pod uses are taken back
-// by their drivers first.
+// Release releases the claims of a pod that was deleted. Drivers unprepare those that no other
+// pod uses.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	var all []*claim
@@ -298,7 +304,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 			return errNotRegistered(name)
 		}
 		m.mu.Lock()
-		c.parts[name].prepared = false // even if it does not say so
+		c.parts[name].prepared = false // also if the call fails
 		m.mu.Unlock()
 		if err := d.unprepare(ctx, c); err != nil {
 			return err

@@ -34,7 +34,8 @@ func Examine(classes []config.DeviceClass, root string) (out []Complaint, err er
 	for i := range classes {
 		c := &classes[i]
 		if _, err := h.group(c); err != nil {
-			out = append(out, Complaint{Resource: c.Resource, What: err.Error(), Advice: "add the group with groupadd --system, or write its number"})
+			out = append(out, Complaint{Resource: c.Resource, What: err.Error(),
+				Advice: "add the group with groupadd --system, or write its number"})
 		}
 		there := 0
 		for _, n := range nodes[i] {
@@ -43,18 +44,23 @@ func Examine(classes []config.DeviceClass, root string) (out []Complaint, err er
 			}
 			there++
 			if program := open[n.number]; program != "" {
-				out = append(out, Complaint{Resource: c.Resource, What: fmt.Sprintf("%s of %s is open in %s on the host", n.path, c.Resource, program), Advice: "stop that program: two that use one device disturb each other"})
+				out = append(out, Complaint{Resource: c.Resource,
+					What: fmt.Sprintf("%s of %s is open in %s on the host", n.path, c.Resource,
+						program), Advice: "stop that program: two that use one device disturb each other"})
 			}
 		}
 		given := there
 		for _, k := range kept {
 			if k.Resource == c.Resource {
 				there++
-				out = append(out, Complaint{Resource: c.Resource, What: fmt.Sprintf("%s matches %s, and no container gets it: it %s", k.Path, c.Resource, k.Why), Advice: "narrow the match, if that is meant"})
+				out = append(out, Complaint{Resource: c.Resource,
+					What: fmt.Sprintf("%s matches %s, and no container gets it: it %s", k.Path, c.Resource,
+						k.Why), Advice: "narrow the match, if that is meant"})
 			}
 		}
 		if given == 0 && there == 0 {
-			out = append(out, Complaint{Resource: c.Resource, What: "this machine has no device of " + c.Resource + " now", Advice: "if it is plugged in, compare its match with islet devices --all", Absent: true})
+			out = append(out, Complaint{Resource: c.Resource, What: "this machine has no device of " + c.Resource + " now",
+				Advice: "if it is plugged in, compare its match with islet devices --all", Absent: true})
 		}
 	}
 	return out, nil

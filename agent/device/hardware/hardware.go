@@ -87,7 +87,8 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	if len(c.Classes) == 0 {
 		return nil, nil
 	}
-	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{}, since: map[string]time.Time{}}
+	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{},
+		since: map[string]time.Time{}}
 	h.memory.meta = c.Meta
 	if err := h.memory.load(ctx, bootid.Kernel(os.DirFS(h.host.at("/")))); err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ type identity struct {
 type anchor struct{ dir, name string }
 
 // buses are those whose devices have names that last: by address, slot or port.
-var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": true, "serio": true, "mmc": true, "sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
+var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": true, "serio": true, "mmc": true,
+	"sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
 
 // identify names a device after what it is a part of: for USB the vendor, the product, and
 // the serial number or else the port; else the address on its bus. Of several that have all

@@ -91,6 +91,9 @@ func Parts(root string) ([]Part, error) {
 		}
 		out = append(out, p)
 	}
-	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Or(cmp.Compare(a.Subsystem, b.Subsystem), natural(a.Path, b.Path)) })
+	slices.SortStableFunc(out, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(a.Subsystem, b.Subsystem),
+			natural(a.Path, b.Path))
+	})
 	return out, nil
 }

@@ -120,10 +120,14 @@ func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.
 			case u == nil:
 				there, news.missing[d] = false, true
 				if !before[d] {
-					news.events = append(news.events, notice{who, v1.EventTypeWarning, ReasonUnplugged, fmt.Sprintf("Device %s of %s is not there any more: the container is restarted once it is back", id, resource)})
+					news.events = append(news.events,
+						notice{who, v1.EventTypeWarning, ReasonUnplugged,
+							fmt.Sprintf("Device %s of %s is not there any more: the container is restarted once it is back",
+								id, resource)})
 				}
 			case before[d]:
-				news.events = append(news.events, notice{who, v1.EventTypeNormal, ReasonBack, fmt.Sprintf("Device %s of %s is back", id, resource)})
+				news.events = append(news.events, notice{who, v1.EventTypeNormal, ReasonBack,
+					fmt.Sprintf("Device %s of %s is back", id, resource)})
 			}
 			outdated = outdated || u != nil && h.memory.outdated(who, id, u.mark)
 		}

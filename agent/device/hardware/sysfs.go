@@ -121,7 +121,8 @@ func (h host) stat(path string) (number, bool) {
 		return number{}, false
 	}
 	kind := st.Mode & unix.S_IFMT
-	return number{kind == unix.S_IFBLK, unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev))}, kind == unix.S_IFBLK || kind == unix.S_IFCHR
+	return number{kind == unix.S_IFBLK, unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev))}, kind == unix.S_IFBLK ||
+		kind == unix.S_IFCHR
 }
 
 // attribute reads a file in a device's directory; empty: there is none, or it cannot be

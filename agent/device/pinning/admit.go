@@ -200,7 +200,8 @@ func (d *draft) rows() (out []store.Devices, err error) {
 	now := time.Now().UnixMicro() // rows are read back in this order
 	for i, ctr := range containers(d.pod) {
 		if set, has := d.cpus[d.pod.UID][ctr.Name]; has {
-			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(), Given: []byte(set.String())})
+			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(),
+				Given: []byte(set.String())})
 		}
 		if blocks, has := d.nodes.Of(d.pod.UID, ctr.Name); has {
 			kind, _ := podspec.Find(&d.pod.Spec, ctr.Name)
@@ -208,7 +209,8 @@ func (d *draft) rows() (out []store.Devices, err error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowMemory, Count: len(blocks), Given: data})
+			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowMemory, Count: len(blocks),
+				Given: data})
 		}
 	}
 	return out, nil

@@ -233,9 +233,11 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	}
 	m.mu.Unlock()
 	for _, mv := range moves {
-		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id, Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
+		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id,
+			Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
 		if _, e := r.UpdateContainerResources(ctx, req); e != nil {
-			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e) // it may have ended meanwhile: the next look tells
+			// it may have ended meanwhile: the next look tells
+			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e)
 			continue
 		}
 		m.mu.Lock()

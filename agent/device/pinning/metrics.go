@@ -36,13 +36,16 @@ func newMetrics() *metrics {
 			c("kubelet_memory_manager_pinning_errors_total", "containers that asked for memory of NUMA nodes and did not get it")},
 		exclusive: g("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have of their own"),
 		shared:    g("kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that could still be given away, in thousandths"),
-		perNode:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cpu_manager_allocation_per_numa", Help: "CPUs that containers have of their own, by NUMA node"}, []string{"numa_node"}),
+		perNode: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cpu_manager_allocation_per_numa",
+			Help: "CPUs that containers have of their own, by NUMA node"}, []string{"numa_node"}),
 		admitted: counted{c("kubelet_topology_manager_admission_requests_total", "pods that the topology manager decided about"),
 			c("kubelet_topology_manager_admission_errors_total", "pods that could not be placed")},
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms", Help: "time of a decision, in milliseconds",
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms",
+			Help:    "time of a decision, in milliseconds",
 			Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
-		good: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count", Help: "containers or pods whose resources are aligned"}, []string{"scope", "boundary"}),
-		bad:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "containers or pods whose resources could not be aligned"}, []string{"scope", "boundary"}),
+		good: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count",
+			Help: "containers or pods whose resources are aligned"}, []string{"scope", "boundary"}),
+		bad: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "containers or pods whose resources could not be aligned"}, []string{"scope", "boundary"}),
 	}
 }
 

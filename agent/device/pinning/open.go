@@ -117,7 +117,8 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 		return nil, nil
 	}
 	m := &Manager{
-		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(), deciding: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(), deciding: make(chan struct{},
+			1), wake: make(chan struct{}, 1),
 		given: cpumanager.Given{}, nodes: &memorymanager.Given{}, made: map[slot]making{}, told: map[string]cpuset.CPUSet{},
 	}
 	if err := m.look(static, blocks); err != nil {
@@ -179,7 +180,8 @@ func (m *Manager) look(static, blocks bool) error {
 	}
 	kept := m.c.Share.Reserved()
 	if static {
-		o, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, m.c.Config.Gate("CPUManagerPolicyAlphaOptions"), m.c.Config.Gate("CPUManagerPolicyBetaOptions"))
+		o, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, m.c.Config.Gate("CPUManagerPolicyAlphaOptions"),
+			m.c.Config.Gate("CPUManagerPolicyBetaOptions"))
 		if err != nil {
 			return fmt.Errorf("cpuManagerPolicyOptions: %w", err)
 		}
@@ -192,7 +194,8 @@ func (m *Manager) look(static, blocks bool) error {
 			reserved = cpuset.New(list...)
 		}
 		milli := kept.Cpu().MilliValue()
-		m.cpus, err = cpumanager.New(cpumanager.Config{Machine: machine, Options: o, Reserved: reserved, Count: int((milli + 999) / 1000), Topology: k.TopologyManagerPolicy})
+		m.cpus, err = cpumanager.New(cpumanager.Config{Machine: machine, Options: o, Reserved: reserved,
+			Count: int((milli + 999) / 1000), Topology: k.TopologyManagerPolicy})
 		if err != nil {
 			return fmt.Errorf("cpuManagerPolicy: %w", err)
 		}
@@ -285,7 +288,8 @@ func (m *Manager) fits(last, now policies, known bool) error {
 		return fmt.Errorf("cpuManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.CPU, last.CPU)
 	}
 	if known && last.Memory != now.Memory {
-		return fmt.Errorf("memoryManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.Memory, last.Memory)
+		return fmt.Errorf("memoryManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.Memory,
+			last.Memory)
 	}
 	var errs []error
 	if m.cpus != nil {

@@ -384,7 +384,7 @@ func TestChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.flags = []string{"--cpu-manager-policy=static", "--reserved-cpus=0-6"}
-	if err := w.start(); err == nil || !strings.Contains(err.Error(), "is not among the CPUs that can be given away") {
+	if err := w.start(); err == nil || !strings.Contains(err.Error(), "is not a subset of the allocatable CPUs") {
 		t.Fatal(err)
 	}
 	w.boot = "2"

@@ -88,7 +88,8 @@ func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.Get
 }
 
 // GetAllocatableResources tells which devices there are for pods, whoever has them.
-func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+func (s *Server) GetAllocatableResources(context.Context,
+	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	out := &api.AllocatableResourcesResponse{}
 	for _, r := range s.c.Devices.List() {
 		for _, d := range r.Devices {
@@ -159,7 +160,8 @@ func devices(resource, id string, numa []int64) (out []*api.ContainerDevices) {
 		return []*api.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}
 	}
 	for _, n := range numa {
-		out = append(out, &api.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: n}}}})
+		out = append(out, &api.ContainerDevices{ResourceName: resource, DeviceIds: []string{id},
+			Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: n}}}})
 	}
 	return out
 }
@@ -170,7 +172,9 @@ func (a all) of(pod *v1.Pod) *api.PodResources {
 		if kind == podspec.Sidecar || kind == podspec.Main {
 			at := holder{pod.UID, c.Name}
 			own := a.own.Of(pod.UID, c.Name)
-			out.Containers = append(out.Containers, &api.ContainerResources{Name: c.Name, Devices: a.devices[at], DynamicResources: a.claims[at], CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})
+			out.Containers = append(out.Containers,
+				&api.ContainerResources{Name: c.Name, Devices: a.devices[at], DynamicResources: a.claims[at],
+					CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})
 		}
 	}
 	return out
