@@ -25,12 +25,12 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// patience is how long a volume waits for the API server to know that it is in use: a
-// server that cannot be reached detaches nothing.
+// patience bounds the wait for the API server to record that a volume is in use. A server that
+// cannot be reached cannot detach the volume either, so the mount goes on after it.
 const patience = 5 * time.Second
 
-// csiVolumes begin so in volumesInUse. Of those that are no driver's alone the handle
-// follows csiHandle.
+// csiVolumes is the prefix of CSI volumes in volumesInUse. csiHandle separates the driver's name
+// from the volume handle; only volumes with a handle can be attached.
 const (
 	csiVolumes = "kubernetes.io/csi/"
 	csiHandle  = "^"
@@ -40,44 +40,50 @@ const (
 type Config struct {
 	Config  *config.Config
 	Store   *store.Store
-	Labels  func() map[string]string // of the Node
-	Objects storage.Objects          // what volumes are resolved by
-	Cluster *Cluster                 // nil: the node stands alone
-	Retry   func(types.UID)          // lets a pod try again
-	// Reject ends a pod that cannot run here; false: it ends already.
+	Labels  func() map[string]string // labels of the Node
+	Objects storage.Objects          // resolves claims to volumes
+	Cluster *Cluster                 // nil: the node has no control plane
+	Retry   func(types.UID)          // makes the pod's worker try again
+	// Reject ends a pod that cannot run here. It returns false if the pod is already ending.
 	Reject func(pod *v1.Pod, reason, message string) bool
-	Label  func(user, role, kind, level string) (string, error) // storage.Config's
+	Label  func(user, role, kind, level string) (string, error) // see storage.Config
 	Events Events
 	Log    *slog.Logger
 }
 
-// Events takes what people shall learn of a pod. *outbox.Events is one.
+// Events records events about pods. *outbox.Events implements it.
 type Events interface {
 	Pod(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// A Cluster is what volumes need of the control plane.
+// A Cluster is the part of the control plane that volumes depend on.
 type Cluster struct {
 	Client  *kube.Client
 	Objects *object.Cache
 	Node    *node.Node
-	Up      <-chan struct{} // the link may be up again
+	Up      <-chan struct{} // receives a value when the API server may be reachable again
 }
 
-// Claims are the parts, connected.
+// Claims connects the storage keeper, the CSI drivers and the node's CSINode.
 type Claims struct {
 	*storage.Keeper
-	drivers *csi.Drivers  // nil: the node stands alone
-	node    *csinode.Node // nil too
+	drivers *csi.Drivers  // nil: the node has no control plane
+	node    *csinode.Node // nil: the node has no control plane
 }
 
-// Open takes over what is mounted. It asks nobody.
+// Open adopts the volumes that are still mounted. It makes no network call.
 func Open(ctx context.Context, c Config) (*Claims, error) {
-	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Label: c.Label, Claim: object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
-		Event: func(p *v1.Pod, eventType, reason, message string) { c.Events.Pod(p, "", eventType, reason, message) }}
+	out, cfg := &Claims{}, storage.Config{
+		Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Label: c.Label,
+		Claim: object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
+		Event: func(p *v1.Pod, eventType, reason, message string) { c.Events.Pod(p, "", eventType, reason, message) },
+	}
 	var err error
 	if c.Cluster != nil {
-		if out.node, err = csinode.New(csinode.Config{Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.Last, Retry: c.Cluster.Up, Log: c.Log}); err != nil {
+		if out.node, err = csinode.New(csinode.Config{
+			Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.Last, Retry: c.Cluster.Up,
+			Log: c.Log,
+		}); err != nil {
 			return nil, err
 		}
 		inUse := func(ctx context.Context, id string) error {
@@ -94,7 +100,11 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 				c.Events.Pod(p, "", v1.EventTypeWarning, reason, message)
 			}
 		}
-		if out.drivers, err = csi.New(csi.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects, Every: c.Config.LooksEvery(), Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry, Reject: reject, Log: c.Log}); err != nil {
+		if out.drivers, err = csi.New(csi.Config{
+			Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects,
+			Every: c.Config.LooksEvery(), Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry,
+			Reject: reject, Log: c.Log,
+		}); err != nil {
 			return nil, err
 		}
 		cfg.Drivers, cfg.Resizer = append(cfg.Drivers, out.drivers), c.Cluster.Objects
@@ -103,33 +113,33 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 	return out, err
 }
 
-// Handle adds the handlers of plugins that mount volumes.
-func (c *Claims) Handle(all map[string]plugins.Handler) map[string]plugins.Handler {
+// Handle adds the plugin handlers of this district to handlers and returns the map.
+func (c *Claims) Handle(handlers map[string]plugins.Handler) map[string]plugins.Handler {
 	if c.drivers != nil {
-		all[plugins.CSI] = c.drivers
+		handlers[plugins.CSI] = c.drivers
 	}
-	return all
+	return handlers
 }
 
-// Collectors are what the metrics say of volumes.
+// Collectors returns the metrics of volumes and CSI drivers.
 func (c *Claims) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
-	all := c.Keeper.Collectors(pods)
+	collectors := c.Keeper.Collectors(pods)
 	if c.drivers != nil {
-		all = append(all, c.drivers.Collectors()...)
+		collectors = append(collectors, c.drivers.Collectors()...)
 	}
-	return all
+	return collectors
 }
 
-// NodeChanged says that the Node may be another. It may be called before there is
-// anything.
+// NodeChanged tells the CSINode's loop that the Node object may have changed. It may be called on a
+// nil Claims.
 func (c *Claims) NodeChanged() {
 	if c != nil && c.node != nil {
 		c.node.Poke()
 	}
 }
 
-// VolumesInUse are those that the Node says nobody may detach: of kinds that can be
-// attached, sorted.
+// VolumesInUse returns the attachable volumes that are mounted or being mounted, sorted, for the
+// Node's status. The attach-detach controller does not detach a volume that is listed there.
 func (c *Claims) VolumesInUse() (ids []v1.UniqueVolumeName) {
 	for _, id := range c.InUse() {
 		if strings.HasPrefix(id, csiVolumes) && strings.Contains(id, csiHandle) {
@@ -139,8 +149,8 @@ func (c *Claims) VolumesInUse() (ids []v1.UniqueVolumeName) {
 	return slices.Clip(ids)
 }
 
-// Run tells the cluster of this node's drivers until ctx ends, and then ends the
-// connections to these.
+// Run keeps the CSINode up to date and republishes volumes until ctx ends. Then it closes the
+// connections to the drivers.
 func (c *Claims) Run(ctx context.Context) error {
 	if c.node == nil {
 		return nil

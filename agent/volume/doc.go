@@ -1,4 +1,4 @@
-// Package volume builds what gives pods the volumes of their claims, and connects it.
+// Package volume opens the parts that provide persistent volumes to pods and connects them.
 //
 //	agent/plugin/plugins --CSI drivers--> agent/volume/csi --Install--> edge/csinode --> CSINode, Node
 //	                                  ^  '--Retry--> workers
@@ -6,5 +6,5 @@
 //	                                  ^
 //	                       edge/object, agent/volume/provision
 //
-// It has no state of its own.
+// The package has no state of its own.
 package volume

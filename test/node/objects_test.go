@@ -288,7 +288,7 @@ func TestClaimOfManifest(t *testing.T) {
 	m.Remove("manifests/data.yaml")
 	m.WaitReady()
 	m.Await("the claim to be unused", func() bool { return strings.Contains(m.Islet("objects"), "none (unused)") })
-	if out, code := m.Try("delete", "pvc", "data"); code == 0 || !strings.Contains(out, "--delete-data removes it for ever") {
+	if out, code := m.Try("delete", "pvc", "data"); code == 0 || !strings.Contains(out, "--delete-data deletes it permanently") {
 		t.Errorf("deleted data without being told to: %d %s", code, out)
 	}
 

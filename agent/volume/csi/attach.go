@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// limitExceeded is a kubelet's reason for the end of a pod.
+// limitExceeded is the kubelet's reason for the failure of such a pod.
 const limitExceeded = "VolumeAttachmentLimitExceeded"
 
-// attaches says whether somebody else attaches a driver's volumes to this node. Without a
-// CSIDriver somebody does.
+// attaches reports whether the attach-detach controller attaches the driver's volumes to this node.
+// It does unless the driver's CSIDriver says that no attachment is required.
 // https://kubernetes-csi.github.io/docs/skip-attach.html
 func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
 	if v.Inline {
@@ -30,10 +30,11 @@ func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
 	return o == nil || o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, nil
 }
 
-// Attached waits until the attach-detach controller and the driver's attacher have attached
-// a volume. Before that the Node says that the volume is in use, so that nobody detaches it.
+// Attached waits until the attach-detach controller and the driver's external-attacher have
+// attached the volume. It first has the volume listed in the Node's volumesInUse, so that nobody
+// detaches it.
 func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use) error {
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return err
 	}
 	needs, err := d.attaches(u.Pod, v)
@@ -49,9 +50,9 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 	for {
 		a, err := d.cfg.Objects.RenewAttachment(ctx, u.Pod, d.attachment(v))
 		if err == nil {
-			err = verify(a)
+			err = checkAttached(a)
 			if exhausted(a) {
-				d.askLimit(v.Source.CSI.Driver)
+				d.requestLimit(v.Source.CSI.Driver)
 			}
 		}
 		if err == nil {
@@ -66,22 +67,24 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 	}
 }
 
-// reject ends a pod whose volume could not be attached in the time that it has, as the node
-// has as many of the driver's as it takes: its controller makes another one, which the
-// scheduler puts where there is room. A driver without a period knows no such end.
+// reject ends a pod whose volume was not attached in time because the node has reached the driver's
+// volume limit. The pod's controller then creates another one, which the scheduler places on a node
+// with a free slot. It applies only to drivers with an update period for the limit.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
-	if d.cfg.Reject == nil || a == nil || verify(a) == nil || !exhausted(a) {
+	if d.cfg.Reject == nil || a == nil || checkAttached(a) == nil || !exhausted(a) {
 		return
 	}
-	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err != nil || period(o) == 0 {
+	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err != nil || limitPeriod(o) == 0 {
 		return
 	}
-	d.cfg.Reject(u.Pod, limitExceeded, fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]s", u.Volume, a.Status.AttachError.Message))
+	d.cfg.Reject(u.Pod, limitExceeded, fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. "+
+		"unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]s",
+		u.Volume, a.Status.AttachError.Message))
 }
 
-// verify says why a volume is not attached.
-func verify(a *storagev1.VolumeAttachment) error {
+// checkAttached returns why a volume is not attached; nil: it is attached.
+func checkAttached(a *storagev1.VolumeAttachment) error {
 	switch {
 	case a.DeletionTimestamp != nil:
 		return errors.New("volume attachment is being deleted")
@@ -93,7 +96,8 @@ func verify(a *storagev1.VolumeAttachment) error {
 	return errors.New("the driver has not attached it yet")
 }
 
-// publishContext is what the driver's controller said when it attached a volume.
+// publishContext returns the attachment metadata that the driver's controller reported for a
+// volume.
 func (d *Drivers) publishContext(v storage.Volume, pod *v1.Pod) (map[string]string, error) {
 	needs, err := d.attaches(pod, v)
 	if err != nil || !needs {

@@ -45,7 +45,8 @@ func TestVolume(t *testing.T) {
 		t.Errorf("at %s, not %s", a.Path, want)
 	}
 	staged := w.StagePath(v)
-	if want := fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", w.root, driverName, sha256.Sum256([]byte("h/1"))); staged != want {
+	if want := fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", w.root, driverName,
+		sha256.Sum256([]byte("h/1"))); staged != want {
 		t.Errorf("staged at %s, not %s", staged, want)
 	}
 	for range 2 {
@@ -60,14 +61,18 @@ func TestVolume(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(a.Path), "vol_data.json"))
 	must(t, err)
 	must(t, json.Unmarshal(text, &data))
-	if data["specVolID"] != "pv" || data["volumeHandle"] != "h/1" || data["driverName"] != driverName || data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
+	if data["specVolID"] != "pv" || data["volumeHandle"] != "h/1" || data["driverName"] != driverName ||
+		data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
 		t.Errorf("vol_data.json: %s", text)
 	}
 	s, p := w.gotStage, w.gotPublish
-	if s.VolumeId != "h/1" || s.Secrets["key"] != "ns/stage" || s.VolumeContext["a"] != "b" || s.VolumeCapability.GetMount().FsType != "ext4" || s.VolumeCapability.GetMount().MountFlags[0] != "noatime" || s.StagingTargetPath != staged {
+	if s.VolumeId != "h/1" || s.Secrets["key"] != "ns/stage" || s.VolumeContext["a"] != "b" ||
+		s.VolumeCapability.GetMount().FsType != "ext4" ||
+		s.VolumeCapability.GetMount().MountFlags[0] != "noatime" || s.StagingTargetPath != staged {
 		t.Errorf("staged with %v", s)
 	}
-	if p.StagingTargetPath != staged || p.TargetPath != b.Path || p.Secrets["key"] != "ns/publish" || p.VolumeContext["csi.storage.k8s.io/pod.name"] != "" {
+	if p.StagingTargetPath != staged || p.TargetPath != b.Path || p.Secrets["key"] != "ns/publish" ||
+		p.VolumeContext["csi.storage.k8s.io/pod.name"] != "" {
 		t.Errorf("published with %v", p)
 	}
 	must(t, w.Unpublish(t.Context(), v, b.Pod.UID, b.Path))
@@ -98,7 +103,9 @@ func TestInline(t *testing.T) {
 	w.object.Spec.TokenRequests = []storagev1.TokenRequest{{Audience: "vault", ExpirationSeconds: &hour}, {}}
 	must(t, w.mount(v, u))
 	p := w.gotPublish
-	for k, want := range map[string]string{"a": "b", "csi.storage.k8s.io/pod.name": "a", "csi.storage.k8s.io/pod.namespace": "default", "csi.storage.k8s.io/pod.uid": "uid-of-a", "csi.storage.k8s.io/serviceAccount.name": "robot", "csi.storage.k8s.io/ephemeral": "true",
+	for k, want := range map[string]string{"a": "b", "csi.storage.k8s.io/pod.name": "a",
+		"csi.storage.k8s.io/pod.namespace": "default", "csi.storage.k8s.io/pod.uid": "uid-of-a",
+		"csi.storage.k8s.io/serviceAccount.name": "robot", "csi.storage.k8s.io/ephemeral": "true",
 		tokensKey: `{"":{"token":"a for  0","expirationTimestamp":"2001-09-09T01:46:40Z"},"vault":{"token":"a for vault 3600","expirationTimestamp":"2001-09-09T01:46:40Z"}}`} {
 		if p.VolumeContext[k] != want {
 			t.Errorf("%s is %q, not %q", k, p.VolumeContext[k], want)
@@ -134,7 +141,8 @@ func TestBlock(t *testing.T) {
 	if to, err := os.Readlink(u.Path); err != nil || to != target || w.gotPublish.TargetPath != target {
 		t.Errorf("linked to %s, %v, published at %s", to, err, w.gotPublish.TargetPath)
 	}
-	if want := w.root + "/plugins/kubernetes.io/csi/volumeDevices/staging/pv"; w.gotStage.StagingTargetPath != want || w.gotStage.VolumeCapability.GetBlock() == nil {
+	if want := w.root + "/plugins/kubernetes.io/csi/volumeDevices/staging/pv"; w.gotStage.StagingTargetPath != want ||
+		w.gotStage.VolumeCapability.GetBlock() == nil {
 		t.Errorf("staged with %v", w.gotStage)
 	}
 	must(t, w.Expand(t.Context(), v, w.StagePath(v), u.Path, v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}))
@@ -153,7 +161,11 @@ func TestFaults(t *testing.T) {
 		how    func(context.Context) error
 		want   string // of mounting
 	}{
-		"refuses to stage":   {"stage", func(context.Context) error { return status.Error(codes.InvalidArgument, "no such disk") }, "no such disk"},
+		"refuses to stage": {
+			"stage",
+			func(context.Context) error { return status.Error(codes.InvalidArgument, "no such disk") },
+			"no such disk",
+		},
 		"refuses to publish": {"publish", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") }, "full"},
 		"publishes nothing":  {"publish", lie, "it is not there"},
 		"publishes a link":   {"publish", lie, "something else than a directory"},
@@ -232,7 +244,8 @@ func TestNotRegistered(t *testing.T) {
 	v := volume()
 	u := w.use(v, podNamed("a"))
 	for range 2 {
-		if err := w.mount(v, u); err == nil || !strings.Contains(err.Error(), "driver name "+driverName+" not found in the list of registered CSI drivers") {
+		if err := w.mount(v, u); err == nil || !strings.Contains(err.Error(),
+			"driver name "+driverName+" not found in the list of registered CSI drivers") {
 			t.Errorf("mounted: %v", err)
 		}
 	}
@@ -265,13 +278,17 @@ func TestRegisterRefuses(t *testing.T) {
 		plugin func(*plugins.Plugin)
 		info   *spec.NodeGetInfoResponse
 	}{
-		"a path":          {plugin: func(p *plugins.Plugin) { p.Name = "../x" }},
-		"a long name":     {plugin: func(p *plugins.Plugin) { p.Name = strings.Repeat("a", 64) }},
-		"version":         {plugin: func(p *plugins.Plugin) { p.Versions = []string{"2.0.0", "0.3"} }},
-		"no node ID":      {info: &spec.NodeGetInfoResponse{}},
-		"a long node ID":  {info: &spec.NodeGetInfoResponse{NodeId: strings.Repeat("x", 193)}},
-		"a label's key":   {info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a b": "c"}}}},
-		"a label's value": {info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a": "b\n"}}}},
+		"a path":         {plugin: func(p *plugins.Plugin) { p.Name = "../x" }},
+		"a long name":    {plugin: func(p *plugins.Plugin) { p.Name = strings.Repeat("a", 64) }},
+		"version":        {plugin: func(p *plugins.Plugin) { p.Versions = []string{"2.0.0", "0.3"} }},
+		"no node ID":     {info: &spec.NodeGetInfoResponse{}},
+		"a long node ID": {info: &spec.NodeGetInfoResponse{NodeId: strings.Repeat("x", 193)}},
+		"a label's key": {
+			info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a b": "c"}}},
+		},
+		"a label's value": {
+			info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a": "b\n"}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -299,8 +316,11 @@ func TestAttached(t *testing.T) {
 	w.object = nil
 	now := metav1.Now()
 	for want, a := range map[string]*storagev1.VolumeAttachment{
-		"not found":        nil,
-		"being deleted":    {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: storagev1.VolumeAttachmentStatus{Attached: true}},
+		"not found": nil,
+		"being deleted": {
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now},
+			Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+		},
 		"no disk":          {Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no disk"}}},
 		"not attached it ": {},
 	} {
@@ -314,7 +334,9 @@ func TestAttached(t *testing.T) {
 		}
 	}
 	w.mu.Lock()
-	w.attach = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}}}
+	w.attach = &storagev1.VolumeAttachment{
+		Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}},
+	}
 	w.mu.Unlock()
 	must(t, w.Attached(t.Context(), v, u))
 	must(t, w.mount(v, u))
@@ -351,8 +373,13 @@ func TestLimitExceeded(t *testing.T) {
 		{"not wanted any more", &period, &code, false, ""},
 	} {
 		ended = ""
-		w.object = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
-		w.attach = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: c.code}}}
+		w.object = &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: driverName},
+			Spec:       storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period},
+		}
+		w.attach = &storagev1.VolumeAttachment{
+			Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: c.code}},
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		if c.late {
 			ctx, stop = context.WithTimeout(t.Context(), 0)
@@ -369,7 +396,8 @@ func TestExpandErrors(t *testing.T) {
 	for code, want := range map[codes.Code]storage.ExpandError{
 		codes.Unavailable: {}, codes.DeadlineExceeded: {}, codes.Aborted: {}, codes.ResourceExhausted: {}, codes.Canceled: {},
 		codes.Internal: {Final: true}, codes.Unknown: {Final: true},
-		codes.InvalidArgument: {Final: true, Infeasible: true}, codes.OutOfRange: {Final: true, Infeasible: true}, codes.NotFound: {Final: true, Infeasible: true},
+		codes.InvalidArgument: {Final: true, Infeasible: true},
+		codes.OutOfRange:      {Final: true, Infeasible: true}, codes.NotFound: {Final: true, Infeasible: true},
 		codes.FailedPrecondition: {Final: true, InUse: true},
 	} {
 		want.Err = status.Error(code, "no")
@@ -381,20 +409,34 @@ func TestExpandErrors(t *testing.T) {
 }
 
 func TestAccessModes(t *testing.T) {
-	both := &driver{can: map[spec.NodeServiceCapability_RPC_Type]bool{spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true}}
+	both := &driver{
+		capabilities: map[spec.NodeServiceCapability_RPC_Type]bool{spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true},
+	}
 	for mode, want := range map[v1.PersistentVolumeAccessMode][2]spec.VolumeCapability_AccessMode_Mode{
-		v1.ReadWriteOnce:    {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
-		v1.ReadWriteOncePod: {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
-		v1.ReadOnlyMany:     {spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
-		v1.ReadWriteMany:    {spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
-		"":                  {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
-		"Sometimes":         {spec.VolumeCapability_AccessMode_UNKNOWN, spec.VolumeCapability_AccessMode_UNKNOWN},
+		v1.ReadWriteOnce: {
+			spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
+			spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
+		},
+		v1.ReadWriteOncePod: {
+			spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
+			spec.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER,
+		},
+		v1.ReadOnlyMany: {
+			spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY,
+			spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY,
+		},
+		v1.ReadWriteMany: {
+			spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER,
+			spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER,
+		},
+		"":          {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		"Sometimes": {spec.VolumeCapability_AccessMode_UNKNOWN, spec.VolumeCapability_AccessMode_UNKNOWN},
 	} {
 		v := storage.Volume{}
 		if mode != "" {
 			v.AccessModes = []v1.PersistentVolumeAccessMode{mode}
 		}
-		if a, b := (&driver{}).access(v), both.access(v); a != want[0] || b != want[1] {
+		if a, b := (&driver{}).accessMode(v), both.accessMode(v); a != want[0] || b != want[1] {
 			t.Errorf("%s: %v and %v", mode, a, b)
 		}
 	}
@@ -412,7 +454,8 @@ func TestGroup(t *testing.T) {
 		}
 		w.register()
 		for policy, want := range map[storagev1.FSGroupPolicy][2]bool{ // without and with a file system's type
-			"": {false, true}, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy: {false, true}, storagev1.FileFSGroupPolicy: {true, true}, storagev1.NoneFSGroupPolicy: {false, false},
+			"": {false, true}, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy: {false, true},
+			storagev1.FileFSGroupPolicy: {true, true}, storagev1.NoneFSGroupPolicy: {false, false},
 		} {
 			w.object.Spec.FSGroupPolicy = nil
 			if policy != "" {
@@ -445,7 +488,10 @@ func TestUsage(t *testing.T) {
 	u := w.use(v, podNamed("a"))
 	must(t, w.mount(v, u))
 	got, err := w.Usage(t.Context(), v, u.Path)
-	if want := (storage.Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true, Abnormal: "it smells"}); err != nil || got != want {
+	if want := (storage.Usage{
+		Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true,
+		Abnormal: "it smells",
+	}); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.undo(v, u)
@@ -470,7 +516,7 @@ func TestRepublish(t *testing.T) {
 	var all sync.WaitGroup
 	asked := 0
 	w.fails("publish", func(context.Context) error { asked++; return status.Error(codes.Internal, "not today") })
-	if !w.round(t.Context(), &all) {
+	if !w.republishAll(t.Context(), &all) {
 		t.Error("nothing is to be published again")
 	}
 	all.Wait()
@@ -479,9 +525,9 @@ func TestRepublish(t *testing.T) {
 	}
 	hanging, resume := make(chan struct{}), make(chan struct{})
 	w.fails("publish", func(context.Context) error { close(hanging); <-resume; return nil })
-	w.round(t.Context(), &all)
+	w.republishAll(t.Context(), &all)
 	<-hanging
-	w.round(t.Context(), &all) // which leaves it alone
+	w.republishAll(t.Context(), &all) // which leaves it alone
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := w.Unpublish(ctx, v, u.Pod.UID, u.Path); !errors.Is(err, context.Canceled) {
@@ -490,7 +536,7 @@ func TestRepublish(t *testing.T) {
 	close(resume)
 	w.fails("publish", nil)
 	w.undo(v, u)
-	if w.round(t.Context(), &all) {
+	if w.republishAll(t.Context(), &all) {
 		t.Error("what is gone is to be published again")
 	}
 	all.Wait()
@@ -510,14 +556,14 @@ func TestAdopt(t *testing.T) {
 	must(t, err)
 	w.Drivers = after // another run of the agent
 	var all sync.WaitGroup
-	if w.round(t.Context(), &all) {
+	if w.republishAll(t.Context(), &all) {
 		t.Error("there is something to publish before anything is known")
 	}
 	w.Adopt(v, w.StagePath(v), u)
 	w.Adopt(v, "elsewhere", u)
 	asked := 0
 	w.fails("publish", func(context.Context) error { asked++; return nil })
-	if !w.round(t.Context(), &all) {
+	if !w.republishAll(t.Context(), &all) {
 		t.Error("what was published before is forgotten")
 	}
 	all.Wait()
@@ -525,7 +571,7 @@ func TestAdopt(t *testing.T) {
 		t.Error("a driver that is not there was asked")
 	}
 	w.register()
-	if !w.round(t.Context(), &all) {
+	if !w.republishAll(t.Context(), &all) {
 		t.Error("it is given up as its driver came late")
 	}
 	all.Wait()
@@ -537,7 +583,7 @@ func TestAdopt(t *testing.T) {
 	no := false
 	w.object.Spec.RequiresRepublish = &no
 	w.Adopt(v, "", u)
-	if w.round(t.Context(), &all) {
+	if w.republishAll(t.Context(), &all) {
 		t.Error("it is published again though its driver does not want it")
 	}
 }
@@ -550,7 +596,11 @@ func TestHostileNames(t *testing.T) {
 		v.Source.CSI.Driver = name
 		u := w.use(v, podNamed("a"))
 		ctx := t.Context()
-		for i, err := range []error{w.Stage(ctx, v, w.StagePath(v), u), w.Publish(ctx, v, "", u), w.Unpublish(ctx, v, types.UID("x"), u.Path), w.Unstage(ctx, v, w.StagePath(v)), w.Attached(ctx, v, u)} {
+		for i, err := range []error{
+			w.Stage(ctx, v, w.StagePath(v), u), w.Publish(ctx, v, "", u),
+			w.Unpublish(ctx, v, types.UID("x"), u.Path), w.Unstage(ctx, v, w.StagePath(v)),
+			w.Attached(ctx, v, u),
+		} {
 			if err == nil || !strings.Contains(err.Error(), "names no CSI driver") {
 				t.Errorf("%q: %d: %v", name, i, err)
 			}

@@ -1,6 +1,6 @@
-// Package csi mounts volumes by CSI drivers: programs, mostly pods of this node, that
-// register with agent/plugin/plugins and speak the Container Storage Interface over a socket.
-// It is a Driver of agent/volume/storage, which writes down each step before it is taken.
+// Package csi mounts volumes with CSI drivers. A driver is a program, usually a pod on this node,
+// that registers with agent/plugin/plugins and serves the Container Storage Interface on a socket.
+// The package implements agent/volume/storage's Driver; storage records each step before it starts.
 //
 //	plugins --Register--> Drivers --NodeGetInfo, NodeGetCapabilities--> driver's socket
 //	                         |  '--node ID, topology, limit--> Nodes (edge/csinode)
@@ -10,15 +10,15 @@
 //	   |----Stage---------> NodeStageVolume   plugins/kubernetes.io/csi/DRIVER/SHA/globalmount
 //	   '----Publish-------> NodePublishVolume pods/UID/volumes/kubernetes.io~csi/PV/mount
 //
-// Paths and the files vol_data.json are a kubelet's, so that a node may go from one to the
-// other, and drivers that look at them find them.
+// Paths and vol_data.json files are the same as a kubelet's. A node can therefore switch between
+// islet and a kubelet, and drivers find the files that they read.
 //
-// A driver is hostile: it may hang, die, or say what is not so. A call has a time, its
-// answer a size; what it says that it mounted must be there, and what it says that it
-// unmounted is unmounted here if it is not. It is asked by one goroutine for each volume,
-// which agent/volume/storage keeps from holding up others. While a driver is not registered,
-// which after a reboot is until its pod runs, pods that need it wait and say so; those
-// that run are not touched.
+// A driver is not trusted: it may hang, die, or report false results. Each call has a timeout and
+// each response a size limit. After a publish the mount must exist; a mount that is left after an
+// unpublish is unmounted here. One goroutine per volume calls the driver, and agent/volume/storage
+// keeps it from blocking other volumes. Until a driver has registered, for example after a reboot
+// until its pod runs, pods that need it wait with an error in their status; running pods are not
+// touched.
 //
 // https://github.com/container-storage-interface/spec/blob/master/spec.md
 // https://kubernetes-csi.github.io/docs/

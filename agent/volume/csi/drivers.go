@@ -27,87 +27,90 @@ import (
 
 const (
 	pluginName = "kubernetes.io/csi"
-	// callTime is how long a driver may take for one call, as in a kubelet.
+	// callTime bounds one call to a driver, as in a kubelet.
 	callTime = 2 * time.Minute
 )
 
-// Bounds of what a driver says of itself, those of the API server for CSINode.
+// Limits for a driver's own description. They are the API server's limits for a CSINode.
 const (
 	maxDriverName = 63
 	maxNodeID     = 192
 	maxTopology   = 32
 )
 
-// Objects gives what drivers need of the API. edge/object's Cache is one.
+// Objects returns the API objects that drivers depend on. *object.Cache implements it.
 type Objects interface {
-	// CSIDriver gives the object by which a driver says how it wants to be used.
+	// CSIDriver returns the object that describes the driver's requirements.
 	CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
-	// RenewAttachment reads a VolumeAttachment anew, or gives it as it was when the API
-	// server cannot be reached; Attachment gives it as it was last read.
+	// RenewAttachment reads a VolumeAttachment from the API server, or returns the last known copy
+	// when the server cannot be reached. Attachment returns the last known copy.
 	RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error)
 	Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error)
 	VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error)
-	// VolumeToken gives a token of the pod's service account; seconds of 0 is what is usual.
+	// VolumeToken returns a token of the pod's service account. With seconds 0 it has the default
+	// lifetime.
 	VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error)
 }
 
-// Nodes tells the cluster which drivers this node has. *csinode.Node is one. It never
-// blocks.
+// Nodes publishes this node's drivers in the cluster. *csinode.Node implements it. Its methods
+// never block.
 type Nodes interface {
 	Install(driver, nodeID string, limit int64, topology map[string]string)
 	Uninstall(driver string)
 }
 
-// Config is what Drivers needs.
+// Config configures Drivers.
 type Config struct {
 	Root    string // --root-dir
-	Node    string // its name
+	Node    string // name of the Node
 	Objects Objects
-	Nodes   Nodes // nil: nobody is told
-	// Every is about how often a volume is published again whose driver wants that; 0: 80 s.
+	Nodes   Nodes // nil: drivers are not published
+	// Every is the interval, with jitter, between two publish calls for a volume whose driver
+	// requires republishing; 0: 80 s.
 	Every time.Duration
-	// InUse waits until the Node's status says that a volume is in use; nil: nobody is told.
+	// InUse waits until the Node's status lists the volume as in use; nil: no wait.
 	InUse func(ctx context.Context, id string) error
-	// Driver reads a CSIDriver, no pod's in particular; nil: the limits of drivers stay as
-	// they said when they registered.
+	// Driver reads a CSIDriver without reference to a pod; nil: a driver's volume limit stays as
+	// reported at registration.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
-	Retry  func(types.UID) // lets a pod try again that waited for a driver; must not block
-	// Reject ends a pod that cannot run here, with a kubelet's reason; nil: it waits.
+	Retry  func(types.UID) // makes a pod that waited for a driver try again; must not block
+	// Reject ends a pod that cannot run here, with a kubelet's reason; nil: the pod waits.
 	Reject func(pod *v1.Pod, reason, message string)
 	Log    *slog.Logger
 }
 
-// Drivers are the CSI drivers of this node. It is a storage.Driver, and a plugins.Handler.
+// Drivers holds the registered CSI drivers of this node. It implements storage.Driver and
+// plugins.Handler.
 type Drivers struct {
 	cfg  Config
 	root string // real path
 
-	mu      sync.Mutex
-	drivers map[string]*driver            // by name
-	waiting map[string]map[types.UID]bool // pods, by the driver that they wait for
-	uses    map[string]*published         // of this run of the agent, by path
-	calls   *prometheus.HistogramVec      // of drivers
-	again   chan struct{}                 // capacity 1: there is a volume to publish again and again
-	ctx     context.Context               // of what drivers are asked again and again
-	end     context.CancelFunc
-	all     sync.WaitGroup
+	mu          sync.Mutex
+	drivers     map[string]*driver            // by name
+	waiting     map[string]map[types.UID]bool // pods that wait for a driver, by its name
+	uses        map[string]*published         // volumes published or adopted by this process, by path
+	callSeconds *prometheus.HistogramVec      // of drivers
+	republish   chan struct{}                 // capacity 1: some volume requires republishing
+	ctx         context.Context               // parent of the drivers' limit loops
+	cancel      context.CancelFunc
+	loops       sync.WaitGroup
 }
 
-// A driver is one that is registered.
+// A driver is a registered CSI driver.
 type driver struct {
 	plugins.Plugin
-	version *version.Version
-	conn    *grpc.ClientConn
-	node    spec.NodeClient
-	can     map[spec.NodeServiceCapability_RPC_Type]bool
-	ask     chan struct{} // capacity 1: see limits
-	timed   atomic.Bool   // whether its CSIDriver is known to have a period
-	stop    context.CancelFunc
+	version      *version.Version
+	conn         *grpc.ClientConn
+	node         spec.NodeClient
+	capabilities map[spec.NodeServiceCapability_RPC_Type]bool
+	recheck      chan struct{} // capacity 1: the limit has to be read again, see watchLimit
+	hasPeriod    atomic.Bool   // its CSIDriver sets a period for the limit
+	cancel       context.CancelFunc
 }
 
-// close ends what is asked of a driver.
+// close stops the driver's limit loop and closes its connection.
 func (n *driver) close() error {
-	n.stop()
+	n.cancel()
 	return n.conn.Close()
 }
 
@@ -118,10 +121,10 @@ var (
 	_ plugins.Handler = (*Drivers)(nil)
 )
 
-// New starts nothing.
+// New validates the configuration. It starts nothing.
 func New(cfg Config) (*Drivers, error) {
 	if cfg.Root == "" || cfg.Node == "" || cfg.Objects == nil || cfg.Log == nil {
-		return nil, errors.New("csi: a part of the configuration is missing")
+		return nil, errors.New("csi: Root, Node, Objects and Log must be set")
 	}
 	cfg.Every = cmp.Or(cfg.Every, republishEvery)
 	if cfg.Retry == nil {
@@ -131,12 +134,15 @@ func New(cfg Config) (*Drivers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
-	d := &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, uses: map[string]*published{}, calls: newCalls(), again: make(chan struct{}, 1)}
-	d.ctx, d.end = context.WithCancel(context.Background())
+	d := &Drivers{
+		cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{},
+		uses: map[string]*published{}, callSeconds: newCallSeconds(), republish: make(chan struct{}, 1),
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
 }
 
-// Validate says what is wrong with a driver.
+// Validate returns an error if the driver's name or version cannot be used.
 func (d *Drivers) Validate(p plugins.Plugin) error {
 	_, err := d.validate(p)
 	return err
@@ -144,7 +150,8 @@ func (d *Drivers) Validate(p plugins.Plugin) error {
 
 func (d *Drivers) validate(p plugins.Plugin) (*version.Version, error) {
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(p.Name)); len(problems) > 0 || len(p.Name) > maxDriverName {
-		return nil, fmt.Errorf("%q is no name of a CSI driver: at most %d characters, which are letters, digits, - and dots", p.Name, maxDriverName)
+		return nil, fmt.Errorf("%q is not a valid name for a CSI driver: it has at most %d characters: letters, digits, hyphens and dots",
+			p.Name, maxDriverName)
 	}
 	v, err := version.HighestSupportedVersion(p.Versions)
 	if err != nil {
@@ -158,7 +165,8 @@ func (d *Drivers) validate(p plugins.Plugin) (*version.Version, error) {
 	return v, nil
 }
 
-// Register takes a driver up once it has said who it is.
+// Register connects to a driver, reads its node ID and capabilities, and makes it available to
+// pods.
 func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	v, err := d.validate(p)
 	if err != nil {
@@ -168,12 +176,15 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	n := &driver{Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(counted{conn, p.Name, d.calls}), ask: make(chan struct{}, 1)}
+	n := &driver{
+		Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(countedConn{conn, p.Name, d.callSeconds}),
+		recheck: make(chan struct{}, 1),
+	}
 	var life context.Context
-	life, n.stop = context.WithCancel(d.ctx)
+	life, n.cancel = context.WithCancel(d.ctx)
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	info, err := n.meet(ctx)
+	info, err := n.handshake(ctx)
 	if err != nil {
 		return errors.Join(err, n.close())
 	}
@@ -188,11 +199,11 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	delete(d.waiting, p.Name)
 	d.install(p.Name, info)
 	if d.cfg.Driver != nil && d.cfg.Nodes != nil {
-		d.all.Go(func() { d.limits(life, n, info) })
+		d.loops.Go(func() { d.watchLimit(life, n, info) })
 	}
 	d.mu.Unlock()
 	if before != nil {
-		_ = before.close() // the driver may be gone
+		_ = before.close() // the driver may have ended
 	}
 	for uid := range waiting {
 		d.cfg.Retry(uid)
@@ -200,15 +211,15 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// install tells the cluster what a driver says of this node.
+// install publishes the driver's node ID, limit and topology in the cluster.
 func (d *Drivers) install(name string, info *spec.NodeGetInfoResponse) {
 	if d.cfg.Nodes != nil {
 		d.cfg.Nodes.Install(name, info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments())
 	}
 }
 
-// info asks a driver what this node is to it.
-func (n *driver) info(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
+// nodeInfo calls NodeGetInfo and validates the response.
+func (n *driver) nodeInfo(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	info, err := n.node.NodeGetInfo(ctx, &spec.NodeGetInfoRequest{})
@@ -216,23 +227,23 @@ func (n *driver) info(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
 		return nil, fmt.Errorf("NodeGetInfo: %w", err)
 	}
 	if id := info.GetNodeId(); id == "" || len(id) > maxNodeID {
-		return nil, fmt.Errorf("the driver gives this node an ID of %d characters, not of 1 to %d", len(id), maxNodeID)
+		return nil, fmt.Errorf("the driver returned a node ID of %d characters: it must have 1 to %d", len(id), maxNodeID)
 	}
 	segments := info.GetAccessibleTopology().GetSegments()
 	if len(segments) > maxTopology {
-		return nil, fmt.Errorf("the driver gives this node a topology of %d keys, more than %d", len(segments), maxTopology)
+		return nil, fmt.Errorf("the driver returned a topology of %d keys: at most %d are allowed", len(segments), maxTopology)
 	}
 	for key, value := range segments {
 		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
-			return nil, fmt.Errorf("the driver's topology %.64q: %.64q is no label: %s", key, value, problems[0])
+			return nil, fmt.Errorf("the driver's topology %.64q: %.64q is not a valid label: %s", key, value, problems[0])
 		}
 	}
 	return info, nil
 }
 
-// meet asks a driver what this node is to it, and what it can do.
-func (n *driver) meet(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
-	info, err := n.info(ctx)
+// handshake reads the driver's node information and its capabilities.
+func (n *driver) handshake(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
+	info, err := n.nodeInfo(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -240,16 +251,16 @@ func (n *driver) meet(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
 	if err != nil {
 		return nil, fmt.Errorf("NodeGetCapabilities: %w", err)
 	}
-	n.can = map[spec.NodeServiceCapability_RPC_Type]bool{}
+	n.capabilities = map[spec.NodeServiceCapability_RPC_Type]bool{}
 	for _, c := range caps.GetCapabilities() {
-		if rpc := c.GetRpc(); rpc != nil && len(n.can) < 64 {
-			n.can[rpc.GetType()] = true
+		if rpc := c.GetRpc(); rpc != nil && len(n.capabilities) < 64 {
+			n.capabilities[rpc.GetType()] = true
 		}
 	}
 	return info, nil
 }
 
-// Deregister forgets a driver, unless it has registered elsewhere since.
+// Deregister removes a driver, unless the same driver has registered with another socket since.
 func (d *Drivers) Deregister(p plugins.Plugin) {
 	d.mu.Lock()
 	has := d.drivers[p.Name]
@@ -261,16 +272,16 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 	if !ours {
 		return
 	}
-	_ = has.close() // the driver is gone
+	_ = has.close() // the driver has ended
 	if d.cfg.Nodes != nil {
 		d.cfg.Nodes.Uninstall(p.Name)
 	}
 }
 
-// Close ends the connections to all drivers.
+// Close closes the connections to all drivers.
 func (d *Drivers) Close() error {
-	d.end()
-	defer d.all.Wait() // after mu
+	d.cancel()
+	defer d.loops.Wait() // only once mu is released
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -281,10 +292,10 @@ func (d *Drivers) Close() error {
 	return errors.Join(errs...)
 }
 
-// errUnregistered is that of a driver which may come.
+// errUnregistered is returned while a driver is not registered. It may register later.
 var errUnregistered = errors.New("not found in the list of registered CSI drivers")
 
-// find gives a driver that is registered. Whichever pod asks in vain is told when it is.
+// find returns a registered driver. If there is none, pod is retried when the driver registers.
 func (d *Drivers) find(name string, pod types.UID) (*driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// readEvery is how often a CSIDriver is read again that has a period: it seldom changes.
+	// readEvery is the interval for reading a CSIDriver with a period again. The object seldom
+	// changes.
 	readEvery = 10 * time.Minute
-	// leastPeriod is that of the API server.
+	// leastPeriod is the API server's lower bound for the period.
 	leastPeriod = 10 * time.Second
 )
 
-// period is how often a driver is asked how many volumes this node takes; 0: once.
+// limitPeriod returns how often the driver's volume limit is read again; 0: never.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
-func period(o *storagev1.CSIDriver) time.Duration {
+func limitPeriod(o *storagev1.CSIDriver) time.Duration {
 	if o == nil || o.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 		return 0
 	}
 	return max(time.Duration(*o.Spec.NodeAllocatableUpdatePeriodSeconds)*time.Second, leastPeriod)
 }
 
-// limits keeps what the cluster knows of a driver's limit, as its CSIDriver says, until ctx
-// ends. Without a period it waits for a pod that finds one.
-func (d *Drivers) limits(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) {
+// watchLimit keeps the published volume limit of a driver up to date until ctx ends. It reads the
+// limit at the period that the CSIDriver sets. Without a period it waits until a pod finds one.
+func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) {
 	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
 	var every time.Duration
 	var read time.Time
@@ -38,7 +39,7 @@ func (d *Drivers) limits(ctx context.Context, n *driver, told *spec.NodeGetInfoR
 		if time.Since(read) >= readEvery {
 			o, err := d.cfg.Driver(ctx, n.Name)
 			if err != nil && !apierrors.IsNotFound(err) {
-				woken, ended := again.Wait(ctx, 0, n.ask)
+				woken, ended := again.Wait(ctx, 0, n.recheck)
 				if ended != nil {
 					return
 				}
@@ -46,11 +47,11 @@ func (d *Drivers) limits(ctx context.Context, n *driver, told *spec.NodeGetInfoR
 				continue
 			}
 			again.Reset()
-			every, read = period(o), time.Now()
-			n.timed.Store(every > 0)
+			every, read = limitPeriod(o), time.Now()
+			n.hasPeriod.Store(every > 0)
 		}
 		if now && every > 0 {
-			told = d.renew(ctx, n, told)
+			told = d.refreshLimit(ctx, n, told)
 		}
 		var tick <-chan time.Time // nil: never
 		if every > 0 {
@@ -60,7 +61,7 @@ func (d *Drivers) limits(ctx context.Context, n *driver, told *spec.NodeGetInfoR
 		case <-ctx.Done():
 			return
 		case <-tick:
-		case <-n.ask:
+		case <-n.recheck:
 			if every == 0 {
 				read = time.Time{}
 			}
@@ -69,35 +70,36 @@ func (d *Drivers) limits(ctx context.Context, n *driver, told *spec.NodeGetInfoR
 	}
 }
 
-// renew asks a driver how many volumes this node takes, and tells the cluster if that is
-// another number than it knows. It gives what it knows then.
-func (d *Drivers) renew(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) *spec.NodeGetInfoResponse {
-	info, err := n.info(ctx)
+// refreshLimit reads the driver's volume limit and publishes it if it changed. It returns the
+// information that is now published.
+func (d *Drivers) refreshLimit(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) *spec.NodeGetInfoResponse {
+	info, err := n.nodeInfo(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		d.cfg.Log.Warn("a CSI driver does not say how many volumes this node takes", "driver", n.Name, "error", err)
+		d.cfg.Log.Warn("cannot read the volume limit of a CSI driver", "driver", n.Name, "error", err)
 		return told
 	case err != nil || info.GetMaxVolumesPerNode() == told.GetMaxVolumesPerNode():
 		return told
 	}
-	d.cfg.Log.Info("a CSI driver has another limit of volumes", "driver", n.Name, "before", told.GetMaxVolumesPerNode(), "now", info.GetMaxVolumesPerNode())
+	d.cfg.Log.Info("the volume limit of a CSI driver changed", "driver", n.Name, "before",
+		told.GetMaxVolumesPerNode(), "now", info.GetMaxVolumesPerNode())
 	d.install(n.Name, info)
 	return info
 }
 
-// askLimit has a driver asked anew how many volumes this node takes.
-func (d *Drivers) askLimit(name string) {
+// requestLimit makes watchLimit read the driver's limit now.
+func (d *Drivers) requestLimit(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := d.drivers[name]; n != nil {
 		select {
-		case n.ask <- struct{}{}:
+		case n.recheck <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// exhausted reports whether a volume could not be attached as there are too many.
+// exhausted reports whether the attachment failed because the node has too many volumes.
 func exhausted(a *storagev1.VolumeAttachment) bool {
 	e := a.Status.AttachError
 	return e != nil && e.ErrorCode != nil && *e.ErrorCode == int32(codes.ResourceExhausted)

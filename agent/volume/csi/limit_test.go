@@ -66,13 +66,13 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &driver{Plugin: plugins.Plugin{Name: "d"}, node: l, ask: make(chan struct{}, 1)}
+		n := &driver{Plugin: plugins.Plugin{Name: "d"}, node: l, recheck: make(chan struct{}, 1)}
 		d.drivers["d"] = n
 		ended, info := make(chan struct{}), &spec.NodeGetInfoResponse{NodeId: "id", MaxVolumesPerNode: 1}
 		ctx, stop := context.WithCancel(t.Context())
 		go func() {
 			defer close(ended)
-			d.limits(ctx, n, info)
+			d.watchLimit(ctx, n, info)
 		}()
 		wants := func(after time.Duration, limit int64, asked int, told string) {
 			t.Helper()
@@ -96,19 +96,19 @@ func TestLimits(t *testing.T) {
 		wants(time.Hour, 2, 0, "") // without a link
 		set(0)
 		wants(time.Hour, 2, 0, "")
-		d.askLimit("d") // too many volumes: that is nothing new
+		d.requestLimit("d") // too many volumes: that is nothing new
 		wants(time.Hour, 2, 0, "")
 		set(60)
 		wants(time.Hour, 2, 0, "")
-		d.askLimit("d")
+		d.requestLimit("d")
 		wants(time.Second, 2, 1, "2 ")
-		if !n.timed.Load() {
+		if !n.hasPeriod.Load() {
 			t.Error("pods would have it asked with each volume")
 		}
 		wants(time.Minute, 2, 1, "")
 		wants(time.Minute, 3, 1, "")
 		wants(time.Minute, 4, 1, "3 ")
-		d.askLimit("d")
+		d.requestLimit("d")
 		wants(time.Second, 4, 1, "4 ")
 		set(0) // which is read when its time has come
 		time.Sleep(readEvery)

@@ -61,7 +61,9 @@ func (n *node) start() {
 	log := slog.New(slog.DiscardHandler)
 	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, Log: log})
 	must(n.T, err)
-	n.keeper, err = storage.New(n.life, storage.Config{Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log})
+	n.keeper, err = storage.New(n.life, storage.Config{
+		Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log,
+	})
 	must(n.T, err)
 }
 
@@ -148,7 +150,14 @@ func (m *machine) run(steps int) {
 	m.Helper()
 	for range steps {
 		pod := podNamed(fmt.Sprint("p", m.rand.IntN(3)))
-		pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", m.rand.IntN(2))}}}}
+		pod.Spec.Volumes = []v1.Volume{
+			{
+				Name: "data",
+				VolumeSource: v1.VolumeSource{
+					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", m.rand.IntN(2))},
+				},
+			},
+		}
 		ctx, stop := context.WithCancel(m.life)
 		what := ""
 		if m.rand.IntN(2) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// maxCondition bounds what a driver says is wrong with a volume, in bytes.
+// maxCondition bounds a driver's message about an abnormal volume, in bytes.
 const maxCondition = 1024
 
 var (
@@ -26,26 +26,26 @@ var (
 	_ storage.Adopter  = (*Drivers)(nil)
 )
 
-// Usage asks the driver how full a volume is, and how it is.
+// Usage returns the driver's usage figures and health of a volume. Unknown figures are -1.
 func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (storage.Usage, error) {
 	out := storage.Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodeFree: -1}
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return out, err
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil {
 		return out, err
 	}
-	if !n.can[spec.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
+	if !n.capabilities[spec.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
 		return out, fmt.Errorf("driver %s does not support volume stats: %w", v.Source.CSI.Driver, errors.ErrUnsupported)
 	}
-	uid := d.podOf(path)
+	uid := d.podUID(path)
 	if v.Block {
 		path = d.publishPath(v, uid)
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	got, err := n.node.NodeGetVolumeStats(ctx, &spec.NodeGetVolumeStatsRequest{VolumeId: handleOf(v, uid), VolumePath: path})
+	got, err := n.node.NodeGetVolumeStats(ctx, &spec.NodeGetVolumeStatsRequest{VolumeId: volumeID(v, uid), VolumePath: path})
 	if err != nil {
 		return out, err
 	}
@@ -58,41 +58,41 @@ func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (sto
 		}
 	}
 	c := got.GetVolumeCondition()
-	if out.Health = c != nil && n.can[spec.NodeServiceCapability_RPC_VOLUME_CONDITION]; out.Health && c.GetAbnormal() {
+	if out.Health = c != nil && n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_CONDITION]; out.Health && c.GetAbnormal() {
 		m := strings.ToValidUTF8(c.GetMessage(), "?")
-		out.Abnormal = cmp.Or(m[:min(len(m), maxCondition)], "the driver does not say what")
+		out.Abnormal = cmp.Or(m[:min(len(m), maxCondition)], "the driver gives no reason")
 	}
 	return out, nil
 }
 
-// Expand lets a driver make use of a volume that has become larger. A driver that has
-// nothing to do on the node says so by its capabilities: that is success.
+// Expand tells a driver that a volume has grown. It succeeds without a call if the driver does not
+// have the capability EXPAND_VOLUME.
 func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, published string, to v1.ResourceList) error {
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return err
 	}
-	uid := d.podOf(published)
+	uid := d.podUID(published)
 	n, err := d.find(v.Source.CSI.Driver, uid)
 	if err != nil {
 		return err
 	}
-	if !n.can[spec.NodeServiceCapability_RPC_EXPAND_VOLUME] {
+	if !n.capabilities[spec.NodeServiceCapability_RPC_EXPAND_VOLUME] {
 		return nil
 	}
 	req := &spec.NodeExpandVolumeRequest{
-		VolumeId: handleOf(v, uid), VolumePath: published, StagingTargetPath: staged, VolumeCapability: n.capability(v, nil),
+		VolumeId: volumeID(v, uid), VolumePath: published, StagingTargetPath: staged, VolumeCapability: n.volumeCapability(v, nil),
 		CapacityRange: &spec.CapacityRange{RequiredBytes: to.Storage().Value()},
 	}
 	if v.Block {
 		req.VolumePath = d.publishPath(v, uid)
 	}
-	if !n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if !n.capabilities[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		req.StagingTargetPath = ""
 	}
 	if ref := v.Source.CSI.NodeExpandSecretRef; ref != nil {
-		p := d.use(published)
+		p := d.publishedAt(published)
 		if p == nil {
-			return errors.New("it is not known yet which pod uses the volume")
+			return errors.New("the pod that uses the volume is not known yet")
 		}
 		if req.Secrets, err = d.secrets(p.use.Pod, "NodeExpandSecretRef", ref); err != nil {
 			return err
@@ -106,11 +106,12 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 	return nil
 }
 
-// expandError says what comes of a driver's error, as a kubelet has it.
+// expandError classifies a driver's error as a kubelet does.
 func expandError(err error) error {
 	e := &storage.ExpandError{Err: err}
 	switch status.Code(err) {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted: // it may go on
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		// the expansion may still be running
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
 		e.Final, e.Infeasible = true, true
 	case codes.FailedPrecondition:

@@ -17,16 +17,16 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Plugin is the name in paths.
+// Plugin returns the plugin name in paths.
 func (*Drivers) Plugin() string { return pluginName }
 
-// Serves reports whether a volume is a CSI driver's.
+// Serves reports whether a CSI driver provides the volume.
 func (*Drivers) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 
-// Stage mounts a volume for the node, if its driver does that; else it makes the directory
-// only, as a kubelet does.
+// Stage calls NodeStageVolume if the driver has that capability. Otherwise it only makes the
+// directory, as a kubelet does.
 func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u storage.Use) error {
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return err
 	}
 	s := v.Source.CSI
@@ -42,30 +42,30 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	if err != nil {
 		return err
 	}
-	// What is there from now on says that the driver may have been asked.
+	// From here on the directory records that the driver may have been called.
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return fmt.Errorf("make the directory to stage at: %w", err)
 	}
 	if !v.Block {
-		if err := d.save(filepath.Dir(path), v, ""); err != nil {
+		if err := d.saveData(filepath.Dir(path), v, ""); err != nil {
 			return err
 		}
 	}
-	if !n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if !n.capabilities[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	_, err = n.node.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{
-		VolumeId: s.VolumeHandle, PublishContext: attached, StagingTargetPath: path, VolumeCapability: n.capability(v, u.Pod),
+		VolumeId: s.VolumeHandle, PublishContext: attached, StagingTargetPath: path, VolumeCapability: n.volumeCapability(v, u.Pod),
 		Secrets: secrets, VolumeContext: s.VolumeAttributes,
 	})
 	return err
 }
 
-// Unstage undoes Stage.
+// Unstage reverts Stage.
 func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) error {
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -75,32 +75,33 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if err != nil {
 		return err
 	}
-	if n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if n.capabilities[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		ctx, stop := context.WithTimeout(ctx, callTime)
 		defer stop()
-		if _, err := n.node.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: v.Source.CSI.VolumeHandle, StagingTargetPath: path}); err != nil {
+		if _, err := n.node.NodeUnstageVolume(ctx,
+			&spec.NodeUnstageVolumeRequest{VolumeId: v.Source.CSI.VolumeHandle, StagingTargetPath: path}); err != nil {
 			return err
 		}
 	}
 	if v.Block {
-		if err := d.clear(path, false); err != nil {
+		if err := d.unmountAndRemove(path, false); err != nil {
 			return err
 		}
-		return removeEmpty(d.own("volumeDevices", "publish", v.Name))
+		return removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name))
 	}
-	return d.clear(path, true)
+	return d.unmountAndRemove(path, true)
 }
 
-// Publish mounts a volume for a pod.
+// Publish mounts a staged volume for a pod.
 func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, u storage.Use) error {
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return err
 	}
-	p, err := d.taken(ctx, v, staged, u)
+	p, err := d.acquireUse(ctx, v, staged, u)
 	if err != nil {
 		return err
 	}
-	defer p.free()
+	defer p.release()
 	object, err := d.publish(ctx, p)
 	if err != nil {
 		return err
@@ -110,14 +111,14 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 		p.repeat = true
 		d.mu.Unlock()
 		select {
-		case d.again <- struct{}{}:
+		case d.republish <- struct{}{}:
 		default:
 		}
 	}
 	return nil
 }
 
-// publish asks the driver. The caller has the use.
+// publish calls NodePublishVolume. The caller must have acquired p.
 func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriver, error) {
 	v, u, s := p.volume, p.use, p.volume.Source.CSI
 	n, err := d.find(s.Driver, u.Pod.UID)
@@ -128,13 +129,14 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err != nil {
 		return nil, err
 	}
-	if err := serves(object, v.Inline, s.Driver); err != nil {
+	if err := checkLifecycle(object, v.Inline, s.Driver); err != nil {
 		return nil, err
 	}
 	req := &spec.NodePublishVolumeRequest{
-		VolumeId: handleOf(v, u.Pod.UID), TargetPath: u.Path, VolumeCapability: n.capability(v, u.Pod), Readonly: v.ReadOnly, VolumeContext: s.VolumeAttributes,
+		VolumeId: volumeID(v, u.Pod.UID), TargetPath: u.Path, VolumeCapability: n.volumeCapability(v, u.Pod),
+		Readonly: v.ReadOnly, VolumeContext: s.VolumeAttributes,
 	}
-	if n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if n.capabilities[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		req.StagingTargetPath = p.staged
 	}
 	if !v.Inline {
@@ -145,7 +147,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if req.Secrets, err = d.secrets(u.Pod, "NodePublishSecretRef", s.NodePublishSecretRef); err != nil {
 		return nil, err
 	}
-	if err := d.inform(ctx, object, v, u.Pod, req); err != nil {
+	if err := d.addPodInfo(ctx, object, v, u.Pod, req); err != nil {
 		return nil, err
 	}
 	if v.Block {
@@ -154,48 +156,49 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err := os.MkdirAll(filepath.Dir(req.TargetPath), dirMode); err != nil {
 		return nil, fmt.Errorf("make the directory of the volume: %w", err)
 	}
-	// What is there from now on says that the driver may have been asked.
+	// From here on the file or link records that the driver may have been called.
 	if v.Block {
 		err = link(req.TargetPath, u.Path)
 	} else {
-		err = d.save(filepath.Dir(u.Path), v, u.Pod.UID)
+		err = d.saveData(filepath.Dir(u.Path), v, u.Pod.UID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if period(object) > 0 && !n.timed.Load() { // it has one since
-		d.askLimit(s.Driver)
+	if limitPeriod(object) > 0 && !n.hasPeriod.Load() { // the period was added since
+		d.requestLimit(s.Driver)
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
 		return nil, err
 	}
-	// Its server may be gone, though the driver says nothing of that.
+	// The driver may report success although the volume's server no longer answers.
 	return object, storage.Leave(ctx, "publish", req.TargetPath, func() error {
 		if err := mounts.Answers(req.TargetPath); err != nil {
 			return err
 		}
-		return d.published(v, req.TargetPath)
+		return d.checkPublished(v, req.TargetPath)
 	})
 }
 
-// published checks that a driver has made what it says. A link is not that: it leads to what
-// is no volume, whose files would be the pod's, and get its fsGroup.
-func (d *Drivers) published(v storage.Volume, target string) error {
+// checkPublished verifies that target is a directory or a block device. A symbolic link is
+// rejected: it could lead to files outside the volume, which the pod would then see and whose group
+// would be set to the fsGroup.
+func (d *Drivers) checkPublished(v storage.Volume, target string) error {
 	fi, err := os.Lstat(target)
 	switch name := v.Source.CSI.Driver; {
 	case err != nil:
-		return fmt.Errorf("driver %s says that the volume is published, but it is not there: %w", name, err)
+		return fmt.Errorf("driver %s reported success, but the volume is not mounted: %w", name, err)
 	case !v.Block && !fi.IsDir():
-		return fmt.Errorf("driver %s has published something else than a directory at %s", name, target)
+		return fmt.Errorf("driver %s did not publish a directory at %s", name, target)
 	case v.Block && fi.Mode().Type() != fs.ModeDevice:
-		return fmt.Errorf("driver %s has published something else than a block device at %s", name, target)
+		return fmt.Errorf("driver %s did not publish a block device at %s", name, target)
 	}
 	return nil
 }
 
-// link makes a block volume's device appear in the pod's directory.
+// link links the device of a block volume into the pod's directory.
 func link(target, path string) error {
 	if to, err := os.Readlink(path); err == nil && to == target {
 		return nil
@@ -212,8 +215,8 @@ func link(target, path string) error {
 	return nil
 }
 
-// asked reports whether a driver may have been asked to publish a volume.
-func asked(v storage.Volume, path string) bool {
+// mayBePublished reports whether the driver may have been called to publish the volume.
+func mayBePublished(v storage.Volume, path string) bool {
 	if !v.Block {
 		path = filepath.Join(filepath.Dir(path), dataFile)
 	}
@@ -221,15 +224,15 @@ func asked(v storage.Volume, path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Unpublish undoes Publish.
+// Unpublish reverts Publish.
 func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID, path string) error {
-	if err := check(v); err != nil {
+	if err := checkSource(v); err != nil {
 		return err
 	}
-	if err := d.drop(ctx, path, uid); err != nil {
+	if err := d.forgetUse(ctx, path, uid); err != nil {
 		return err
 	}
-	if !asked(v, path) { // the driver may never come
+	if !mayBePublished(v, path) { // do not wait for a driver that was never called
 		return nil
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")
@@ -242,13 +245,14 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	if _, err := n.node.NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: handleOf(v, uid), TargetPath: target}); err != nil {
+	if _, err := n.node.NodeUnpublishVolume(ctx,
+		&spec.NodeUnpublishVolumeRequest{VolumeId: volumeID(v, uid), TargetPath: target}); err != nil {
 		return err
 	}
-	if err := d.clear(target, !v.Block); err != nil || !v.Block {
+	if err := d.unmountAndRemove(target, !v.Block); err != nil || !v.Block {
 		return err
 	}
-	_ = removeEmpty(filepath.Dir(target)) // unless other pods have the device
+	_ = removeEmpty(filepath.Dir(target)) // fails while other pods use the device
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the link to the device: %w", err)
 	}

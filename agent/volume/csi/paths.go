@@ -21,7 +21,7 @@ const (
 	dataFile = "vol_data.json"
 )
 
-// The keys of vol_data.json, which are a kubelet's.
+// Keys of vol_data.json, the same as a kubelet's.
 const (
 	dataName       = "specVolID"
 	dataHandle     = "volumeHandle"
@@ -31,13 +31,13 @@ const (
 	dataMode       = "volumeLifecycleMode"
 )
 
-// own is where CSI volumes are that are the node's.
-func (d *Drivers) own(elem ...string) string {
+// pluginPath joins elem to the node's directory for CSI volumes.
+func (d *Drivers) pluginPath(elem ...string) string {
 	return filepath.Join(append([]string{d.root, "plugins", pluginName}, elem...)...)
 }
 
-// Place gives the directory that a driver is to mount at: below the volume's, which holds
-// vol_data.json too.
+// Place returns the mount point for the driver. A filesystem volume is mounted one level below the
+// usual directory, next to vol_data.json.
 func (d *Drivers) Place(v storage.Volume, usual string) string {
 	if v.Block {
 		return usual
@@ -45,25 +45,25 @@ func (d *Drivers) Place(v storage.Volume, usual string) string {
 	return filepath.Join(usual, "mount")
 }
 
-// StagePath is where a volume is staged, if its driver does that. One that is not
-// registered may: the volume's pod waits for it anyhow.
+// StagePath returns the staging path of a volume; "": it is not staged. An unregistered driver may
+// support staging, so its volumes have a path too.
 func (d *Drivers) StagePath(v storage.Volume) string {
 	switch {
 	case v.Inline:
 		return ""
 	case v.Block:
-		return d.own("volumeDevices", "staging", v.Name)
+		return d.pluginPath("volumeDevices", "staging", v.Name)
 	}
-	return d.own(v.Source.CSI.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Source.CSI.VolumeHandle))), "globalmount")
+	return d.pluginPath(v.Source.CSI.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Source.CSI.VolumeHandle))), "globalmount")
 }
 
-// publishPath is where a driver puts the device of a block volume for a pod.
+// publishPath returns where a driver creates the device of a block volume for a pod.
 func (d *Drivers) publishPath(v storage.Volume, uid types.UID) string {
-	return d.own("volumeDevices", "publish", v.Name, string(uid))
+	return d.pluginPath("volumeDevices", "publish", v.Name, string(uid))
 }
 
-// podOf gives the UID of the pod whose volume is at a path.
-func (d *Drivers) podOf(path string) types.UID {
+// podUID returns the UID of the pod to which a volume path belongs; "": to none.
+func (d *Drivers) podUID(path string) types.UID {
 	rest, ok := strings.CutPrefix(path, filepath.Join(d.root, "pods")+"/")
 	if uid, _, more := strings.Cut(rest, "/"); ok && more {
 		return types.UID(uid)
@@ -71,23 +71,24 @@ func (d *Drivers) podOf(path string) types.UID {
 	return ""
 }
 
-// handleOf is the ID of a volume for its driver; an inline one gets it from its pod.
-func handleOf(v storage.Volume, uid types.UID) string {
+// volumeID returns the volume's ID for its driver. An inline volume's ID is derived from its pod.
+func volumeID(v storage.Volume, uid types.UID) string {
 	if v.Inline {
 		return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+v.Name)))
 	}
 	return v.Source.CSI.VolumeHandle
 }
 
-// attachment names the VolumeAttachment of a volume at this node.
+// attachment returns the name of the VolumeAttachment of a volume on this node.
 func (d *Drivers) attachment(v storage.Volume) string {
 	s := v.Source.CSI
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+d.cfg.Node)))
 }
 
-// check refuses what would lead out of the directories in paths.
-func check(v storage.Volume) error {
-	if s := v.Source.CSI; s == nil || s.Driver == "" || s.Driver == "." || s.Driver == ".." || strings.ContainsAny(s.Driver, "/\x00") || len(s.Driver) > maxDriverName {
+// checkSource rejects names that are missing or would lead out of the plugin directory.
+func checkSource(v storage.Volume) error {
+	if s := v.Source.CSI; s == nil || s.Driver == "" || s.Driver == "." || s.Driver == ".." ||
+		strings.ContainsAny(s.Driver, "/\x00") || len(s.Driver) > maxDriverName {
 		return errors.New("the volume names no CSI driver")
 	}
 	if !v.Inline && v.Source.CSI.VolumeHandle == "" {
@@ -96,9 +97,9 @@ func check(v storage.Volume) error {
 	return nil
 }
 
-// save writes what a kubelet would need to undo a volume.
-func (d *Drivers) save(dir string, v storage.Volume, uid types.UID) error {
-	data := map[string]string{dataHandle: handleOf(v, uid), dataDriver: v.Source.CSI.Driver}
+// saveData writes vol_data.json, which a kubelet needs to unmount the volume.
+func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
+	data := map[string]string{dataHandle: volumeID(v, uid), dataDriver: v.Source.CSI.Driver}
 	if uid != "" {
 		data[dataName], data[dataNode], data[dataMode] = v.Name, d.cfg.Node, "Persistent"
 		data[dataAttachment] = d.attachment(v)
@@ -116,9 +117,9 @@ func (d *Drivers) save(dir string, v storage.Volume, uid types.UID) error {
 	return nil
 }
 
-// clear leaves nothing mounted at a path, and removes it if it is empty then, and the
-// directory that it is in with what save wrote.
-func (d *Drivers) clear(path string, data bool) error {
+// unmountAndRemove unmounts everything at path and removes the empty directory. With data it also
+// removes vol_data.json and the parent directory.
+func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
 	}
@@ -134,8 +135,8 @@ func (d *Drivers) clear(path string, data bool) error {
 	return removeEmpty(filepath.Dir(path))
 }
 
-// removeEmpty removes a directory or a file that has nothing in it. What has is data that
-// is not to be removed.
+// removeEmpty removes an empty directory or file. It returns an error if there is data, which must
+// not be deleted.
 func removeEmpty(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +146,7 @@ func removeEmpty(path string) error {
 		return err
 	}
 	if fi.Mode().IsRegular() && fi.Size() > 0 {
-		return fmt.Errorf("%s has data: it is left as it is", path)
+		return fmt.Errorf("%s is not empty, so it is not removed", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

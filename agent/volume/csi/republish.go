@@ -13,34 +13,34 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// republishEvery is Config.Every: a kubelet publishes each time it looks at the pod.
+// republishEvery is the default of Config.Every. A kubelet republishes at each sync of the pod.
 const republishEvery = 80 * time.Second
 
-// A published is a volume of a pod that was published by this run of the agent, or by one before.
+// A published is a volume of a pod, published by this process or a previous one.
 type published struct {
 	volume storage.Volume
 	staged string
 	use    storage.Use
-	turn   chan struct{} // capacity 1: full while the driver is asked
+	busy   chan struct{} // capacity 1: full while the driver is called for this volume
 
-	// The lock of Drivers guards these.
+	// Guarded by Drivers.mu.
 	repeat  bool // requiresRepublish
-	failing bool // the log says so
+	failing bool // the failure has been logged
 }
 
-func (p *published) free() { <-p.turn }
+func (p *published) release() { <-p.busy }
 
-// taken notes a volume of a pod, and waits until the driver is not asked about it.
-func (d *Drivers) taken(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*published, error) {
+// acquireUse registers a volume of a pod and waits until no call about it is in progress.
+func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*published, error) {
 	d.mu.Lock()
 	p := d.uses[u.Path]
 	if p == nil {
-		p = &published{turn: make(chan struct{}, 1)}
+		p = &published{busy: make(chan struct{}, 1)}
 		d.uses[u.Path] = p
 	}
 	d.mu.Unlock()
 	select {
-	case p.turn <- struct{}{}:
+	case p.busy <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -50,10 +50,10 @@ func (d *Drivers) taken(ctx context.Context, v storage.Volume, staged string, u 
 	return p, nil
 }
 
-// Adopt notes a volume that a run of the agent before this one has published: it is published
-// again if its driver wants that, without waiting for a container to start.
+// Adopt registers a volume that a previous process published. It is republished if its driver
+// requires that, without waiting for a container to start.
 func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
-	if check(v) != nil {
+	if checkSource(v) != nil {
 		return
 	}
 	object, err := d.object(u.Pod, v.Source.CSI.Driver)
@@ -63,48 +63,48 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	if d.uses[u.Path] != nil {
 		return // a container has started since
 	}
-	d.uses[u.Path] = &published{volume: v, staged: staged, use: u, turn: make(chan struct{}, 1), repeat: repeat}
+	d.uses[u.Path] = &published{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), repeat: repeat}
 	if repeat {
 		select {
-		case d.again <- struct{}{}:
+		case d.republish <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// drop forgets a volume of a pod, once the driver is not asked about it any more.
-func (d *Drivers) drop(ctx context.Context, path string, uid types.UID) error {
+// forgetUse removes a volume of a pod, after waiting for a call about it to end.
+func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) error {
 	d.mu.Lock()
 	for _, pods := range d.waiting {
 		delete(pods, uid)
 	}
 	maps.DeleteFunc(d.waiting, func(_ string, pods map[types.UID]bool) bool { return len(pods) == 0 })
 	d.mu.Unlock()
-	p := d.use(path)
+	p := d.publishedAt(path)
 	if p == nil {
 		return nil
 	}
 	select {
-	case p.turn <- struct{}{}:
+	case p.busy <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("the driver is asked about the volume: %w", ctx.Err())
+		return fmt.Errorf("a call to the driver about the volume is in progress: %w", ctx.Err())
 	}
-	defer p.free()
+	defer p.release()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.uses, path)
 	return nil
 }
 
-// use gives what is known of a volume at a path; nil: nothing.
-func (d *Drivers) use(path string) *published {
+// publishedAt returns the volume that is published at path; nil: none.
+func (d *Drivers) publishedAt(path string) *published {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.uses[path]
 }
 
-// Run publishes volumes again and again whose drivers want it, such as those that write
-// tokens into them, until ctx ends. While there are none it waits.
+// Run republishes volumes, until ctx ends, whose drivers require it, such as drivers that write
+// tokens into the volume. It sleeps while there are none.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) Run(ctx context.Context) error {
 	var all sync.WaitGroup
@@ -113,7 +113,7 @@ func (d *Drivers) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.again:
+		case <-d.republish:
 		}
 		for again := true; again; {
 			select {
@@ -121,14 +121,14 @@ func (d *Drivers) Run(ctx context.Context) error {
 				return nil
 			case <-time.After(retry.Around(d.cfg.Every)):
 			}
-			again = d.round(ctx, &all)
+			again = d.republishAll(ctx, &all)
 		}
 	}
 }
 
-// round starts to publish those that are to be; it reports whether there are any. One whose
-// driver has not answered since the last round is left alone.
-func (d *Drivers) round(ctx context.Context, all *sync.WaitGroup) bool {
+// republishAll starts a publish call for each volume that requires it and reports whether there is
+// any. It skips a volume whose last call has not returned.
+func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	some := false
@@ -138,22 +138,22 @@ func (d *Drivers) round(ctx context.Context, all *sync.WaitGroup) bool {
 		}
 		some = true
 		select {
-		case p.turn <- struct{}{}:
+		case p.busy <- struct{}{}:
 		default:
 			continue
 		}
 		all.Go(func() {
-			defer p.free()
-			if d.use(path) == p {
-				d.repeat(ctx, p)
+			defer p.release()
+			if d.publishedAt(path) == p {
+				d.republishOne(ctx, p)
 			}
 		})
 	}
 	return some
 }
 
-// repeat publishes a volume again. That it fails harms nobody: the pod has what it had.
-func (d *Drivers) repeat(ctx context.Context, p *published) {
+// republishOne republishes a volume. After a failure the pod keeps the volume as it was.
+func (d *Drivers) republishOne(ctx context.Context, p *published) {
 	object, err := d.publish(ctx, p)
 	d.mu.Lock()
 	news := (err != nil) != p.failing
@@ -161,6 +161,7 @@ func (d *Drivers) repeat(ctx context.Context, p *published) {
 	p.repeat = err != nil || object != nil && isTrue(object.Spec.RequiresRepublish)
 	d.mu.Unlock()
 	if err != nil && news && ctx.Err() == nil {
-		d.cfg.Log.Warn("a volume cannot be published again, as its driver wants", "driver", p.volume.Source.CSI.Driver, "volume", p.volume.Name, "pod", p.use.Pod.Namespace+"/"+p.use.Pod.Name, "uid", p.use.Pod.UID, "error", err)
+		d.cfg.Log.Warn("cannot republish a volume", "driver", p.volume.Source.CSI.Driver, "volume", p.volume.Name,
+			"pod", p.use.Pod.Namespace+"/"+p.use.Pod.Name, "uid", p.use.Pod.UID, "error", err)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// tokensKey is of the volume context, or the secrets.
+// tokensKey is the key of the tokens in the volume context or the secrets.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// object gives a driver's CSIDriver; nil: it has none, which is no error.
+// object returns the driver's CSIDriver; nil: there is none, which is not an error.
 func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o, err := d.cfg.Objects.CSIDriver(pod, name)
 	if apierrors.IsNotFound(err) {
@@ -33,9 +33,9 @@ func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	return o, nil
 }
 
-// serves checks that a driver has volumes of this life.
+// checkLifecycle verifies that the driver supports persistent or inline volumes.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#csi-ephemeral-volumes
-func serves(o *storagev1.CSIDriver, inline bool, name string) error {
+func checkLifecycle(o *storagev1.CSIDriver, inline bool, name string) error {
 	mode := storagev1.VolumeLifecyclePersistent
 	if inline {
 		mode = storagev1.VolumeLifecycleEphemeral
@@ -51,15 +51,15 @@ func serves(o *storagev1.CSIDriver, inline bool, name string) error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, o.Spec.VolumeLifecycleModes)
 }
 
-// capability is how a volume is to be used.
-func (n *driver) capability(v storage.Volume, pod *v1.Pod) *spec.VolumeCapability {
-	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: n.access(v)}}
+// volumeCapability returns how the pod uses the volume: access mode, type, mount options.
+func (n *driver) volumeCapability(v storage.Volume, pod *v1.Pod) *spec.VolumeCapability {
+	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: n.accessMode(v)}}
 	if v.Block {
 		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
 		return c
 	}
 	m := &spec.VolumeCapability_MountVolume{FsType: v.Source.CSI.FSType, MountFlags: v.MountOptions}
-	if g := fsGroup(pod); g != nil && n.can[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+	if g := fsGroup(pod); g != nil && n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 		m.VolumeMountGroup = strconv.FormatInt(*g, 10)
 	}
 	c.AccessType = &spec.VolumeCapability_Mount{Mount: m}
@@ -73,14 +73,14 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// access is the first access mode, as a kubelet tells it.
+// accessMode converts the volume's first access mode as a kubelet does.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/2485-read-write-once-pod-pv-access-mode
-func (n *driver) access(v storage.Volume) spec.VolumeCapability_AccessMode_Mode {
+func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_Mode {
 	mode := v1.ReadWriteOnce
 	if len(v.AccessModes) > 0 {
 		mode = v.AccessModes[0]
 	}
-	both := n.can[spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
+	both := n.capabilities[spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 	switch {
 	case mode == v1.ReadOnlyMany:
 		return spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
@@ -96,7 +96,7 @@ func (n *driver) access(v storage.Volume) spec.VolumeCapability_AccessMode_Mode 
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// secrets gives what a volume's reference names; nil: it names nothing.
+// secrets returns the data of the Secret that ref names; nil: ref names none.
 func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil
@@ -112,10 +112,11 @@ func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (m
 	return out, nil
 }
 
-// inform adds to a request what a driver wants to know of the pod, as its CSIDriver says.
+// addPodInfo adds pod information and tokens to a request if the CSIDriver asks for them.
 // https://kubernetes-csi.github.io/docs/pod-info.html
 // https://kubernetes-csi.github.io/docs/token-requests.html
-func (d *Drivers) inform(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod, req *spec.NodePublishVolumeRequest) error {
+func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod,
+	req *spec.NodePublishVolumeRequest) error {
 	if o == nil {
 		return nil
 	}
@@ -132,19 +133,19 @@ func (d *Drivers) inform(ctx context.Context, o *storagev1.CSIDriver, v storage.
 		return err
 	}
 	if tokens != "" && isTrue(o.Spec.ServiceAccountTokenInSecrets) {
-		req.Secrets = with(req.Secrets, map[string]string{tokensKey: tokens})
+		req.Secrets = merge(req.Secrets, map[string]string{tokensKey: tokens})
 	} else if tokens != "" {
 		add[tokensKey] = tokens
 	}
-	if v.Block { // of which a kubelet tells no tokens
+	if v.Block { // a kubelet sends no tokens for block volumes
 		delete(add, tokensKey)
 	}
-	req.VolumeContext = with(req.VolumeContext, add)
+	req.VolumeContext = merge(req.VolumeContext, add)
 	return nil
 }
 
-// with adds to a copy.
-func with(to, add map[string]string) map[string]string {
+// merge returns a copy of to with the pairs of add; the values in to win.
+func merge(to, add map[string]string) map[string]string {
 	if len(add) == 0 {
 		return to
 	}
@@ -157,7 +158,7 @@ func with(to, add map[string]string) map[string]string {
 	return out
 }
 
-// tokens gives the tokens that a driver asks for, by audience; "": none.
+// tokens returns the requested tokens as JSON by audience; "": none are requested.
 func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
 	if len(wanted) == 0 {
 		return "", nil
@@ -185,7 +186,7 @@ func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, p
 	return string(data), nil
 }
 
-// MountsLabel says whether the driver takes an SELinux label as a mount option.
+// MountsLabel reports whether the driver supports an SELinux label as a mount option.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	if v.Inline {
@@ -195,11 +196,12 @@ func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	return err == nil && o != nil && isTrue(o.Spec.SELinuxMount)
 }
 
-// SetsGroup says whether the node gives a volume's files to the pod's fsGroup.
+// SetsGroup reports whether the node, not the driver, must change the files' group to the pod's
+// fsGroup.
 // https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
 	n, err := d.find(v.Source.CSI.Driver, "")
-	if err != nil || n.can[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+	if err != nil || n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 		return false
 	}
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy

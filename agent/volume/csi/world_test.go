@@ -67,9 +67,15 @@ func newWorld(t *testing.T) *world {
 		os.Remove(root)
 	})
 	no := false
-	w := &world{T: t, root: root, socket: filepath.Join(root, "csi.sock"), data: filepath.Join(root, "data"), installed: make(chan string, 10), retried: make(chan types.UID, 10)}
+	w := &world{
+		T: t, root: root, socket: filepath.Join(root, "csi.sock"), data: filepath.Join(root, "data"),
+		installed: make(chan string, 10), retried: make(chan types.UID, 10),
+	}
 	w.object = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}
-	w.Drivers, err = New(Config{Root: root, Node: "n", Objects: w, Nodes: w, Retry: func(uid types.UID) { w.retried <- uid }, Log: slog.New(slog.DiscardHandler)})
+	w.Drivers, err = New(Config{
+		Root: root, Node: "n", Objects: w, Nodes: w, Retry: func(uid types.UID) { w.retried <- uid },
+		Log: slog.New(slog.DiscardHandler),
+	})
 	must(t, err)
 	t.Cleanup(func() { w.Drivers.Close() })
 	w.serve()
@@ -85,10 +91,11 @@ func (w *world) serve() {
 	must(w.T, os.MkdirAll(w.data, 0o755))
 	l, err := net.Listen("unix", w.socket)
 	must(w.T, err)
-	w.faulty = &faulty{data: w.data, fault: map[string]func(context.Context) error{}, server: grpc.NewServer(), info: &spec.NodeGetInfoResponse{NodeId: "id-of-n"}, can: []spec.NodeServiceCapability_RPC_Type{
-		spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
-		spec.NodeServiceCapability_RPC_EXPAND_VOLUME, spec.NodeServiceCapability_RPC_VOLUME_CONDITION,
-	}}
+	w.faulty = &faulty{data: w.data, fault: map[string]func(context.Context) error{}, server: grpc.NewServer(),
+		info: &spec.NodeGetInfoResponse{NodeId: "id-of-n"}, can: []spec.NodeServiceCapability_RPC_Type{
+			spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+			spec.NodeServiceCapability_RPC_EXPAND_VOLUME, spec.NodeServiceCapability_RPC_VOLUME_CONDITION,
+		}}
 	spec.RegisterNodeServer(w.server, w.faulty)
 	go w.server.Serve(l)
 	w.Cleanup(w.server.Stop)
@@ -140,13 +147,17 @@ func (w *world) VolumeToken(_ context.Context, pod *v1.Pod, audience string, sec
 }
 
 func podNamed(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-of-" + name)}, Spec: v1.PodSpec{ServiceAccountName: "robot"}}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-of-" + name)},
+		Spec:       v1.PodSpec{ServiceAccountName: "robot"},
+	}
 }
 
 func volume() storage.Volume {
-	return storage.Volume{ID: "kubernetes.io/csi/" + driverName + "^h/1", Name: "pv", AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, Source: v1.PersistentVolumeSource{
-		CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "h/1", VolumeAttributes: map[string]string{"a": "b"}},
-	}}
+	return storage.Volume{ID: "kubernetes.io/csi/" + driverName + "^h/1", Name: "pv",
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, Source: v1.PersistentVolumeSource{
+			CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "h/1", VolumeAttributes: map[string]string{"a": "b"}},
+		}}
 }
 
 // use gives where the Keeper would have a volume of a pod.
@@ -155,7 +166,10 @@ func (w *world) use(v storage.Volume, pod *v1.Pod) storage.Use {
 	if v.Block {
 		kind = "volumeDevices"
 	}
-	return storage.Use{Pod: pod, Volume: "data", Path: w.Place(v, filepath.Join(w.root, "pods", string(pod.UID), kind, "kubernetes.io~csi", v.Name))}
+	return storage.Use{
+		Pod: pod, Volume: "data",
+		Path: w.Place(v, filepath.Join(w.root, "pods", string(pod.UID), kind, "kubernetes.io~csi", v.Name)),
+	}
 }
 
 // mount takes all steps.
@@ -238,7 +252,8 @@ func (f *faulty) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.N
 func (f *faulty) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	out := &spec.NodeGetCapabilitiesResponse{}
 	for _, c := range f.can {
-		out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
 	}
 	return out, nil
 }
@@ -302,7 +317,8 @@ func (f *faulty) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolum
 	f.mu.Lock()
 	f.gotPublish = r
 	f.mu.Unlock()
-	return &spec.NodePublishVolumeResponse{}, f.do(ctx, "publish", func() error { return f.bind(r.TargetPath, r.VolumeCapability.GetBlock() != nil) })
+	return &spec.NodePublishVolumeResponse{}, f.do(ctx, "publish",
+		func() error { return f.bind(r.TargetPath, r.VolumeCapability.GetBlock() != nil) })
 }
 
 func (f *faulty) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {

@@ -1,10 +1,10 @@
-// Package objects brings what pods use besides themselves to them: before they start, and
-// into their volumes when it changes. What a pod sees depends on where it comes from, and
-// never both: a pod of the API server has what that has, a pod of a manifest has what
-// manifests of the same source have.
+// Package objects provides the API objects that a pod refers to: before the pod starts, and in its
+// volumes whenever they change. The source depends on the pod and is never mixed: a pod of the API
+// server sees objects of the API, a pod of a manifest sees objects from manifests of the same
+// source.
 //
 //	API server --> object.Cache --.
-//	manifests ---> local.Objects --+--of(pod)--> volumes, environments, pull secrets
+//	manifests ---> local.Objects --+--sourceOf(pod)--> volumes, environments, pull secrets
 //	                               '--Changed(uid)--> Refresh(pod) --> volumes
 //	                                                  Retry(uid) ----> workers
 package objects

@@ -2,16 +2,18 @@ package objects
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// certificates is the kubelet's kubelet_podcertificate_states.
-var certificates = prometheus.NewDesc("kubelet_podcertificate_states", "Projected podCertificate sources of this node's pods, by their signer and by how they are.", []string{"signer_name", "state"}, nil)
+// certificateStates is the kubelet's metric of podCertificate sources.
+var certificateStates = prometheus.NewDesc("kubelet_podcertificate_states",
+	"Projected podCertificate sources of this node's pods, by their signer and by how they are.",
+	[]string{"signer_name", "state"}, nil)
 
-// Collectors are what the metrics say of the objects of pods.
+// Collectors returns the metrics of pods' objects.
 func (o *Objects) Collectors() []prometheus.Collector { return []prometheus.Collector{collector{o}} }
 
 type collector struct{ o *Objects }
 
 // Describe implements prometheus.Collector.
-func (collector) Describe(out chan<- *prometheus.Desc) { out <- certificates }
+func (collector) Describe(out chan<- *prometheus.Desc) { out <- certificateStates }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
@@ -19,6 +21,6 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, s := range c.o.Certs.States() {
-		out <- prometheus.MustNewConstMetric(certificates, prometheus.GaugeValue, float64(s.Count), s.Signer, s.State)
+		out <- prometheus.MustNewConstMetric(certificateStates, prometheus.GaugeValue, float64(s.Count), s.Signer, s.State)
 	}
 }

@@ -17,15 +17,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Manifests show the objects of manifests to a person, and take those that a person
-// applies.
+// Manifests lists, applies and deletes the objects of manifests for a user.
 type Manifests struct {
 	Local   *local.Objects
 	Claims  *provision.Claims
 	Desired Desired
 }
 
-// List gives all objects, and the directories of claims that no manifest holds.
+// List returns all objects of manifests, and the claim directories that no manifest refers to.
 func (m Manifests) List() []api.Object {
 	dirs := map[[2]string]provision.Dir{}
 	for _, d := range m.Claims.List() {
@@ -35,9 +34,9 @@ func (m Manifests) List() []api.Object {
 	for _, o := range m.Local.List() {
 		shown := api.Object{
 			Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Source: o.Source, Origin: o.Origin, Gone: o.Gone,
-			Created: o.Object.GetCreationTimestamp().Time, Labels: o.Object.GetLabels(), Pods: m.names(o.Pods),
+			Created: o.Object.GetCreationTimestamp().Time, Labels: o.Object.GetLabels(), Pods: m.podNames(o.Pods),
 		}
-		describe(&shown, o.Object)
+		addDetails(&shown, o.Object)
 		if c := shown.Claim; c != nil {
 			key := [2]string{o.Namespace, o.Name}
 			d, exists := dirs[key]
@@ -51,14 +50,17 @@ func (m Manifests) List() []api.Object {
 	}
 	for _, d := range m.Claims.List() {
 		if _, unused := dirs[[2]string{d.Namespace, d.Name}]; unused {
-			out = append(out, api.Object{Kind: podspec.Claim, Namespace: d.Namespace, Name: d.Name, Claim: &api.Claim{Path: d.Path, Used: d.Used, Exists: true, Enforced: d.Enforced}})
+			out = append(out, api.Object{
+				Kind: podspec.Claim, Namespace: d.Namespace, Name: d.Name,
+				Claim: &api.Claim{Path: d.Path, Used: d.Used, Exists: true, Enforced: d.Enforced},
+			})
 		}
 	}
 	return out
 }
 
-// describe adds what objects of a kind have. The values of a Secret are nobody's to see.
-func describe(to *api.Object, obj manifest.Object) {
+// addDetails adds the fields that are specific to the kind. Values of a Secret are not shown.
+func addDetails(to *api.Object, obj manifest.Object) {
 	to.Keys = map[string]int{}
 	switch o := obj.(type) {
 	case *v1.ConfigMap:
@@ -80,16 +82,16 @@ func describe(to *api.Object, obj manifest.Object) {
 	}
 }
 
-func (m Manifests) names(pods []types.UID) (names []string) {
+func (m Manifests) podNames(pods []types.UID) (podNames []string) {
 	for _, uid := range pods {
 		if d, ok := m.Desired.Get(uid); ok {
-			names = append(names, d.Pod.Namespace+"/"+d.Pod.Name)
+			podNames = append(podNames, d.Pod.Namespace+"/"+d.Pod.Name)
 		}
 	}
-	return names
+	return podNames
 }
 
-// Apply adds objects to those that a person applied, or changes them, all or none.
+// Apply creates or updates objects that a user applied, all of them or none.
 func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) ([]api.Applied, error) {
 	actions, err := m.Local.Apply(ctx, all, dry)
 	if err != nil {
@@ -102,15 +104,15 @@ func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) (
 	return done, nil
 }
 
-// Delete removes an object that a person applied. The data of a claim stays unless told.
+// Delete removes an object that a user applied. With data the files of a claim are deleted too.
 func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted {
 	d := api.Deleted{Kind: kind, Namespace: namespace, Name: name}
-	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 { // it becomes a path
+	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 { // they become a path
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %q/%q not found", kind, namespace, name)
 		return d
 	}
-	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // then it stays whole
-		d.Error = fmt.Sprintf("claim %s/%s is in use: a pod has it, delete that first", namespace, name)
+	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // the manifest must not go without its data
+		d.Error = fmt.Sprintf("claim %s/%s is in use by a pod: delete the pod first", namespace, name)
 		return d
 	}
 	found, err := m.Local.Delete(ctx, kind, namespace, name)
@@ -135,22 +137,24 @@ func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, dat
 	return d
 }
 
-// deleteData removes the directory of a claim that is in no manifest, if it is told to.
+// deleteData handles the directory of a claim that is in no manifest. With data it removes it.
 func (m Manifests) deleteData(d api.Deleted, found, data bool) api.Deleted {
 	path := m.Claims.Path(d.Namespace, d.Name)
 	exists := m.Claims.Exists(d.Namespace, d.Name)
 	switch {
 	case !found && !exists:
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %s/%s not found", d.Kind, d.Namespace, d.Name)
-	case !exists: // no pod ever used it
+	case !exists: // no pod ever used the claim
 	case data:
 		if err := m.Claims.Remove(d.Namespace, d.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.Error = err.Error()
 		}
 	case found:
-		d.Note = fmt.Sprintf("its data stays in %s: 'islet delete pvc %s -n %s --delete-data' removes it for ever", path, d.Name, d.Namespace)
+		d.Note = fmt.Sprintf("its data remains in %s: 'islet delete pvc %s -n %s --delete-data' deletes it permanently",
+			path, d.Name, d.Namespace)
 	default:
-		d.Error = fmt.Sprintf("no manifest has the claim %s/%s any more, but its data is in %s: --delete-data removes it for ever", d.Namespace, d.Name, path)
+		d.Error = fmt.Sprintf("the claim %s/%s is in no manifest, but its data remains in %s: --delete-data deletes it permanently",
+			d.Namespace, d.Name, path)
 	}
 	return d
 }

@@ -21,93 +21,99 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// Config is what Open needs.
+// Config configures Open.
 type Config struct {
 	Client   *kube.Client
 	Alone    bool // the node has no control plane
 	Store    Store
-	Dir      string           // of the claims of manifests
-	Quota    provision.Quota  // of the claims of manifests
-	Node     string           // its name
-	NodeUID  func() types.UID // of its Node; empty: it was never seen
+	Dir      string           // for the claims of manifests
+	Quota    provision.Quota  // for the claims of manifests
+	Node     string           // name of the Node
+	NodeUID  func() types.UID // UID of the Node; empty: it was never read
 	Events   podcertificate.Events
 	Strategy string        // configMapAndSecretChangeDetectionStrategy
-	Every    time.Duration // object.Config's
-	Touched  func()        // object.Config's
+	Every    time.Duration // see object.Config
+	Touched  func()        // see object.Config
 	Now      func() time.Time
 	Desired  Desired
-	Refresh  func(*v1.Pod) error // brings the volumes of a pod up to date
-	Retry    func(types.UID)     // lets a pod start that waited for something
+	Refresh  func(*v1.Pod) error // updates the volumes of a pod
+	Retry    func(types.UID)     // makes a pod that waited for an object try again
 	Log      *slog.Logger
 }
 
-// Store keeps everything over a restart. *store.Store is one.
+// Store persists objects across restarts. *store.Store implements it.
 type Store interface {
 	object.Store
 	podcertificate.Store
 	local.Store
 }
 
-// Desired tells what is wanted. *desired.Desired is one.
+// Desired returns the pods that should run. *desired.Desired implements it.
 type Desired interface {
 	Get(types.UID) (desired.Pod, bool)
 	List() []desired.Pod
 }
 
-// Objects is a hook; it comes before the volumes.
+// Objects is a pod hook. It runs before the volumes' hook.
 type Objects struct {
-	API   *object.Cache                // nil: the node stands alone
-	Certs *podcertificate.Certificates // nil too
+	API   *object.Cache                // nil: the node has no control plane
+	Certs *podcertificate.Certificates // nil: the node has no control plane
 
-	before environments
-	Local  *local.Objects    // those of manifests
-	Own    *provision.Claims // what these claim; a hook that comes next
-	c      Config
-	dirty  *dirty.Set[types.UID]
+	environments savedEnvironments
+	Local        *local.Objects    // objects of manifests
+	Own          *provision.Claims // claims of manifests; the hook that runs next
+	c            Config
+	dirty        *dirty.Set[types.UID]
 }
 
-// Open takes over what the last run knew for the pods that are wanted.
+// Open loads the stored objects of the desired pods.
 func Open(ctx context.Context, c Config) (*Objects, error) {
 	o := &Objects{c: c, dirty: dirty.New[types.UID]()}
-	var pods, ours []*v1.Pod
+	var pods, fromManifests []*v1.Pod
 	for _, d := range c.Desired.List() {
 		if local.Serves(d.Pod) {
-			ours = append(ours, d.Pod)
+			fromManifests = append(fromManifests, d.Pod)
 		} else {
 			pods = append(pods, d.Pod)
 		}
 	}
 	var err error
-	if o.Local, err = local.Open(ctx, local.Config{Store: c.Store, Changed: o.Changed, Log: c.Log}, ours); err != nil {
+	if o.Local, err = local.Open(ctx, local.Config{Store: c.Store, Changed: o.Changed, Log: c.Log}, fromManifests); err != nil {
 		return nil, err
 	}
-	for _, p := range ours {
+	for _, p := range fromManifests {
 		if o.Local.Has(p.UID) {
-			o.Changed(p.UID) // its volumes may be those of before a power loss
+			o.Changed(p.UID) // after a power loss its volumes may be out of date
 		}
 	}
-	own := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Quota: c.Quota, Log: c.Log}
+	claims := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Quota: c.Quota, Log: c.Log}
 	if c.Alone {
-		o.Own = provision.New(own)
+		o.Own = provision.New(claims)
 		return o, nil
 	}
-	o.API = object.New(object.Config{Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Every: c.Every, Touched: c.Touched, Changed: o.Changed, Now: c.Now, Log: c.Log})
-	own.API = o.API
-	o.Own = provision.New(own)
+	o.API = object.New(object.Config{
+		Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Every: c.Every,
+		Touched: c.Touched, Changed: o.Changed, Now: c.Now, Log: c.Log,
+	})
+	claims.API = o.API
+	o.Own = provision.New(claims)
 	for _, p := range pods {
 		o.Changed(p.UID)
 	}
 	if err := o.API.Load(ctx, pods); err != nil {
-		return nil, fmt.Errorf("load what pods use of the API: %w", err)
+		return nil, fmt.Errorf("load the API objects of pods: %w", err)
 	}
-	o.Certs = podcertificate.New(podcertificate.Config{Client: c.Client, Store: c.Store, Node: c.Node, NodeUID: c.NodeUID, Changed: o.Changed, Events: c.Events, Now: c.Now, Log: c.Log})
+	o.Certs = podcertificate.New(podcertificate.Config{
+		Client: c.Client, Store: c.Store, Node: c.Node, NodeUID: c.NodeUID, Changed: o.Changed,
+		Events: c.Events, Now: c.Now, Log: c.Log,
+	})
 	if err := o.Certs.Load(ctx, pods); err != nil {
 		return nil, fmt.Errorf("load the certificates of pods: %w", err)
 	}
 	return o, nil
 }
 
-// A source of objects is where a pod's come from.
+// A source provides a pod's objects.
 type source interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
@@ -116,33 +122,33 @@ type source interface {
 	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
 }
 
-// of gives where a pod's objects come from. There is no way from one to the other.
-func (o *Objects) of(pod *v1.Pod) source {
+// sourceOf returns the source of the pod's objects: the API server or manifests, never both.
+func (o *Objects) sourceOf(pod *v1.Pod) source {
 	if o.API == nil || local.Serves(pod) {
 		return o.Local
 	}
 	return o.API
 }
 
-// ConfigMap gives one that the pod names.
+// ConfigMap returns a ConfigMap that the pod refers to.
 func (o *Objects) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
-	return o.of(pod).ConfigMap(pod, name)
+	return o.sourceOf(pod).ConfigMap(pod, name)
 }
 
-// Secret gives one that the pod names.
+// Secret returns a Secret that the pod refers to.
 func (o *Objects) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
-	return o.of(pod).Secret(pod, name)
+	return o.sourceOf(pod).Secret(pod, name)
 }
 
-// Token gives a token of the pod's service account.
+// Token returns a token of the pod's service account.
 func (o *Objects) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
-	return o.of(pod).Token(pod, p)
+	return o.sourceOf(pod).Token(pod, p)
 }
 
-// errAlone is what a pod gets that no API server knows.
-var errAlone = errors.New("only a pod of an API server has it")
+// errAlone is returned for a pod that does not come from an API server.
+var errAlone = errors.New("only pods from an API server can use it")
 
-// TrustAnchors gives the certificates of ClusterTrustBundles.
+// TrustAnchors returns the certificates of ClusterTrustBundles.
 func (o *Objects) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	if o.API == nil || local.Serves(pod) {
 		return nil, errAlone
@@ -150,7 +156,7 @@ func (o *Objects) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) 
 	return o.API.TrustAnchors(pod, p)
 }
 
-// Credentials gives the key and the certificate chain of a podCertificate source.
+// Credentials returns the key and the certificate chain of a podCertificate source.
 func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
 	if o.API == nil || local.Serves(pod) {
 		return nil, nil, fmt.Errorf("podCertificate: %w", errAlone)
@@ -158,17 +164,19 @@ func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chai
 	return o.Certs.Credentials(pod, volume, source)
 }
 
-// Deleted reports whether a ConfigMap or Secret (kind) that the pod has is there no more.
+// Deleted reports whether a ConfigMap or Secret (kind) of the pod has been deleted.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
-	return o.of(pod).Deleted(pod, kind, name)
+	return o.sourceOf(pod).Deleted(pod, kind, name)
 }
 
-// PullSecrets gives the credentials that the pod's imagePullSecrets have for an image.
+// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names
+// of the Secrets that are missing.
 func (o *Objects) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
-	return o.of(pod).PullSecrets(ctx, pod, image)
+	return o.sourceOf(pod).PullSecrets(ctx, pod, image)
 }
 
-// Services gives those that the pod's environment names: the API server's, for all pods.
+// Services returns the Services for the pod's environment. They come from the API server for all
+// pods, including those of manifests.
 func (o *Objects) Services(pod *v1.Pod) ([]v1.Service, error) {
 	if o.API == nil {
 		return nil, nil
@@ -176,10 +184,10 @@ func (o *Objects) Services(pod *v1.Pod) ([]v1.Service, error) {
 	return o.API.Services(pod)
 }
 
-// Name is the hook's.
+// Name returns the name of the hook.
 func (*Objects) Name() string { return "objects" }
 
-// Prepare takes up a pod, and waits until all that it names is known.
+// Prepare registers a pod and waits until all objects that it refers to are available.
 func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if local.Serves(pod) {
 		o.Local.Register(pod)
@@ -193,10 +201,10 @@ func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return o.Certs.Prepare(ctx, pod)
 }
 
-// Ended forgets what a pod uses of the API that is over, though it is still wanted.
+// Ended releases the objects of a pod that has ended, although the pod is still desired.
 func (o *Objects) Ended(ctx context.Context, pod *v1.Pod) error { return o.Release(ctx, pod.UID) }
 
-// Release forgets a pod and what only it named.
+// Release removes a pod, and the objects that no other pod refers to.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	if err := o.Local.Release(ctx, uid); err != nil || o.API == nil {
 		return err
@@ -204,7 +212,7 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	return errors.Join(o.API.Release(ctx, uid), o.Certs.Release(ctx, uid))
 }
 
-// Problems gives all there are with objects of the API.
+// Problems returns the problems with objects of the API.
 func (o *Objects) Problems() []object.Problem {
 	if o.API == nil {
 		return nil
@@ -212,21 +220,23 @@ func (o *Objects) Problems() []object.Problem {
 	return o.API.Problems()
 }
 
-// Retry asks again for what could not be had: the link is up.
+// Retry reads missing objects again. It is called when the API server becomes reachable.
 func (o *Objects) Retry() {
 	o.API.Retry()
 	o.Certs.Retry()
 }
 
-// ForgetVersions has all objects listed anew: the control plane has another history.
+// ForgetVersions has all objects listed again. It is called when the control plane was restored or
+// replaced, so that stored resource versions are void.
 func (o *Objects) ForgetVersions(ctx context.Context) {
 	if err := o.API.Void(ctx); err != nil {
-		o.c.Log.Error("the versions of ConfigMaps and Secrets are voided for this run of the agent only", "error", err)
+		o.c.Log.Error("cannot store that the versions of ConfigMaps and Secrets are void: they are void until the agent restarts",
+			"error", err)
 	}
 }
 
-// Changed says that something that a pod shows in its volumes has changed: an object,
-// or a label or annotation of the pod itself. It never blocks.
+// Changed marks a pod whose volumes may be out of date: an object, or a label or annotation of the
+// pod, has changed. It never blocks.
 func (o *Objects) Changed(uid types.UID) { o.dirty.Add(uid) }
 
 // Run keeps the objects, and the volumes that show them, up to date until ctx ends.
@@ -249,13 +259,13 @@ func (o *Objects) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// refresh brings the volumes of pods that changed up to date, and lets those start
-// that waited for something.
+// refresh updates the volumes of changed pods and retries pods that waited for an object.
 func (o *Objects) refresh() {
 	for _, uid := range o.dirty.Take() {
 		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
 			if err := o.c.Refresh(d.Pod); err != nil {
-				o.c.Log.Warn("volumes of a pod could not be brought up to date", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "error", err)
+				o.c.Log.Warn("cannot update the volumes of a pod",
+					"pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "error", err)
 			}
 		}
 		o.c.Retry(uid)

@@ -22,14 +22,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// dirMode opens a claim's directory to whichever user a container runs as, like an
-// emptyDir; parentMode keeps others from coming there.
+// dirMode makes a claim's directory writable for any user of a container, like an emptyDir.
+// parentMode keeps local users out.
 const (
 	dirMode    = 0o777
 	parentMode = 0o700
 )
 
-// API has the claims of the API server's pods. *object.Cache is one.
+// API returns the claims of the API server's pods. *object.Cache implements it.
 type API interface {
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
@@ -37,52 +37,52 @@ type API interface {
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 
-// Local has the claims of manifests. *local.Objects is one.
+// Local returns the claims of manifests. *local.Objects implements it.
 type Local interface {
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 	List() []local.Info
 	Used(kind, namespace, name string) bool
 }
 
-// Quota bounds directories. Nil where there is none.
+// Quota limits the size of directories. It is nil if the file system has no quotas.
 type Quota interface {
-	// Limit bounds what is below a directory, in bytes; enforced: the file system does so.
+	// Limit sets the quota of a directory in bytes. enforced: the file system enforces it.
 	Limit(dir string, bytes int64) (enforced bool, err error)
-	// Usage is how many bytes are below a directory whose limit is enforced.
+	// Usage returns the bytes used below a directory. known: its limit is enforced.
 	Usage(dir string) (bytes int64, known bool)
-	// Forget gives back what Limit took. The directory is there still.
+	// Forget releases the quota of a directory that still exists.
 	Forget(dir string) error
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	Dir   string // of all claims
+	Dir   string // parent of all claims' directories
 	Node  string // the node's name
 	Local Local
-	API   API   // nil: the node stands alone
-	Quota Quota // nil: there is none
+	API   API   // nil: the node has no control plane
+	Quota Quota // nil: no quotas
 	Log   *slog.Logger
 }
 
-// Claims is a hook; it comes before the volumes.
+// Claims is a pod hook. It runs before the volumes' hook.
 type Claims struct {
-	c      Config
-	making sync.Mutex // directories are made and removed one at a time
+	c  Config
+	mu sync.Mutex // one directory is made or removed at a time
 }
 
-// New makes nothing.
+// New returns the hook. It touches no files.
 func New(c Config) *Claims { return &Claims{c: c} }
 
-// Name is the hook's.
+// Name returns the name of the hook.
 func (*Claims) Name() string { return "claims" }
 
-// Path is where a claim's directory is.
+// Path returns the directory of a claim.
 func (c *Claims) Path(namespace, name string) string {
 	return filepath.Join(c.c.Dir, namespace, name)
 }
 
-// Prepare makes the directories of a pod's claims, and bounds them. A claim that no
-// manifest has is the volume's to tell.
+// Prepare makes the directories of a pod's claims and sets their quotas. It skips a claim that is
+// in no manifest: mounting the volume reports that.
 func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
 	if !local.Serves(pod) {
 		return nil
@@ -99,16 +99,16 @@ func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
 		if err != nil {
 			return err
 		}
-		if err := c.make(claim); err != nil {
+		if err := c.makeDir(claim); err != nil {
 			return fmt.Errorf("make the directory of claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
 	}
 	return nil
 }
 
-func (c *Claims) make(claim *v1.PersistentVolumeClaim) error {
-	c.making.Lock()
-	defer c.making.Unlock()
+func (c *Claims) makeDir(claim *v1.PersistentVolumeClaim) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	dir := c.Path(claim.Namespace, claim.Name)
 	if err := os.MkdirAll(filepath.Dir(dir), parentMode); err != nil {
 		return err
@@ -127,18 +127,18 @@ func (c *Claims) make(claim *v1.PersistentVolumeClaim) error {
 	} else if err != nil {
 		return err
 	} else if !fi.IsDir() {
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	if c.c.Quota == nil {
 		return nil
 	}
-	if _, err := c.c.Quota.Limit(dir, sizeOf(claim)); err != nil { // as on a disk that has none
-		c.c.Log.Warn("a claim is not kept to its size", "claim", claim.Namespace+"/"+claim.Name, "error", err)
+	if _, err := c.c.Quota.Limit(dir, sizeOf(claim)); err != nil { // for example a disk without quotas
+		c.c.Log.Warn("cannot enforce the size of a claim", "claim", claim.Namespace+"/"+claim.Name, "error", err)
 	}
 	return nil
 }
 
-// unfinishedSuffix is in no name of an object.
+// unfinishedSuffix cannot be part of an object's name.
 const unfinishedSuffix = "~new"
 
 func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
@@ -146,7 +146,7 @@ func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// Claim gives a claim that a pod names, bound.
+// Claim returns a claim of the pod. A claim of a manifest is returned as bound.
 func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	if !local.Serves(pod) {
 		if c.c.API == nil {
@@ -160,15 +160,19 @@ func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, err
 	}
 	claim = claim.DeepCopy()
 	claim.Spec.VolumeName = volumeName(claim)
-	claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, AccessModes: claim.Spec.AccessModes, Capacity: v1.ResourceList{v1.ResourceStorage: claim.Spec.Resources.Requests[v1.ResourceStorage]}}
+	claim.Status = v1.PersistentVolumeClaimStatus{
+		Phase: v1.ClaimBound, AccessModes: claim.Spec.AccessModes,
+		Capacity: v1.ResourceList{v1.ResourceStorage: claim.Spec.Resources.Requests[v1.ResourceStorage]},
+	}
 	return claim, nil
 }
 
-// volumeName is the name of the volume that a claim of a manifest is bound to, as a
-// provisioner would name it.
+// volumeName returns the name of the volume to which a manifest's claim is bound. A provisioner
+// would use the same name.
 func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// PersistentVolume gives the volume that a claim of the pod is bound to: a local one.
+// PersistentVolume returns the volume to which a claim of the pod is bound. For a claim of a
+// manifest it is a local volume.
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
 func (c *Claims) PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	if !local.Serves(pod) {
@@ -198,17 +202,25 @@ func (c *Claims) volumeOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolume 
 			AccessModes:                   claim.Spec.AccessModes,
 			VolumeMode:                    &mode,
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource:        v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: c.Path(claim.Namespace, claim.Name)}},
-			ClaimRef:                      &v1.ObjectReference{APIVersion: "v1", Kind: podspec.Claim, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+			PersistentVolumeSource: v1.PersistentVolumeSource{
+				Local: &v1.LocalVolumeSource{Path: c.Path(claim.Namespace, claim.Name)},
+			},
+			ClaimRef: &v1.ObjectReference{
+				APIVersion: "v1", Kind: podspec.Claim, Namespace: claim.Namespace, Name: claim.Name,
+				UID: claim.UID,
+			},
 			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-				MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{c.c.Node}}},
+				MatchFields: []v1.NodeSelectorRequirement{
+					{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{c.c.Node}},
+				},
 			}}}},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 	}
 }
 
-// VolumeSecret gives a Secret that a volume of the pod names. Those of manifests name none.
+// VolumeSecret returns a Secret that a volume of the pod refers to. Volumes of manifests refer to
+// none.
 func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	if c.c.API == nil || local.Serves(pod) {
 		return nil, notFound("secret", name)
@@ -216,7 +228,8 @@ func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, 
 	return c.c.API.VolumeSecret(pod, namespace, name)
 }
 
-// Renew has all that the pod's volumes name read again. What manifests say is known.
+// Renew reads all objects of the pod's volumes again from the API server. Claims of manifests are
+// always current.
 func (c *Claims) Renew(ctx context.Context, pod *v1.Pod) error {
 	if c.c.API == nil || local.Serves(pod) {
 		return ctx.Err()
@@ -235,13 +248,13 @@ type Dir struct {
 	Claimed         bool  // by a manifest
 }
 
-// Exists reports whether a claim has its directory.
+// Exists reports whether a claim has a directory.
 func (c *Claims) Exists(namespace, name string) bool {
 	fi, err := os.Lstat(c.Path(namespace, name))
 	return err == nil && fi.IsDir()
 }
 
-// List gives the directories there are.
+// List returns the directories of all claims.
 func (c *Claims) List() (all []Dir) {
 	claimed := map[[2]string]bool{}
 	for _, o := range c.c.Local.List() {
@@ -251,7 +264,7 @@ func (c *Claims) List() (all []Dir) {
 	}
 	found, err := filepath.Glob(filepath.Join(c.c.Dir, "*", "*"))
 	if err != nil {
-		return nil // the pattern is wrong
+		return nil // bad pattern
 	}
 	for _, path := range found {
 		d := Dir{Namespace: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Path: path, Used: -1}
@@ -269,21 +282,21 @@ func (c *Claims) List() (all []Dir) {
 	return all
 }
 
-// ErrInUse refuses to remove what a pod uses or a manifest claims.
+// ErrInUse is returned for the removal of a claim that a pod uses or a manifest contains.
 var ErrInUse = errors.New("it is in use")
 
-// Remove removes the directory of a claim and all that is in it, for ever. It refuses
-// while a manifest has the claim or a pod names it.
+// Remove deletes the directory of a claim with all data, permanently. It returns ErrInUse while a
+// manifest contains the claim or a pod refers to it.
 func (c *Claims) Remove(namespace, name string) error {
-	c.making.Lock()
-	defer c.making.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, o := range c.c.Local.List() {
 		if o.Kind == podspec.Claim && !o.Gone && o.Namespace == namespace && o.Name == name {
-			return fmt.Errorf("%w: %s is in %s, remove it there first", ErrInUse, o.Key, from(o))
+			return fmt.Errorf("%w: %s is in %s: remove it there first", ErrInUse, o.Key, originOf(o))
 		}
 	}
 	if c.c.Local.Used(podspec.Claim, namespace, name) {
-		return fmt.Errorf("%w: a pod has the claim %s/%s, delete that first", ErrInUse, namespace, name)
+		return fmt.Errorf("%w: a pod uses the claim %s/%s: delete the pod first", ErrInUse, namespace, name)
 	}
 	dir := c.Path(namespace, name)
 	if _, err := os.Lstat(dir); err != nil {
@@ -291,17 +304,17 @@ func (c *Claims) Remove(namespace, name string) error {
 	}
 	if c.c.Quota != nil {
 		if err := c.c.Quota.Forget(dir); err != nil {
-			c.c.Log.Warn("the quota of a claim that is removed could not be given back", "path", dir, "error", err)
+			c.c.Log.Warn("cannot release the quota of a removed claim", "path", dir, "error", err)
 		}
 	}
 	if err := mounts.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // of the namespace, if it was the last one
+	_ = os.Remove(filepath.Dir(dir)) // the directory of the namespace, if it is empty
 	return nil
 }
 
-func from(o local.Info) string {
+func originOf(o local.Info) string {
 	if o.Origin == "" {
 		return "source " + o.Source
 	}

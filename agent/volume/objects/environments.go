@@ -1,0 +1,45 @@
+package objects
+
+import (
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// savedEnvironments holds the environments of containers that were running when the node found its
+// database lost. If such a container ends while the API server is unreachable, it is restarted with
+// the same environment.
+type savedEnvironments struct {
+	mu          sync.Mutex
+	byContainer map[types.UID]map[string][]*api.KeyValue // by pod and container; nil: the database was not lost
+}
+
+// KeepEnvironment stores the environment of a running container, as KEY=VALUE, in memory.
+func (o *Objects) KeepEnvironment(uid types.UID, container string, env []string) {
+	var kept []*api.KeyValue
+	for _, e := range env {
+		if key, value, ok := strings.Cut(e, "="); ok {
+			kept = append(kept, &api.KeyValue{Key: key, Value: []byte(value)})
+		}
+	}
+	b := &o.environments
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byContainer == nil {
+		b.byContainer = map[types.UID]map[string][]*api.KeyValue{}
+	}
+	if b.byContainer[uid] == nil {
+		b.byContainer[uid] = map[string][]*api.KeyValue{}
+	}
+	b.byContainer[uid][container] = kept
+}
+
+// EnvironmentBefore returns the environment that KeepEnvironment stored; nil: none.
+func (o *Objects) EnvironmentBefore(uid types.UID, container string) []*api.KeyValue {
+	b := &o.environments
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.byContainer[uid][container]
+}
