@@ -66,7 +66,7 @@ type Cluster struct {
 
 // Claims connects the storage keeper, the CSI drivers and the node's CSINode.
 type Claims struct {
-	*storage.Keeper
+	*storage.Mounter
 	drivers *csi.Drivers  // nil: the node has no control plane
 	node    *csinode.Node // nil: the node has no control plane
 }
@@ -109,7 +109,7 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 		}
 		cfg.Drivers, cfg.Resizer = append(cfg.Drivers, out.drivers), c.Cluster.Objects
 	}
-	out.Keeper, err = storage.New(ctx, cfg)
+	out.Mounter, err = storage.New(ctx, cfg)
 	return out, err
 }
 
@@ -123,7 +123,7 @@ func (c *Claims) Handle(handlers map[string]plugins.Handler) map[string]plugins.
 
 // Collectors returns the metrics of volumes and CSI drivers.
 func (c *Claims) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
-	collectors := c.Keeper.Collectors(pods)
+	collectors := c.Mounter.Collectors(pods)
 	if c.drivers != nil {
 		collectors = append(collectors, c.drivers.Collectors()...)
 	}

@@ -168,7 +168,7 @@ func TestFaults(t *testing.T) {
 		},
 		"refuses to publish": {"publish", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") }, "full"},
 		"publishes nothing":  {"publish", lie, "it is not there"},
-		"publishes a link":   {"publish", lie, "something else than a directory"},
+		"publishes a link":   {"publish", lie, "did not publish a directory"},
 		"unpublishes not":    {"unpublish", lie, ""},
 		"unstages not":       {"unstage", lie, ""},
 		"panics":             {"publish", func(context.Context) error { return errors.New("boom") }, "boom"},

@@ -44,7 +44,7 @@ func (w *world) Renew(context.Context, *v1.Pod) error { return nil }
 type node struct {
 	*world
 	db     *store.Store
-	keeper *storage.Keeper
+	keeper *storage.Mounter
 	kill   context.CancelFunc // ends what goes on
 	life   context.Context
 }

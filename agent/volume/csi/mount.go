@@ -174,7 +174,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 		return nil, err
 	}
 	// The driver may report success although the volume's server no longer answers.
-	return object, storage.Leave(ctx, "publish", req.TargetPath, func() error {
+	return object, storage.CallOrAbandon(ctx, "publish", req.TargetPath, func() error {
 		if err := mounts.Answers(req.TargetPath); err != nil {
 			return err
 		}

@@ -15,50 +15,50 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Objects gives what volumes show of the API's objects to a pod. Reading is quick
-// and never waits: what a pod needs was fetched before its volumes are set up. An
-// object that does not exist is an error for which apierrors.IsNotFound holds.
+// Objects returns the API objects that volumes show. Its methods return at once: all objects that a
+// pod needs were fetched before its volumes are set up. An object that does not exist is an error
+// for which apierrors.IsNotFound is true.
 type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
 	Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error)
-	// TrustAnchors gives the certificates of ClusterTrustBundles, as PEM.
+	// TrustAnchors returns the certificates of ClusterTrustBundles, as PEM.
 	TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error)
-	// Credentials gives the key and the certificate chain of a podCertificate source, as PEM.
+	// Credentials returns the key and the certificate chain of a podCertificate source, as PEM.
 	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
-	// Deleted reports whether the API server said that a "ConfigMap" or "Secret" is
-	// deleted; the pod that had it may read it still.
+	// Deleted reports whether the API server has deleted a "ConfigMap" or "Secret". The pod that
+	// uses it can still read the last copy.
 	Deleted(pod *v1.Pod, kind, name string) bool
 }
 
-// Fields gives what volumes show of the pod itself.
+// Fields returns the pod's own fields and resources for the downward API.
 type Fields interface {
 	Field(pod *v1.Pod, path string) (string, error)
 	Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error)
 }
 
-// content is a kind of volume whose files the node writes, and replaces all at once
-// when they change. Containers get it read-only, as a kubelet has it.
+// content is a kind of volume whose files the node writes and updates atomically. Containers mount
+// it read-only, as with a kubelet.
 type content struct {
 	plugin string
 	serves func(*v1.Volume) bool
-	memory *memory // on a tmpfs, so that no disk ever has it; nil: on disk
+	memory *memory // mounts the volume on a tmpfs, so that its data never reaches a disk; nil: on disk
 	files  func(*v1.Pod, *v1.Volume) (files, error)
 
-	writing sync.Mutex // several containers of a pod may start at once
+	writing sync.Mutex // containers of a pod may start concurrently
 }
 
 func (c *content) Plugin() string             { return c.plugin }
 func (c *content) Serves(vol *v1.Volume) bool { return c.serves(vol) }
 func (c *content) ReadOnly() bool             { return true }
 
-// SetUp makes the volume. If its files cannot be made anew, those that are there
-// stay: a container of a running pod must not fail to restart for that.
+// SetUp creates the volume. If new files cannot be written, the existing ones stay, so that a
+// container of a running pod can still restart.
 func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	f, err := c.files(pod, vol)
-	if err != nil && written(dir) {
+	if err != nil && hasFiles(dir) {
 		return dir, nil
 	}
 	if err != nil {
@@ -72,43 +72,43 @@ func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir st
 	if _, err := (emptyDir{memory: c.memory}).SetUp(ctx, pod, empty, dir); err != nil {
 		return "", err
 	}
-	if err := f.write(dir, groupOf(pod)); err != nil {
+	if err := f.write(dir, fsGroupOrNone(pod)); err != nil {
 		return "", err
 	}
-	return dir, mountPoints(pod, vol, dir)
+	return dir, makeMountPoints(pod, vol, dir)
 }
 
-// Refresh writes what has changed of a volume that is set up.
+// Refresh writes changed files of a volume that is set up.
 func (c *content) Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if !written(dir) {
+	if !hasFiles(dir) {
 		return nil
 	}
 	f, err := c.files(pod, vol)
 	if err != nil {
 		return err
 	}
-	return f.write(dir, groupOf(pod))
+	return f.write(dir, fsGroupOrNone(pod))
 }
 
-func groupOf(pod *v1.Pod) int {
+func fsGroupOrNone(pod *v1.Pod) int {
 	if gid, ok := fsGroup(pod); ok {
 		return gid
 	}
 	return -1
 }
 
-// mountPoints makes directories for what containers mount inside the volume, since
-// nobody can make them in a volume that is read-only.
-func mountPoints(pod *v1.Pod, vol *v1.Volume, dir string) error {
+// makeMountPoints creates the directories on which containers mount other volumes inside this one.
+// The runtime cannot create them in a read-only volume.
+func makeMountPoints(pod *v1.Pod, vol *v1.Volume, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 	for _, c := range podspec.Containers(&pod.Spec) {
-		for _, sub := range nested(c, vol.Name) {
+		for _, sub := range nestedMountPaths(c, vol.Name) {
 			if _, err := root.Stat(sub); !errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -120,8 +120,8 @@ func mountPoints(pod *v1.Pod, vol *v1.Volume, dir string) error {
 	return nil
 }
 
-// nested lists the paths in a volume on which the container mounts something else.
-func nested(ctr *v1.Container, volume string) (subs []string) {
+// nestedMountPaths returns the paths in a volume on which the container mounts another volume.
+func nestedMountPaths(ctr *v1.Container, volume string) (subs []string) {
 	for _, outer := range ctr.VolumeMounts {
 		if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
 			continue
@@ -136,10 +136,10 @@ func nested(ctr *v1.Container, volume string) (subs []string) {
 	return subs
 }
 
-// noObjects is for a node without an apiserver.
+// noObjects is the Objects of a node without an API server.
 type noObjects struct{}
 
-var errNoServer = errors.New("this node has no apiserver to fetch it from")
+var errNoServer = errors.New("this node has no API server")
 
 func (noObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return nil, fmt.Errorf("%w: %w", apierrors.NewNotFound(v1.Resource("configmap"), name), errNoServer)

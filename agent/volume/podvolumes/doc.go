@@ -1,7 +1,6 @@
-// Package podvolumes gives pods their files on the host: the pod's directory, its
-// volumes, /etc/hosts and the termination logs. It is a hook: the worker calls
-// Prepare before the sandbox and before each container, Container for each
-// attempt, Release when nothing of the pod is left.
+// Package podvolumes manages a pod's files on the host: its directory, volumes, /etc/hosts and
+// termination logs. It is a pod hook. The worker calls Prepare before the sandbox and before each
+// container, Container for each attempt, and Release when the pod has no process left.
 //
 //	<root-dir>/pods/<uid>/                                   0750, as the kubelet has it
 //	    volumes/<kind>/<name>          kubernetes.io~empty-dir ...
@@ -9,13 +8,12 @@
 //	    containers/<name>/<attempt>    termination logs
 //	    etc-hosts
 //
-// A type of volume is a Kind: one file, and one row in builtin. Those whose files the
-// node writes (configMap, secret, downwardAPI, projected) are one implementation,
-// content, with different sources of files; a change reaches running containers by
-// Refresh.
+// Each type of volume is a Kind: one file, and one entry in builtinKinds. The types whose files the
+// node writes (configMap, secret, downwardAPI, projected) share the implementation content with
+// different sources. Refresh updates the files while containers run.
 //
 //	Objects, Fields --> sources --> files --write--> ..data --> timestamped directory
 //
-// What a container wrote is hostile: names in its volumes are only opened beneath
-// them (openat2, os.Root), and nothing is removed while anything is mounted below.
+// Containers are not trusted. Names in their volumes are opened only beneath the volume (openat2,
+// os.Root), and nothing is removed while something is mounted below it.
 package podvolumes

@@ -13,13 +13,12 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// emptyDir is a directory of the pod, on disk, in memory or in huge pages, that lives as long
-// as the pod.
+// emptyDir is a directory on disk, in memory or in huge pages that exists as long as the pod.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 type emptyDir struct {
-	memory *memory
-	quota  Quota // nil: there is none
-	room   func() int64
+	memory    *memory
+	quota     Quota // nil: no quotas
+	podMemory func() int64
 }
 
 func (emptyDir) Plugin() string             { return "kubernetes.io/empty-dir" }
@@ -36,8 +35,9 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 	switch vol.EmptyDir.Medium {
 	case v1.StorageMediumDefault:
 		if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 && e.quota != nil {
-			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // as on a disk that has none
-				e.memory.log.Warn("a volume is not kept to its sizeLimit", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", vol.Name, "error", err)
+			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // for example a disk without quotas
+				e.memory.log.Warn("cannot enforce the sizeLimit of a volume", "pod",
+					pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", vol.Name, "error", err)
 			}
 		}
 		return dir, nil
@@ -46,7 +46,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		if err != nil || there {
 			return dir, err
 		}
-		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol, e.room))
+		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol, e.podMemory))
 	}
 	if hugePages(vol.EmptyDir.Medium) {
 		options, err := hugeOptions(pod, vol)
@@ -62,25 +62,25 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 	return "", fmt.Errorf("this node does not serve emptyDir of medium %s", vol.EmptyDir.Medium)
 }
 
-// forget gives back the quotas of a pod's volumes, which are about to be removed.
-func (v *Volumes) forget(points []string) {
+// releaseQuotas releases the quotas of a pod's volumes before they are removed.
+func (v *Volumes) releaseQuotas(points []string) {
 	for _, p := range points {
 		if v.cfg.Quota == nil || filepath.Base(filepath.Dir(p)) != escape(emptyDir{}.Plugin()) {
 			continue
 		}
-		if err := v.cfg.Quota.Forget(p); err != nil && v.cfg.Log != nil { // the limit of nothing harms nobody
-			v.cfg.Log.Warn("the quota of a volume could not be given back", "path", p, "error", err)
+		if err := v.cfg.Quota.Forget(p); err != nil && v.cfg.Log != nil { // an unused quota is harmless
+			v.cfg.Log.Warn("cannot release the quota of a volume", "path", p, "error", err)
 		}
 	}
 }
 
-// makeOpen makes a directory that every user of the pod may write, and whose
-// files get the pod's fsGroup. It appears under its name when it is complete.
+// makeOpen creates a directory that every user can write to and whose files get the pod's fsGroup.
+// It is renamed to dir only when it is complete.
 func makeOpen(dir string, pod *v1.Pod) error {
 	if err := os.MkdirAll(filepath.Dir(dir), dirMode); err != nil {
 		return err
 	}
-	unfinished := dir + ".new" // not the name of a volume
+	unfinished := dir + ".new" // not a valid volume name
 	if err := os.Mkdir(unfinished, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -104,9 +104,10 @@ func fsGroup(pod *v1.Pod) (gid int, ok bool) {
 	return 0, false
 }
 
-// tmpfsOptions opens the volume like one on disk and bounds it by its sizeLimit, by the memory that the
-// pod may use, for what is in it counts as that, and by what all pods may use (KEP-1967).
-func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, room func() int64) string {
+// tmpfsOptions returns the mount options. The size is the smallest of the volume's sizeLimit, the
+// pod's memory limit (tmpfs pages count as its memory) and the memory available to all pods
+// (KEP-1967).
+func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	size := int64(0)
 	bound := func(to int64) {
 		if to > 0 && (size == 0 || to < size) {
@@ -120,10 +121,10 @@ func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, room func() int64) string {
 		limits := demand.Limits(pod)
 		bound(limits.Memory().Value())
 	}
-	if room != nil {
-		bound(room())
+	if podMemory != nil {
+		bound(podMemory())
 	}
-	options := "mode=1777" // as a kubelet leaves it, and /tmp is
+	options := "mode=1777" // the mode of a kubelet's volume and of /tmp
 	if gid, ok := fsGroup(pod); ok {
 		options = fmt.Sprintf("mode=3777,gid=%d", gid)
 	}

@@ -11,9 +11,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Ended unmounts and removes the volumes of a pod of which nothing runs any more,
-// emptyDir and all, as a kubelet does: they live as long as the pod runs on the node.
-// What its containers left as their last words stays, for the pod's status.
+// Ended unmounts and removes the volumes of a pod that has no running container, including
+// emptyDir, as a kubelet does. The termination logs stay for the pod's status.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 func (v *Volumes) Ended(ctx context.Context, pod *v1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
@@ -22,8 +21,8 @@ func (v *Volumes) Ended(ctx context.Context, pod *v1.Pod) error {
 	if err := v.tearDown(ctx, pod.UID); err != nil {
 		return err
 	}
-	points := v.points(pod.UID)
-	v.forget(points)
+	points := v.volumePaths(pod.UID)
+	v.releaseQuotas(points)
 	var errs []error
 	for _, d := range []string{"volume-subpaths", "volumes"} {
 		if err := mounts.RemoveMounted(filepath.Join(v.podDir(pod.UID), d), points); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// EnvFile reads a file of an emptyDir volume of the pod, of at most limit bytes, from which a variable of a
-// container's environment comes. Whatever a container left there, it cannot lead out of
-// the volume or hold up who reads it.
+// EnvFile reads at most limit bytes of a file in an emptyDir volume of the pod. A container's
+// environment variables are set from it. Links and special files that a container created cannot
+// lead outside the volume or block the read.
 func (v *Volumes) EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error) {
 	if err := checkUID(pod.UID); err != nil {
 		return nil, err

@@ -18,12 +18,11 @@ import (
 
 const (
 	etcHostsPath = "/etc/hosts"
-	maxHosts     = 1 << 20 // of the host's, for pods in its network
+	maxHosts     = 1 << 20 // limit for the host's file, for pods in the host network
 )
 
-// etcHosts writes the pod's /etc/hosts and mounts it, unless the container
-// mounts something of its own there. The pod's addresses are in its status: they
-// are known once its sandbox runs.
+// etcHosts writes the pod's /etc/hosts and mounts it, unless the container mounts its own file
+// there. It needs the addresses in the pod's status, which are known once the sandbox runs.
 // https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/
 func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	own := slices.ContainsFunc(ctr.VolumeMounts, func(m v1.VolumeMount) bool { return filepath.Clean(m.MountPath) == etcHostsPath })
@@ -42,9 +41,9 @@ func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerCon
 	path := filepath.Join(v.podDir(pod.UID), "etc-hosts")
 	v.hosts.Lock()
 	defer v.hosts.Unlock()
-	// The containers that have it may write to it.
+	// Containers can write to the existing file, so it is not trusted.
 	if old, err := untrusted.ReadFile(v.podDir(pod.UID), "etc-hosts", int64(len(content))); err != nil || !bytes.Equal(old, content) {
-		if err := replace(path, content); err != nil {
+		if err := replaceFile(path, content); err != nil {
 			return fmt.Errorf("write the pod's %s: %w", etcHostsPath, err)
 		}
 	}
@@ -84,14 +83,14 @@ func hostAliases(pod *v1.Pod) []byte {
 	return b.Bytes()
 }
 
-// replace writes a whole file or leaves the old one. Containers that run keep
-// the old one, which they have mounted.
-func replace(path string, content []byte) error {
+// replaceFile replaces a file atomically. Running containers keep the old file, which they have
+// mounted.
+func replaceFile(path string, content []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, 0o644); err != nil {
 		return err
 	}
-	if err := os.Chmod(tmp, 0o644); err != nil { // not cut by the umask
+	if err := os.Chmod(tmp, 0o644); err != nil { // WriteFile's mode is subject to the umask
 		return err
 	}
 	return os.Rename(tmp, path)

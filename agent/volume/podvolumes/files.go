@@ -21,14 +21,14 @@ import (
 type file struct {
 	data []byte
 	mode fs.FileMode
-	uid  int // its owner; 0: root
+	uid  int // owner; 0: root
 }
 
-// files is all that a volume shows, by path.
+// files holds the contents of a volume by path.
 type files map[string]file
 
-// Names in the directory of a volume. What users see are links through dataLink,
-// whose one replacement changes all files at once:
+// Names in the directory of a volume. User-visible names are links through dataLink; replacing
+// dataLink changes all files at once:
 //
 //	key      -> ..data/key
 //	..data   -> ..2026_11_21_04_00_00.123456789
@@ -41,27 +41,27 @@ const (
 	nextLink = "..data_tmp"
 	stamp    = "..2006_01_02_15_04_05.000000000"
 
-	groupReads = 0o440 // what a volume's fsGroup may do with its files
+	groupReads = 0o440 // added to the files' mode for the fsGroup
 	dataDir    = 0o755
 )
 
-// written reports whether a volume has its files.
-func written(dir string) bool {
+// hasFiles reports whether a volume's files have been written.
+func hasFiles(dir string) bool {
 	_, err := os.Readlink(filepath.Join(dir, dataLink))
 	return err == nil
 }
 
-// checkName keeps a path in the volume, and apart from the names above.
+// checkName rejects paths that leave the volume or collide with the names above.
 func checkName(name string) error {
-	if !filepath.IsLocal(name) || name == "." || path.Clean(name) != name || strings.HasPrefix(name, hidden) || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%q cannot be the path of a file in a volume: it must be relative, without .. and not begin with it", name)
+	if !filepath.IsLocal(name) || name == "." || path.Clean(name) != name || strings.HasPrefix(name, hidden) ||
+		strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%q is not a valid path in a volume: it must be relative and must not contain or begin with ..", name)
 	}
 	return nil
 }
 
-// write makes the directory show these files and nothing else, if it does not
-// yet. gid is the group that may read them; -1: none. A write that was cut off
-// leaves the files as they were; the next one clears up after it.
+// write makes the directory contain exactly these files. gid is the group that can read them; -1:
+// none. An interrupted write leaves the old files; the next write cleans up.
 func (f files) write(dir string, gid int) error {
 	for name := range f {
 		if err := checkName(name); err != nil {
@@ -77,19 +77,19 @@ func (f files) write(dir string, gid int) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err != nil || !f.same(root, now, gid) {
-		if now, err = f.fill(root, gid); err != nil {
+	if err != nil || !f.matches(root, now, gid) {
+		if now, err = f.writeNew(root, gid); err != nil {
 			return fmt.Errorf("write the files of the volume: %w", err)
 		}
-		if err := f.show(root, now); err != nil {
-			return fmt.Errorf("show the files of the volume: %w", err)
+		if err := f.link(root, now); err != nil {
+			return fmt.Errorf("link the files of the volume: %w", err)
 		}
 	}
-	return f.tidy(root, now)
+	return f.removeStale(root, now)
 }
 
-// same reports whether a data directory has exactly these files.
-func (f files) same(root *os.Root, data string, gid int) bool {
+// matches reports whether the data directory contains exactly these files.
+func (f files) matches(root *os.Root, data string, gid int) bool {
 	found := 0
 	err := fs.WalkDir(root.FS(), data, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -101,7 +101,7 @@ func (f files) same(root *os.Root, data string, gid int) bool {
 		}
 		want, ok := f[strings.TrimPrefix(name, data+"/")]
 		if !ok {
-			found = -1 // one too many
+			found = -1 // unexpected file
 			return fs.SkipAll
 		}
 		if fi.Mode() != want.finalMode(gid) || fi.Size() != int64(len(want.data)) {
@@ -117,9 +117,9 @@ func (f files) same(root *os.Root, data string, gid int) bool {
 	return err == nil && found == len(f) && f.linked(root)
 }
 
-// linked reports whether all files are shown.
+// linked reports whether every top-level name links to its file.
 func (f files) linked(root *os.Root) bool {
-	for name := range f.tops() {
+	for name := range f.topNames() {
 		if to, err := root.Readlink(name); err != nil || to != path.Join(dataLink, name) {
 			return false
 		}
@@ -134,8 +134,8 @@ func (f file) finalMode(gid int) fs.FileMode {
 	return f.mode
 }
 
-// fill writes the files into a new data directory.
-func (f files) fill(root *os.Root, gid int) (data string, err error) {
+// writeNew writes the files into a new data directory.
+func (f files) writeNew(root *os.Root, gid int) (data string, err error) {
 	dirMode := fs.FileMode(dataDir)
 	if gid >= 0 {
 		dirMode |= fs.ModeSetgid
@@ -151,7 +151,7 @@ func (f files) fill(root *os.Root, gid int) (data string, err error) {
 		}
 		return root.Chmod(name, dirMode)
 	}
-	for now := time.Now().UTC(); ; now = now.Add(1) { // the clock may stand still
+	for now := time.Now().UTC(); ; now = now.Add(1) { // the clock may not advance
 		data = now.Format(stamp)
 		if err := mkdir(data); err == nil {
 			break
@@ -193,10 +193,10 @@ func (f file) create(root *os.Root, name string, gid int) error {
 	return errors.Join(err, out.Close())
 }
 
-// show makes the links of new files, which lead nowhere for a moment, and then all
-// files appear at once.
-func (f files) show(root *os.Root, data string) error {
-	for name := range f.tops() {
+// link creates the links of new files, which dangle until dataLink is replaced. Then all files
+// change at once.
+func (f files) link(root *os.Root, data string) error {
+	for name := range f.topNames() {
 		to := path.Join(dataLink, name)
 		if has, err := root.Readlink(name); err == nil && has == to {
 			continue
@@ -217,13 +217,13 @@ func (f files) show(root *os.Root, data string) error {
 	return root.Rename(nextLink, dataLink)
 }
 
-// tidy removes the links of files that are no more and old data directories.
-func (f files) tidy(root *os.Root, data string) error {
+// removeStale removes links of deleted files and old data directories.
+func (f files) removeStale(root *os.Root, data string) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return err
 	}
-	tops := f.tops()
+	tops := f.topNames()
 	for _, e := range entries {
 		name, stale := e.Name(), false
 		if strings.HasPrefix(name, hidden) {
@@ -242,8 +242,8 @@ func (f files) tidy(root *os.Root, data string) error {
 	return nil
 }
 
-// tops are the names that the files have in the volume's own directory.
-func (f files) tops() map[string]bool {
+// topNames returns the top-level names of the files.
+func (f files) topNames() map[string]bool {
 	tops := map[string]bool{}
 	for name := range f {
 		top, _, _ := strings.Cut(name, "/")
@@ -252,7 +252,7 @@ func (f files) tops() map[string]bool {
 	return tops
 }
 
-// remove removes a name with all below it, but nothing that is mounted there.
+// remove removes a tree. It fails if something is mounted below it.
 func remove(root *os.Root, name string) error {
 	dir, err := root.Open(".")
 	if err != nil {

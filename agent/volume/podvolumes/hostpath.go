@@ -13,14 +13,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// hostPath is a path of the host, checked or made by its type.
+// hostPath is a path of the host, checked or created according to its type.
 // https://kubernetes.io/docs/concepts/storage/volumes/#hostpath
 type hostPath struct{}
 
 func (hostPath) Plugin() string             { return "kubernetes.io/host-path" }
 func (hostPath) Serves(vol *v1.Volume) bool { return vol.HostPath != nil }
 
-// SetUp may hang, as long as a server does that the path is on.
+// SetUp may block while the path's file server does not answer.
 func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	path, t := vol.HostPath.Path, v1.HostPathUnset
 	if err := mounts.Answers(path); err != nil {
@@ -55,13 +55,13 @@ func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (s
 	return path, nil
 }
 
-// makeHostPath makes what is missing where the type allows it. Without a type it
-// becomes a directory, as container runtimes do.
+// makeHostPath creates a missing path if its type allows that. Without a type it creates a
+// directory, as container runtimes do.
 func makeHostPath(path string, t v1.HostPathType) error {
 	switch t {
 	case v1.HostPathUnset, v1.HostPathDirectoryOrCreate:
 		return os.MkdirAll(path, 0o755)
-	case v1.HostPathFileOrCreate: // its directory must be there
+	case v1.HostPathFileOrCreate: // its parent directory must exist
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
 			return err
 		}

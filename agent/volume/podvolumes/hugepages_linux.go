@@ -16,9 +16,9 @@ func hugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 
-// hugeOptions are those of a volume in huge pages: of the size that the medium names, or the one
-// size that the pod asks for, and no more of them than the pod may have, or the volume's sizeLimit.
-// Errors are a kubelet's words.
+// hugeOptions returns the mount options of a volume in huge pages. The page size is named by the
+// medium or is the only one that the pod requests. The size is the pod's limit or the volume's
+// sizeLimit. The errors are a kubelet's.
 // https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	medium := vol.EmptyDir.Medium
@@ -29,14 +29,14 @@ func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 			return "", fmt.Errorf("medium %s: %w", medium, err)
 		}
 	}
-	page, room := int64(0), int64(0)
+	page, size := int64(0), int64(0)
 	limits := demand.Limits(pod)
 	for name, q := range limits {
-		size, is := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		suffix, is := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 		if !is {
 			continue
 		}
-		p, err := resource.ParseQuantity(size)
+		p, err := resource.ParseQuantity(suffix)
 		switch {
 		case err != nil:
 			return "", fmt.Errorf("resource %s: %w", name, err)
@@ -45,22 +45,22 @@ func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 		case page != 0:
 			return "", fmt.Errorf("medium: %s can't be used if container requests multiple huge page sizes", medium)
 		}
-		page, room = p.Value(), q.Value()
+		page, size = p.Value(), q.Value()
 	}
 	if page <= 0 {
 		return "", fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
 	}
 	if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 {
-		room = min(room, l.Value())
+		size = min(size, l.Value())
 	}
 	mode := "mode=1777"
 	if gid, ok := fsGroup(pod); ok {
 		mode = fmt.Sprintf("mode=3777,gid=%d", gid)
 	}
-	return fmt.Sprintf("%s,pagesize=%d,size=%d", mode, page, room), nil
+	return fmt.Sprintf("%s,pagesize=%d,size=%d", mode, page, size), nil
 }
 
-// mountHuge mounts huge pages.
+// mountHuge mounts a hugetlbfs.
 func mountHuge(dir, options string) error {
 	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, options); err != nil {
 		return fmt.Errorf("mount hugetlbfs with %s: %w", options, err)

@@ -57,11 +57,11 @@ func TestSubPathThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var calls atomic.Int32
-		v.open = func(*v1.VolumeMount, string) (*place, error) {
+		v.open = func(*v1.VolumeMount, string) (*subPathFile, error) {
 			calls.Add(1)
 			<-s.unmounted
 			f, err := os.Open(s.dir) // as a server may that is back in this moment
-			return &place{f, true}, err
+			return &subPathFile{f, true}, err
 		}
 		pod := podWith(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}})
 		for range 3 { // attempts of the container

@@ -8,18 +8,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// image is what an image holds, for reading. The runtime mounts it; the image is here
-// before a container that mounts it is made.
+// image is the read-only content of an image. The runtime mounts it. The image is pulled before the
+// container is created.
 // https://kubernetes.io/docs/concepts/storage/volumes/#image
 type image struct{}
 
 func (image) Plugin() string             { return "kubernetes.io/image" }
 func (image) Serves(vol *v1.Volume) bool { return vol.Image != nil }
 
-// SetUp has nothing to do.
+// SetUp does nothing.
 func (image) SetUp(context.Context, *v1.Pod, *v1.Volume, string) (string, error) { return "", nil }
 
-// mount is how a container mounts the volume; the runtime knows the image by its name.
+// mount returns the container's mount. The runtime finds the image by its name.
 func (image) mount(m *v1.VolumeMount, vol *v1.Volume) *api.Mount {
 	return &api.Mount{
 		ContainerPath: filepath.Join("/", m.MountPath), Readonly: true,

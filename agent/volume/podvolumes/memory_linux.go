@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory mounts volumes that are in memory. What is in them shall never reach a
-// disk: since Linux 6.4 a tmpfs can be kept out of swap, which a kubelet does too.
+// memory mounts tmpfs volumes. Their contents must not reach a disk: since Linux 6.4 a tmpfs can be
+// excluded from swap, which a kubelet does too.
 // https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/#memory-backed-volumes
 type memory struct {
 	log   *slog.Logger
@@ -29,12 +29,12 @@ func newMemory(log *slog.Logger) *memory {
 	}
 }
 
-// mountAt mounts a tmpfs. Where it cannot be kept out of swap, and there is swap, it
-// says so once.
+// mountAt mounts a tmpfs. If the kernel cannot exclude it from swap and swap is on, it logs a
+// warning once.
 func (m *memory) mountAt(dir, options string) error {
 	err := m.mount(dir, options+",noswap")
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // an old kernel, or a user namespace
-		m.once.Do(m.warn)
+		m.once.Do(m.warnSwap)
 		err = m.mount(dir, options)
 	}
 	if err != nil {
@@ -43,10 +43,11 @@ func (m *memory) mountAt(dir, options string) error {
 	return nil
 }
 
-func (m *memory) warn() {
+func (m *memory) warnSwap() {
 	text, err := m.swaps()
-	if err != nil || m.log == nil || strings.Count(strings.TrimSpace(string(text)), "\n") == 0 { // there is a headline
+	if err != nil || m.log == nil || strings.Count(strings.TrimSpace(string(text)), "\n") == 0 { // only the header line
 		return
 	}
-	m.log.Warn("this kernel cannot keep memory volumes out of swap (6.4 can): Secrets and tokens of pods may be written to the swap device; turn swap off, or encrypt it")
+	m.log.Warn("this kernel cannot keep memory volumes out of swap (Linux 6.4 or later can): " +
+		"Secrets and tokens of pods may be written to the swap device; turn swap off, or encrypt it")
 }

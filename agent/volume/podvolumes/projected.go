@@ -16,12 +16,12 @@ import (
 
 const (
 	defaultMode = 0o644
-	ownMode     = 0o600 // of a token that is for one user, or a group, alone
+	privateMode = 0o600 // for a file that only one user or group may read
 )
 
-// contents are the kinds whose files come from the API, or from the pod itself.
+// contentKinds returns the kinds of volumes with files from the API or the pod itself.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/
-func contents(objects Objects, fields Fields, m *memory) []Kind {
+func contentKinds(objects Objects, fields Fields, m *memory) []Kind {
 	s := sources{objects, fields}
 	return []Kind{
 		&content{
@@ -51,13 +51,13 @@ func contents(objects Objects, fields Fields, m *memory) []Kind {
 	}
 }
 
-// sources turns what a volume names into files.
+// sources converts a volume's sources into files.
 type sources struct {
 	objects Objects
 	fields  Fields
 }
 
-// projected merges all sources; every one that fails is told.
+// projected merges all sources. It returns the errors of all sources that fail.
 func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
 	all, p := files{}, vol.Projected
 	var errs []error
@@ -88,16 +88,16 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 	case p.ClusterTrustBundle != nil:
 		return s.trustBundle(pod, p.ClusterTrustBundle, mode)
 	}
-	return nil, errors.New("it projects a source of a kind that this node does not know")
+	return nil, errors.New("the projected source is of a kind that this node does not support")
 }
 
-// configMap gives the files of one. A pod that needs it keeps them when it is deleted,
-// since its containers must start again without it; one to which it is optional loses
-// them, as with a kubelet.
+// configMap returns the files of a ConfigMap. If it is deleted, a pod that requires it keeps the
+// files, so that its containers can restart; a pod for which it is optional loses them, as with a
+// kubelet.
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
 func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.ConfigMap(pod, name)
-	if missing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
+	if optionalMissing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode 
 
 func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.Secret(pod, name)
-	if missing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
+	if optionalMissing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *in
 	return project(m.Data, items, mode, isTrue(optional), "Secret "+pod.Namespace+"/"+name)
 }
 
-// project gives each key a file, or only those of items, at their paths.
+// project returns a file for each key, or, with items, for the listed keys at their paths.
 func project(data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool, from string) (files, error) {
 	all := make(files, len(data))
 	if len(items) == 0 {
@@ -153,7 +153,7 @@ func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *i
 		case item.ResourceFieldRef != nil:
 			value, err = s.fields.Resource(pod, item.ResourceFieldRef)
 		default:
-			err = errors.New("it names neither a field nor a resource")
+			err = errors.New("neither fieldRef nor resourceFieldRef is set")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("file %q: %w", item.Path, err)
@@ -163,39 +163,39 @@ func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *i
 	return all, nil
 }
 
-// token is for the pod's group or for the one user of all its containers alone,
-// where there is such.
+// token returns the token's file, see privateFile.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1205-bound-service-account-tokens#file-permission
 func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *int32) (files, error) {
 	text, err := s.objects.Token(pod, p)
 	if err != nil {
 		return nil, err
 	}
-	return files{p.Path: own(pod, []byte(text), mode)}, nil
+	return files{p.Path: privateFile(pod, []byte(text), mode)}, nil
 }
 
-// own is a file for the pod's group, or for the one user of all its containers alone.
-func own(pod *v1.Pod, data []byte, mode *int32) file {
+// privateFile returns a file that only the pod's fsGroup, or the one user of all its containers,
+// can read. If there is neither, the mode is the volume's.
+func privateFile(pod *v1.Pod, data []byte, mode *int32) file {
 	f := file{data: data, mode: modeOf(nil, mode)}
 	user, one := onlyUser(pod)
 	if _, group := fsGroup(pod); group || one {
-		f.mode, f.uid = ownMode, user
+		f.mode, f.uid = privateMode, user
 	}
 	return f
 }
 
-// trustBundle is a file of certificates that the pod may trust, empty where there are none
-// and it is optional.
+// trustBundle returns a file with the certificates of a ClusterTrustBundle. It is empty if an
+// optional bundle does not exist.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#clustertrustbundle
 func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mode *int32) (files, error) {
 	anchors, err := s.objects.TrustAnchors(pod, p)
 	if err != nil {
 		return nil, fmt.Errorf("clusterTrustBundle %q: %w", p.Path, err)
 	}
-	return files{p.Path: own(pod, anchors, mode)}, nil
+	return files{p.Path: privateFile(pod, anchors, mode)}, nil
 }
 
-// certificate gives the key and the chain of a pod's certificate, in one file or in two.
+// certificate returns a pod certificate's key and chain, in one file or in two.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
 func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCertificateProjection, mode *int32) (files, error) {
 	key, chain, err := s.objects.Credentials(pod, volume, source)
@@ -203,15 +203,17 @@ func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCe
 		return nil, err
 	}
 	all := files{}
-	for path, data := range map[string][]byte{p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key, p.CertificateChainPath: chain} {
+	for path, data := range map[string][]byte{
+		p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key, p.CertificateChainPath: chain,
+	} {
 		if path != "" {
-			all[path] = own(pod, data, mode)
+			all[path] = privateFile(pod, data, mode)
 		}
 	}
 	return all, nil
 }
 
-// onlyUser is the user as which the spec makes every container of the pod run.
+// onlyUser returns the user ID that all containers of the pod run as, if there is only one.
 func onlyUser(pod *v1.Pod) (uid int, ok bool) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		user := runAsUser(pod, c)
@@ -242,6 +244,8 @@ func modeOf(own, volume *int32) fs.FileMode {
 	return fs.FileMode(mode).Perm()
 }
 
-func missing(err error, optional *bool) bool { return apierrors.IsNotFound(err) && isTrue(optional) }
+func optionalMissing(err error, optional *bool) bool {
+	return apierrors.IsNotFound(err) && isTrue(optional)
+}
 
 func isTrue(b *bool) bool { return b != nil && *b }

@@ -15,14 +15,13 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// keptAttempts is how many termination logs stay beside the newest.
+// keptAttempts is the number of older termination logs that are kept.
 const keptAttempts = 4
 
-// escape makes a plugin's name one path element, as the kubelet does.
+// escape converts a plugin's name into one path element, as a kubelet does.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// checkUID keeps a UID that came from a label or a file from naming anything but
-// a directory among the pods'.
+// checkUID rejects a UID, from a label or a file name, that could lead outside the pods' directory.
 func checkUID(uid types.UID) error {
 	if s := string(uid); s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
 		return fmt.Errorf("pod UID %q cannot be a directory name", s)
@@ -30,9 +29,8 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// Release unmounts all that is mounted below the pod's directory and removes
-// it, if nothing is mounted there any more. Symbolic links are removed and never
-// followed.
+// Release unmounts everything below the pod's directory and removes the directory once nothing is
+// mounted there. It does not follow symbolic links.
 func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
@@ -40,19 +38,19 @@ func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	if err := v.tearDown(ctx, uid); err != nil {
 		return err
 	}
-	points := v.points(uid)
-	v.forget(points)
+	points := v.volumePaths(uid)
+	v.releaseQuotas(points)
 	if err := mounts.RemoveMounted(v.podDir(uid), points); err != nil {
 		return fmt.Errorf("remove the pod's directory: %w", err)
 	}
 	return nil
 }
 
-// points are where the volumes of a pod are mounted, if they are.
-func (v *Volumes) points(uid types.UID) []string {
+// volumePaths returns the paths at which volumes of the pod may be mounted.
+func (v *Volumes) volumePaths(uid types.UID) []string {
 	points, err := fs.Glob(os.DirFS(v.podDir(uid)), "volumes/*/*")
 	if err != nil {
-		return nil // they are found among all mounts
+		return nil // RemoveMounted then finds them in the mount table
 	}
 	for i, p := range points {
 		points[i] = filepath.Join(v.podDir(uid), p)
@@ -60,23 +58,23 @@ func (v *Volumes) points(uid types.UID) []string {
 	return points
 }
 
-// Sweep releases the directories of pods that keep does not want. It is called
-// once, after every source has spoken.
+// Sweep releases the directories of pods for which keep is false. It is called once, after all
+// sources have reported their pods.
 func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
-	errs := []error{v.sweepApart(ctx, keep)}
+	errs := []error{v.sweepTracked(ctx, keep)}
 	entries, err := os.ReadDir(v.pods)
 	if err != nil {
 		return fmt.Errorf("list the directories of the pods: %w", err)
 	}
 	for _, e := range entries {
-		if uid := types.UID(e.Name()); !keep(uid) && !v.hasApart(uid) {
+		if uid := types.UID(e.Name()); !keep(uid) && !v.hasTracked(uid) {
 			errs = append(errs, v.Release(ctx, uid))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// touch makes an empty file with exactly the mode, if it is not there.
+// touch creates an empty file with exactly this mode, unless the file exists.
 func touch(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if errors.Is(err, fs.ErrExist) {

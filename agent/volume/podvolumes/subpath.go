@@ -15,19 +15,19 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A place is what a subPath names, open, so that it stays the same whatever links a
-// container puts in its way.
-type place struct {
+// A subPathFile is the open file or directory of a subPath. It stays the same whatever links a
+// container creates.
+type subPathFile struct {
 	*os.File
 	isDir bool
 }
 
-// openSubPath opens the subPath of a volume mount beneath the volume, whatever links a
-// container left there. It may hang, as long as the volume's server does.
+// openSubPath opens the subPath of a volume mount beneath the volume. Links cannot lead outside. It
+// may block while the volume's server does not answer.
 // https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath
-func openSubPath(m *v1.VolumeMount, volume string) (*place, error) {
+func openSubPath(m *v1.VolumeMount, volume string) (*subPathFile, error) {
 	if !filepath.IsLocal(m.SubPath) {
-		return nil, errors.New("it must be a relative path without ..")
+		return nil, errors.New("the path must be relative and must not contain ..")
 	}
 	if err := mounts.Answers(volume); err != nil {
 		return nil, err
@@ -40,20 +40,20 @@ func openSubPath(m *v1.VolumeMount, volume string) (*place, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &place{f, fi.IsDir()}, nil
+	return &subPathFile{f, fi.IsDir()}, nil
 }
 
-// bindSubPath binds a place to a path that no container can change, and returns that. It
-// asks nothing of the volume.
-func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *place) (string, error) {
+// bindSubPath binds the file to a path that no container can change, and returns that path. It
+// makes no call that depends on the volume's server.
+func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *subPathFile) (string, error) {
 	target := filepath.Join(v.podDir(uid), "volume-subpaths", ctr.VolumeMounts[index].Name, ctr.Name, strconv.Itoa(index))
-	if err := mounts.Detach(target); err != nil { // of the attempt before
+	if err := mounts.Detach(target); err != nil { // of the previous attempt
 		return "", err
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	if err := p.likeness(target); err != nil {
+	if err := p.makeMountPoint(target); err != nil {
 		return "", err
 	}
 	m := ctr.VolumeMounts[index].MountPropagation
@@ -63,11 +63,10 @@ func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *pl
 	return target, nil
 }
 
-// bindTo mounts what is open at target, without what is mounted below it, as a
-// kubelet does. It is a slave of the host's mount: what the host mounts and
-// unmounts reaches it, and nothing goes the other way. Only a container whose own
-// mounts are to reach the host (both) shares its mount with the host; then
-// mounts.Detach cuts it off before it unmounts.
+// bindTo binds an open file to target, without mounts below it, as a kubelet does. The bind is a
+// slave of the host's mount: mounts of the host reach it, not the other way round. With both, for a
+// container whose mounts must reach the host, the bind stays shared; mounts.Detach then makes it
+// private before it unmounts.
 func bindTo(f *os.File, target string, both bool) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -78,8 +77,8 @@ func bindTo(f *os.File, target string, both bool) error {
 	return unix.Mount("", target, "", unix.MS_SLAVE, "")
 }
 
-// openBeneath opens a path below a volume without leaving it. A missing
-// directory is made, with the mode of the volume.
+// openBeneath opens a path beneath a volume. It creates missing directories with the mode of the
+// volume.
 func openBeneath(volume, sub string) (*os.File, error) {
 	dir, err := os.Open(volume)
 	if err != nil {
@@ -113,12 +112,12 @@ func makeBeneath(volume, sub string) error {
 	if err := root.MkdirAll(sub, fi.Mode().Perm()); err != nil {
 		return err
 	}
-	// Not cut by the umask, and with the group that an fsGroup is given on.
+	// MkdirAll's mode is subject to the umask and lacks the setgid bit of an fsGroup.
 	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// likeness makes target a file or a directory, as the place is, to mount it on.
-func (p *place) likeness(target string) error {
+// makeMountPoint creates target as a file or a directory, to bind p to.
+func (p *subPathFile) makeMountPoint(target string) error {
 	if p.isDir {
 		return os.MkdirAll(target, dirMode)
 	}

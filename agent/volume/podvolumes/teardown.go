@@ -14,45 +14,47 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// What is swept goes on in the background after sweepTime, and is tried again, so that
-// a server or a driver that does not answer holds up nobody.
+// Sweep waits for unmounts for sweepTime. After that they continue in the background and are
+// retried, so that an unresponsive server or driver blocks nothing.
 const (
 	sweepTime  = 10 * time.Second
 	sweepEach  = 2 * time.Minute
 	sweepAgain = time.Minute
 )
 
-// turns lets one at a time do something for a pod. A call that is given up goes on, and the
-// next one of that pod waits for it.
-type turns struct {
-	mu    sync.Mutex
-	all   map[types.UID]*turn
-	swept map[types.UID]bool // somebody does already
+// podLocks serializes calls per pod. A call whose caller gave up keeps running and holds the lock
+// until it returns.
+type podLocks struct {
+	mu       sync.Mutex
+	locks    map[types.UID]*podLock
+	sweeping map[types.UID]bool // pods that are being swept
 }
 
-type turn struct {
-	free  chan struct{} // capacity 1
+type podLock struct {
+	free  chan struct{} // capacity 1: full while the lock is held
 	users int
 }
 
-// alone calls f in a goroutine of its own and waits for it, or for the end of ctx.
-func (t *turns) alone(ctx context.Context, uid types.UID, f func() error) error {
+// withLock runs f in its own goroutine under the pod's lock. It returns when f does or when ctx
+// ends.
+func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) error {
 	t.mu.Lock()
-	if t.all == nil {
-		t.all = map[types.UID]*turn{}
+	if t.locks == nil {
+		t.locks = map[types.UID]*podLock{}
 	}
-	mine := t.all[uid]
+	mine := t.locks[uid]
 	if mine == nil {
-		mine = &turn{free: make(chan struct{}, 1)}
-		t.all[uid] = mine
+		mine = &podLock{free: make(chan struct{}, 1)}
+		t.locks[uid] = mine
 	}
 	mine.users++
 	t.mu.Unlock()
 	leave := func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if mine.users--; mine.users == 0 {
-			delete(t.all, uid)
+		mine.users--
+		if mine.users == 0 {
+			delete(t.locks, uid)
 		}
 	}
 	select {
@@ -76,18 +78,18 @@ func (t *turns) alone(ctx context.Context, uid types.UID, f func() error) error 
 	}
 }
 
-func (v *Volumes) aparts() (all []Apart) {
+func (v *Volumes) trackedKinds() (all []Tracked) {
 	for _, k := range v.kinds {
-		if a, ok := k.(Apart); ok {
+		if a, ok := k.(Tracked); ok {
 			all = append(all, a)
 		}
 	}
 	return all
 }
 
-// hasApart reports whether a pod has volumes of which account is kept.
-func (v *Volumes) hasApart(uid types.UID) bool {
-	for _, a := range v.aparts() {
+// hasTracked reports whether a Tracked kind has volumes of the pod.
+func (v *Volumes) hasTracked(uid types.UID) bool {
+	for _, a := range v.trackedKinds() {
 		if a.Has(uid) {
 			return true
 		}
@@ -95,35 +97,35 @@ func (v *Volumes) hasApart(uid types.UID) bool {
 	return false
 }
 
-// tearDown has the volumes unmounted of which account is kept, and before that what of
-// them is bound elsewhere. Until all are, nothing of the pod is removed.
+// tearDown unmounts the pod's subPaths, then its tracked volumes. The pod's files must not be
+// removed before it succeeds.
 func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
-	if !v.hasApart(uid) {
+	if !v.hasTracked(uid) {
 		return nil
 	}
 	subPaths := filepath.Join(v.podDir(uid), "volume-subpaths")
-	if err := v.turns.alone(ctx, uid, func() error { return mounts.RemoveMounted(subPaths, nil) }); err != nil {
+	if err := v.mounting.withLock(ctx, uid, func() error { return mounts.RemoveMounted(subPaths, nil) }); err != nil {
 		return fmt.Errorf("unmount the subPaths: %w", err)
 	}
 	var errs []error
-	for _, a := range v.aparts() {
+	for _, a := range v.trackedKinds() {
 		errs = append(errs, a.TearDown(ctx, uid))
 	}
 	return errors.Join(errs...)
 }
 
-// subPath returns a path that is the subPath of a volume mount and stays so. To open it may
-// take as long as a server is gone. It is given up when ctx ends, and holds up no tearDown,
-// which unmounts the volume and so ends it; what is opened after that is bound nowhere.
+// subPath returns a stable path for the subPath of a volume mount. Opening it may block while a
+// server does not answer. The call returns when ctx ends, and it never blocks tearDown, whose
+// unmount ends the open. A file that is opened after that is not bound.
 func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
 	bound := make(chan string, 1)
-	if err := v.opens.alone(ctx, pod.UID, func() error {
+	if err := v.opening.withLock(ctx, pod.UID, func() error {
 		p, err := v.open(&ctr.VolumeMounts[index], volume)
 		if err != nil {
 			return err
 		}
 		defer p.Close()
-		return v.turns.alone(context.WithoutCancel(ctx), pod.UID, func() error { // which ends soon
+		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // bounded: it makes no call to the server
 			if err := ctx.Err(); err != nil {
 				return err // the pod may have been torn down
 			}
@@ -137,13 +139,13 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepApart releases pods that keep does not want and whose volumes are mounted still,
-// with their directories, and what is mounted for nobody. It waits a moment only.
-func (v *Volumes) sweepApart(ctx context.Context, keep func(types.UID) bool) error {
+// sweepTracked releases pods for which keep is false and that still have mounted volumes, and
+// mounts that no pod uses. It waits for sweepTime at most.
+func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
-	for _, a := range v.aparts() {
+	for _, a := range v.trackedKinds() {
 		for _, uid := range a.Pods() {
-			if !keep(uid) && v.turns.sweeps(uid, true) {
+			if !keep(uid) && v.mounting.setSweeping(uid, true) {
 				todo = append(todo, uid)
 			}
 		}
@@ -151,51 +153,51 @@ func (v *Volumes) sweepApart(ctx context.Context, keep func(types.UID) bool) err
 	ended := make(chan error, len(todo)+1)
 	for _, uid := range todo {
 		go func() {
-			defer v.turns.sweeps(uid, false)
+			defer v.mounting.setSweeping(uid, false)
 			ended <- v.sweepOne(ctx, func(ctx context.Context) error {
-				if keep(uid) { // wanted anew meanwhile, as static pods may be
+				if keep(uid) { // the pod is desired again, as a static pod may be
 					return nil
 				}
 				return v.Release(ctx, uid)
 			})
 		}()
 	}
-	for _, a := range v.aparts() {
+	for _, a := range v.trackedKinds() {
 		go func() { ended <- v.sweepOne(ctx, a.Sweep) }()
 	}
-	patience := time.NewTimer(sweepTime)
-	defer patience.Stop()
+	timeout := time.NewTimer(sweepTime)
+	defer timeout.Stop()
 	var errs []error
-	for range len(todo) + len(v.aparts()) {
+	for range len(todo) + len(v.trackedKinds()) {
 		select {
 		case err := <-ended:
 			errs = append(errs, err)
-		case <-patience.C:
-			return errors.Join(append(errs, errors.New("some volumes of pods that are gone cannot be unmounted yet"))...)
+		case <-timeout.C:
+			return errors.Join(append(errs, errors.New("some volumes of removed pods cannot be unmounted yet"))...)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweeps notes that somebody sweeps a pod, or no longer; it is false if somebody else does.
-func (t *turns) sweeps(uid types.UID, yes bool) bool {
+// setSweeping marks a pod as being swept, or clears the mark. It returns false if nothing changed.
+func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if yes == t.swept[uid] {
+	if yes == t.sweeping[uid] {
 		return false
 	}
 	if !yes {
-		delete(t.swept, uid)
+		delete(t.sweeping, uid)
 		return true
 	}
-	if t.swept == nil {
-		t.swept = map[types.UID]bool{}
+	if t.sweeping == nil {
+		t.sweeping = map[types.UID]bool{}
 	}
-	t.swept[uid] = true
+	t.sweeping[uid] = true
 	return true
 }
 
-// sweepOne tries until it succeeds or ctx ends.
+// sweepOne retries do until it succeeds or ctx ends.
 func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) error {
 	for {
 		once, stop := context.WithTimeout(ctx, sweepEach)
@@ -205,7 +207,7 @@ func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) 
 			return nil
 		}
 		if v.cfg.Log != nil {
-			v.cfg.Log.Warn("a volume that nobody uses is mounted still, will try again", "error", err)
+			v.cfg.Log.Warn("cannot unmount an unused volume: retrying", "error", err)
 		}
 		select {
 		case <-time.After(sweepAgain):

@@ -20,92 +20,93 @@ import (
 
 const (
 	dirMode        = 0o750
-	terminationLog = 0o666 // the container writes it under any user
+	terminationLog = 0o666 // a container writes it as any user
 
-	// answerTime is how long a path of the host may take, as a volume of a server may, until
-	// the pod says that it waits.
+	// answerTime bounds the wait for a hostPath, which may be on a file server, before the pod
+	// reports an error.
 	answerTime = 10 * time.Second
 )
 
 // A Kind is one type of volume. Its methods may be called from any goroutine.
 type Kind interface {
-	// Plugin is the kind's name in paths: kubernetes.io/empty-dir.
+	// Plugin returns the kind's name in paths, such as kubernetes.io/empty-dir.
 	Plugin() string
 	// Serves reports whether a volume is of this kind.
 	Serves(*v1.Volume) bool
-	// SetUp makes the volume and returns where it is on the host. dir is the place
-	// for it under the pod's directory and need not exist. It is called again for
-	// each container and after a reboot, so a second call is success and cheap.
-	// Whatever is mounted below dir is unmounted when the pod is released.
+	// SetUp creates the volume and returns its path on the host. dir is the usual path below the
+	// pod's directory; it need not exist. SetUp is called again for each container and after a
+	// reboot: a repeated call must succeed and be cheap. Mounts below dir are unmounted when the
+	// pod is released.
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
-// An Apart is a Kind whose volumes are mounted by somebody who keeps account of them, and
-// who alone unmounts them: nothing of a pod is removed before that.
-type Apart interface {
+// A Tracked is a Kind that records its mounts and unmounts them itself. No file of a pod is removed
+// before it has.
+type Tracked interface {
 	Kind
-	// Where gives where a volume is that SetUp has mounted, or the device of a block volume,
-	// and how containers get it. It waits for nothing.
+	// Where returns the path of a volume that SetUp has mounted, or of the device of a block
+	// volume, and how containers mount it. It never blocks.
 	Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error)
-	// Has reports whether anything of a pod is mounted, or may be; Pods lists those.
+	// Has reports whether a volume of the pod is or may be mounted. Pods lists such pods.
 	Has(uid types.UID) bool
 	Pods() []types.UID
-	// TearDown unmounts all of a pod's volumes; an error says that some are mounted still.
+	// TearDown unmounts all of a pod's volumes. After an error some may still be mounted.
 	TearDown(ctx context.Context, uid types.UID) error
-	// Sweep unmounts what no pod uses.
+	// Sweep unmounts volumes that no pod uses.
 	Sweep(ctx context.Context) error
 }
 
-// Config is what Volumes needs.
+// Config configures Volumes.
 type Config struct {
 	Root     string                            // --root-dir
-	Hostname func(*v1.Pod) (host, fqdn string) // of a pod, for /etc/hosts
-	Objects  Objects                           // nil: this node has no apiserver
+	Hostname func(*v1.Pod) (host, fqdn string) // hostname of a pod, for /etc/hosts
+	Objects  Objects                           // nil: the node has no API server
 	Fields   Fields                            // for the downward API
-	Kinds    []Kind                            // beyond those of this package
-	Quota    Quota                             // nil: a sizeLimit on disk is a hint
-	Memory   func() int64                      // bytes that all pods may use together; nil: not known
-	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
-	// they cannot.
+	Kinds    []Kind                            // kinds in addition to those of this package
+	Quota    Quota                             // nil: an emptyDir's sizeLimit on disk is not enforced
+	Memory   func() int64                      // bytes available to all pods together; nil: unknown
+	// ReadOnlyTrees reports whether the pod's runtime supports recursive read-only mounts; nil: it
+	// does not.
 	ReadOnlyTrees func(*v1.Pod) bool
-	Log           *slog.Logger // nil: none
+	Log           *slog.Logger // nil: no log
 }
 
-// A Quota keeps directories to a size where the file system can. *quota.Projects is one.
+// A Quota limits the size of directories if the file system supports it. *quota.Projects implements
+// it.
 type Quota interface {
 	Limit(dir string, bytes int64) (kept bool, err error)
-	// Forget gives back what Limit took, before the directory is removed.
+	// Forget releases the quota of a directory that is about to be removed.
 	Forget(dir string) error
 }
 
-// Volumes is a hook for the life of a pod.
+// Volumes is a pod hook.
 type Volumes struct {
-	cfg   Config
-	pods  string // real path: mounts are listed by it
-	kinds []Kind
-	opens turns // of what may not answer, and may take for ever
-	turns turns // of what is mounted below a pod's directory
+	cfg      Config
+	pods     string // real path, as in the mount table
+	kinds    []Kind
+	opening  podLocks // serializes opens, which may block for ever on a file server
+	mounting podLocks // serializes changes of mounts below a pod's directory
 
-	// open is openSubPath, but for tests.
-	open func(m *v1.VolumeMount, volume string) (*place, error)
+	// open is openSubPath; tests replace it.
+	open func(m *v1.VolumeMount, volume string) (*subPathFile, error)
 
-	hosts sync.Mutex // guards the pods' etc-hosts: several containers of a pod may start at once
+	hosts sync.Mutex // guards the pods' etc-hosts: containers of a pod may start concurrently
 }
 
-// builtin lists the kinds. One that is a Refresher has files that change, one that
-// has a method ReadOnly() bool can be mounted read-only alone.
-func builtin(cfg Config) []Kind {
+// builtinKinds returns the kinds. A Refresher's files change while containers run. A kind with a
+// method ReadOnly() bool can be mounted read-only only.
+func builtinKinds(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
-	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota, cfg.Memory}, hostPath{}, image{})
+	return append(contentKinds(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota, cfg.Memory}, hostPath{}, image{})
 }
 
 // A Refresher is a Kind whose volumes change while containers use them.
 type Refresher interface {
-	// Refresh brings the volume at dir up to date, if it is set up.
+	// Refresh updates the volume at dir, if it is set up.
 	Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error
 }
 
-// New makes the directory of all pods.
+// New creates the parent directory of all pods' directories.
 func New(cfg Config) (*Volumes, error) {
 	if cfg.Objects == nil {
 		cfg.Objects = noObjects{}
@@ -118,18 +119,18 @@ func New(cfg Config) (*Volumes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the directory of the pods: %w", err)
 	}
-	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtin(cfg), cfg.Kinds...), open: openSubPath}, nil
+	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtinKinds(cfg), cfg.Kinds...), open: openSubPath}, nil
 }
 
-// Name is the hook's.
+// Name returns the name of the hook.
 func (*Volumes) Name() string { return "volumes" }
 
-// Pods is the directory of all pods' directories.
+// Pods returns the parent directory of all pods' directories.
 func (v *Volumes) Pods() string { return v.pods }
 
 func (v *Volumes) podDir(uid types.UID) string { return filepath.Join(v.pods, string(uid)) }
 
-// Prepare makes the pod's directories and sets up every volume of it.
+// Prepare creates the pod's directories and sets up all its volumes.
 func (v *Volumes) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
@@ -147,9 +148,8 @@ func (v *Volumes) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// Refresh brings the files of the pod's volumes up to date, where they changed:
-// when an object that the pod uses did, or a label or annotation of the pod. Volumes
-// that are not set up are left so.
+// Refresh updates the files of the pod's volumes after a change of an object that the pod uses, or
+// of a label or annotation of the pod. It skips volumes that are not set up.
 func (v *Volumes) Refresh(pod *v1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (v *Volumes) Refresh(pod *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// kind returns nil for a volume that no kind serves.
+// kind returns the kind of a volume; nil: none serves it.
 func (v *Volumes) kind(vol *v1.Volume) Kind {
 	if i := slices.IndexFunc(v.kinds, func(k Kind) bool { return k.Serves(vol) }); i >= 0 {
 		return v.kinds[i]
@@ -181,10 +181,10 @@ func (v *Volumes) dir(pod *v1.Pod, vol *v1.Volume, k Kind) string {
 func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	k := v.kind(vol)
 	if k == nil {
-		return "", fmt.Errorf("volume %q is of a type that this node does not serve", vol.Name)
+		return "", fmt.Errorf("volume %q is of a type that this node does not support", vol.Name)
 	}
 	path, err := v.setUpKind(ctx, k, pod, vol)
-	if _, apart := k.(Apart); apart { // whose errors say what failed of what
+	if _, apart := k.(Tracked); apart { // its errors are complete
 		return path, err
 	}
 	if err != nil {
@@ -193,7 +193,8 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 	return path, nil
 }
 
-// setUpKind gives up a path of the host that does not answer, as it may be a server's too.
+// setUpKind sets up a volume. It gives up on a hostPath that does not answer, because the path may
+// be on a file server.
 func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	if _, hosts := k.(hostPath); !hosts {
 		return k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
@@ -201,7 +202,7 @@ func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Vo
 	ctx, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
 	found := make(chan string, 1)
-	if err := v.opens.alone(ctx, pod.UID, func() error {
+	if err := v.opening.withLock(ctx, pod.UID, func() error {
 		path, err := k.SetUp(ctx, pod, vol, "")
 		found <- path
 		return err
@@ -211,7 +212,7 @@ func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Vo
 	return <-found, nil
 }
 
-// Container adds the mounts of one attempt of a container.
+// Container adds the mounts and devices of one attempt of a container.
 func (v *Volumes) Container(ctx context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	for i := range ctr.VolumeMounts {
 		m, err := v.mount(ctx, pod, ctr, i)
@@ -242,7 +243,7 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	if k, ok := v.kind(&pod.Spec.Volumes[i]).(image); ok {
 		return k.mount(m, &pod.Spec.Volumes[i]), nil
 	}
-	path, readOnly, relabel, err := v.where(ctx, pod, &pod.Spec.Volumes[i])
+	path, readOnly, relabel, err := v.locate(ctx, pod, &pod.Spec.Volumes[i])
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,10 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 			return nil, fmt.Errorf("subPath %q of volume %q: %w", m.SubPath, m.Name, err)
 		}
 	}
-	out := &api.Mount{ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || readOnly, SelinuxRelabel: relabel}
+	out := &api.Mount{
+		ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || readOnly,
+		SelinuxRelabel: relabel,
+	}
 	switch p := m.MountPropagation; {
 	case p == nil:
 	case *p == v1.MountPropagationHostToContainer:
@@ -263,16 +267,15 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	return out, err
 }
 
-// where gives where a volume is, whether it can only be read, and whether it gets the
-// pod's SELinux label: what is the pod's own does.
-func (v *Volumes) where(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
+// locate returns the volume's path, whether it is read-only, and whether the runtime has to relabel
+// it for SELinux: all volumes except hostPath are.
+func (v *Volumes) locate(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	k := v.kind(vol)
-	if a, ok := k.(Apart); ok {
+	if a, ok := k.(Tracked); ok {
 		return a.Where(pod, vol)
 	}
-	if c, ok := k.(*content); ok && written(v.dir(pod, vol, c)) {
-		// Prepare has compared its files with what they are to be, before this container, and
-		// what changes since is written by Refresh.
+	if c, ok := k.(*content); ok && hasFiles(v.dir(pod, vol, c)) {
+		// Prepare has compared the files before this container, and Refresh writes later changes.
 		return v.dir(pod, vol, c), c.ReadOnly(), true, nil
 	}
 	path, err = v.setUp(ctx, pod, vol)
@@ -281,14 +284,14 @@ func (v *Volumes) where(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path 
 	return path, ok && alone.ReadOnly(), !hosts, err
 }
 
-// device gives a container a block volume.
+// device returns the container's device for a block volume.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#raw-block-volume-support
 func (v *Volumes) device(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
 	i := slices.IndexFunc(pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == d.Name })
 	if i < 0 {
 		return nil, fmt.Errorf("volume device %q: the pod has no such volume", d.Name)
 	}
-	a, ok := v.kind(&pod.Spec.Volumes[i]).(Apart)
+	a, ok := v.kind(&pod.Spec.Volumes[i]).(Tracked)
 	if !ok {
 		return nil, fmt.Errorf("volume device %q: the volume is not a block volume", d.Name)
 	}
@@ -303,7 +306,7 @@ func (v *Volumes) device(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
 	return out, nil
 }
 
-// terminationLog gives the attempt a file of its own to leave its last words in.
+// terminationLog creates and mounts a file for the attempt's termination message.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func (v *Volumes) terminationLog(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	if ctr.TerminationMessagePath == "" {

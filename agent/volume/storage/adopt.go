@@ -6,9 +6,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Adopt takes up what runs of the agent before this one have mounted for pods, so that it is
-// looked after before a container starts again. It is called once, when it is known what runs.
-func (k *Keeper) Adopt(pods []*v1.Pod) {
+// Adopt hands volumes that a previous process published to their drivers, so that they are
+// maintained before a container starts. It is called once, when the running pods are known.
+func (k *Mounter) Adopt(pods []*v1.Pod) {
 	for _, pod := range pods {
 		for i := range pod.Spec.Volumes {
 			vol := &pod.Spec.Volumes[i]
@@ -17,10 +17,10 @@ func (k *Keeper) Adopt(pods []*v1.Pod) {
 			}
 			v, d, err := k.resolve(pod, vol)
 			if err != nil {
-				continue // who starts the pod says so
+				continue // starting the pod reports it
 			}
 			a, ok := d.(Adopter)
-			u := Use{Pod: pod, Volume: vol.Name, Path: k.path(pod, v, d)}
+			u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
 			if !ok || !k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) {
 				continue
 			}

@@ -1,14 +1,14 @@
-// Package storage gives pods volumes that are more than a directory of the pod: those
-// of PersistentVolumeClaims, generic ephemeral volumes, and inline volumes of NFS,
-// iSCSI and CSI. It is one Kind of agent/volume/podvolumes; each way to mount is a Driver.
+// Package storage provides volumes that outlive or are shared beyond a pod's directory: volumes of
+// PersistentVolumeClaims, generic ephemeral volumes, and inline volumes of NFS, iSCSI and CSI. It
+// is a Kind of agent/volume/podvolumes. Each way to mount is a Driver.
 //
 //	pod's volume --Resolve: claim, PersistentVolume--> Volume
-//	Volume --> Keeper --attach, stage, publish--> Driver
-//	             |   <--unpublish, unstage--
+//	Volume --> Mounter --attach, stage, publish--> Driver
+//	             |    <--unpublish, unstage--
 //	             v
-//	           Ledger (edge/store): written before a driver is asked, removed after it has undone
+//	           Ledger (edge/store): written before a driver is called, removed after it has unmounted
 //
-// The steps of a volume, each of which may be asked for again and then is success:
+// The steps of a volume. Each is idempotent:
 //
 //	Attach    wait until the volume is attached to this node (VolumeAttachment)
 //	Stage     mount it once for the node, below plugins/
@@ -17,16 +17,16 @@
 //
 // Rules:
 //
-//   - The ledger has a row before anything is mounted and until nothing is. So what is to
-//     be taken down is known without the pod, the claim and the API server, after kill -9
-//     and after a reboot, and what is not in the ledger is nobody's.
-//   - Each volume has one lock of its own; a driver that hangs holds up the pods that use
-//     its volume and nobody else: neither Keeper's other methods nor a restart of the agent
-//     wait for it. A call that is given up goes on in its goroutine, and the next call for
-//     the same volume waits for it first.
-//   - Data is never removed: a driver unmounts, and removes directories that are empty
+//   - The ledger has a row from before a mount until after its unmount. So mounts can be
+//     found and removed without the pod, the claim and the API server, after kill -9 and
+//     after a reboot. A mount that has no row is not this package's.
+//   - Each volume has its own lock. A driver that hangs blocks only the pods that use its
+//     volume, not Mounter's other methods or a restart of the agent. A call whose caller gave
+//     up keeps running in its goroutine, and the next call for the volume waits for it.
+//   - Data is never removed: a driver unmounts, and removes only empty directories
 //     (runtime/mounts).
-//   - A volume is unpublished only after nothing of the pod runs (hook Ended, Release).
+//   - A volume is unpublished only after all containers of the pod have ended (hook Ended,
+//     Release).
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 package storage

@@ -354,7 +354,7 @@ func TestExports(t *testing.T) {
 	for in, want := range map[v1.NFSVolumeSource]string{
 		{Server: "s", Path: "/a"}: "s:/a", {Server: "fd00::1", Path: "/a"}: "[fd00::1]:/a", {Server: "-o", Path: "/a"}: "", {Server: "s", Path: "a"}: "", {Path: "/a"}: "",
 	} {
-		if got, err := exported(&in); got != want || (err != nil) != (want == "") {
+		if got, err := nfsSource(&in); got != want || (err != nil) != (want == "") {
 			t.Errorf("%+v: %q, %v", in, got, err)
 		}
 	}

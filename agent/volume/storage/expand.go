@@ -11,41 +11,41 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A Resizer tells the API server how the file system of a claim's volume grows. edge/object's
-// Cache is one.
+// A Resizer reports to the API server how the file system of a claim's volume grows. *object.Cache
+// implements it.
 type Resizer interface {
-	// Resizing says that the driver of this node is at it.
+	// Resizing reports that the node has started to expand the volume.
 	Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
-	// Resized says that it has grown.
+	// Resized reports that the node has expanded the volume.
 	Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
-	// ResizeFailed says that it has not; infeasible: and will not, so that the controller may
-	// make another size of it.
+	// ResizeFailed reports a failed expansion. infeasible: retrying cannot succeed, so the
+	// controller may choose another size.
 	ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error
 }
 
-// grown gives the size that a claim's volume has got and its file system has not; nil: it
-// has not grown. A controller may say that the node has to expand the volume after the node has:
-// it sees the volume's new size sooner. Then the node says again that it has.
+// sizeToExpand returns the size to which the node has to expand the claim's volume; nil: nothing to
+// do. A controller may request a node expansion after the node has already done it, because the
+// node sees the new size first. Then the node reports the expansion again.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
-func grown(v Volume) *resource.Quantity {
+func sizeToExpand(v Volume) *resource.Quantity {
 	if v.claim == nil {
 		return nil
 	}
 	to, ok := v.Capacity[v1.ResourceStorage]
 	has, told := v.claim.Status.Capacity[v1.ResourceStorage]
-	if !ok || !told || to.Cmp(has) < 0 || to.Cmp(has) == 0 && !pending(v) {
+	if !ok || !told || to.Cmp(has) < 0 || to.Cmp(has) == 0 && !resizePending(v) {
 		return nil
 	}
-	switch resizing(v) {
+	switch resizeStatus(v) {
 	case "", v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
 		return &to
 	}
-	return nil // it is the controller's turn
+	return nil // the controller has to act first
 }
 
-// pending reports whether the API server waits for the node to expand a volume.
-func pending(v Volume) bool {
-	switch resizing(v) {
+// resizePending reports whether the API server waits for the node to expand a volume.
+func resizePending(v Volume) bool {
+	switch resizeStatus(v) {
 	case v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
 		return true
 	}
@@ -54,21 +54,20 @@ func pending(v Volume) bool {
 	})
 }
 
-// resizing is whose turn it is to make a volume grow; empty: its resizer does not say, as
-// those of before KEP-1790.
-func resizing(v Volume) v1.ClaimResourceStatus {
+// resizeStatus returns the claim's resize status; empty: its resizer predates KEP-1790.
+func resizeStatus(v Volume) v1.ClaimResourceStatus {
 	return v.claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 }
 
-// Refresh lets the file system of a volume grow that has become larger while the pod uses
-// it. It does not wait for that.
-func (k *Keeper) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
+// Refresh starts to expand the file system of a volume that has grown while the pod uses it. It
+// does not wait for the result.
+func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 	v, d, err := k.resolve(pod, vol)
-	if err != nil || grown(v) == nil {
-		return nil //nolint:nilerr // who starts the pod says so
+	if err != nil || sizeToExpand(v) == nil {
+		return nil //nolint:nilerr // starting the pod reports it
 	}
-	u := Use{Pod: pod, Volume: vol.Name, Path: k.path(pod, v, d)}
-	if k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) && expands(d) && k.beginExpansion(v, pod.UID) {
+	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
+	if k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) && canExpand(d) && k.beginExpansion(v, pod.UID) {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), mountTime)
 			defer stop()
@@ -78,35 +77,38 @@ func (k *Keeper) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 	return nil
 }
 
-// expands reports whether a driver makes volumes grow.
-func expands(d Driver) bool {
+// canExpand reports whether a driver expands volumes.
+func canExpand(d Driver) bool {
 	_, ok := d.(Expander)
 	return ok
 }
 
-// expand has a volume's driver make use of what it has grown by. That this fails is no
-// reason not to run: it is tried again. The caller has begun the expansion.
-func (k *Keeper) expand(ctx context.Context, v Volume, d Driver, u Use) {
+// expand makes the driver expand a volume. A failure does not stop the pod; expand schedules a
+// retry. The caller must have called beginExpansion.
+func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 	e, _ := d.(Expander)
-	to := grown(v)
+	to := sizeToExpand(v)
 	r := k.cfg.Resizer
-	err := k.alone(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
+	err := k.withLock(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
 		staged := ""
 		if s, ok := d.(Stager); ok {
 			staged = s.StagePath(v)
 		}
 		if v.ReadOnly {
-			k.event(u.Pod, v1.EventTypeWarning, "FileSystemResizeFailed", fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.Name))
+			k.event(u.Pod, v1.EventTypeWarning, "FileSystemResizeFailed",
+				fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.Name))
 		} else {
-			if r != nil && resizing(v) == v1.PersistentVolumeClaimNodeResizePending {
+			if r != nil && resizeStatus(v) == v1.PersistentVolumeClaimNodeResizePending {
 				if err := r.Resizing(ctx, v.claim); err != nil {
 					return fmt.Errorf("MountVolume.NodeExpandVolume failed to mark node expansion in progress: %w", err)
 				}
 			}
-			if err := k.counted("volume_fs_resize", d.Plugin(), v, func() error { return e.Expand(ctx, v, staged, u.Path, v.Capacity) }); err != nil {
+			if err := k.observe("volume_fs_resize", d.Plugin(), v,
+				func() error { return e.Expand(ctx, v, staged, u.Path, v.Capacity) }); err != nil {
 				return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
 			}
-			k.event(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
+			k.event(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful",
+				fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
 		}
 		if r != nil {
 			return r.Resized(ctx, v.claim, *to)
@@ -118,13 +120,14 @@ func (k *Keeper) expand(ctx context.Context, v Volume, d Driver, u Use) {
 		return
 	}
 	k.event(u.Pod, v1.EventTypeWarning, "VolumeResizeFailed", err.Error())
-	k.cfg.Log.Warn("a volume has grown and its file system has not", "pod", u.Pod.Namespace+"/"+u.Pod.Name, "uid", u.Pod.UID, "volume", v.Name, "error", err)
-	if err := k.expandLater(ctx, v, u, r, err); err != nil {
-		k.cfg.Log.Warn("the API server does not know that a volume cannot grow", "volume", v.Name, "error", err)
+	k.cfg.Log.Warn("cannot expand the file system of a volume", "pod", u.Pod.Namespace+"/"+u.Pod.Name, "uid",
+		u.Pod.UID, "volume", v.Name, "error", err)
+	if err := k.scheduleExpansion(ctx, v, u, r, err); err != nil {
+		k.cfg.Log.Warn("cannot report a failed expansion to the API server", "volume", v.Name, "error", err)
 	}
 }
 
-func (k *Keeper) event(pod *v1.Pod, eventType, reason, message string) {
+func (k *Mounter) event(pod *v1.Pod, eventType, reason, message string) {
 	if k.cfg.Event != nil {
 		k.cfg.Event(pod, eventType, reason, message)
 	}

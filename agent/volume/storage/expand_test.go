@@ -276,7 +276,7 @@ func TestGrown(t *testing.T) {
 		}
 		v := Volume{claim: claim}
 		v.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(tt.to)}
-		if got := grown(v); (got != nil) != tt.want {
+		if got := sizeToExpand(v); (got != nil) != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}

@@ -10,17 +10,20 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Seconds are the bounds in which operations on volumes are counted, a kubelet's.
+// Seconds are the histogram buckets of volume operations, the same as a kubelet's.
 var Seconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
-// newOperations counts under the kubelet's name.
-func newOperations() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "storage_operation_duration_seconds", Help: "how long it took to mount and unmount volumes", Buckets: Seconds},
+// newOperationSeconds returns the histogram of volume operations, with the kubelet's metric name.
+func newOperationSeconds() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "storage_operation_duration_seconds", Help: "how long it took to mount and unmount volumes",
+		Buckets: Seconds,
+	},
 		[]string{"volume_plugin", "operation_name", "status", "migrated"})
 }
 
-// counted does f and counts it.
-func (k *Keeper) counted(operation, plugin string, v Volume, f func() error) error {
+// observe calls f and records its duration and result.
+func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) error {
 	begin := time.Now()
 	err := f()
 	status := "success"
@@ -34,18 +37,37 @@ func (k *Keeper) counted(operation, plugin string, v Volume, f func() error) err
 	return err
 }
 
-// ofVolume are the kubelet's figures of the volumes of claims.
-var ofVolume = []struct {
-	desc *prometheus.Desc
-	of   func(*stats.VolumeStats) *uint64
+// claimMetrics are the kubelet's metrics of volumes of claims.
+var claimMetrics = []struct {
+	desc  *prometheus.Desc
+	value func(*stats.VolumeStats) *uint64
 }{
-	{volumeDesc("kubelet_volume_stats_capacity_bytes", "Bytes that the volume has room for"), func(s *stats.VolumeStats) *uint64 { return s.CapacityBytes }},
-	{volumeDesc("kubelet_volume_stats_available_bytes", "Bytes that are free in the volume"), func(s *stats.VolumeStats) *uint64 { return s.AvailableBytes }},
-	{volumeDesc("kubelet_volume_stats_used_bytes", "Bytes that are used in the volume"), func(s *stats.VolumeStats) *uint64 { return s.UsedBytes }},
-	{volumeDesc("kubelet_volume_stats_inodes", "Inodes that the volume has room for"), func(s *stats.VolumeStats) *uint64 { return s.Inodes }},
-	{volumeDesc("kubelet_volume_stats_inodes_free", "Inodes that are free in the volume"), func(s *stats.VolumeStats) *uint64 { return s.InodesFree }},
-	{volumeDesc("kubelet_volume_stats_inodes_used", "Inodes that are used in the volume"), func(s *stats.VolumeStats) *uint64 { return s.InodesUsed }},
-	{volumeDesc("kubelet_volume_stats_health_status_abnormal", "Whether the volume's driver says that something is wrong with it: 1 or 0"), func(s *stats.VolumeStats) *uint64 {
+	{
+		volumeDesc("kubelet_volume_stats_capacity_bytes", "Bytes that the volume has room for"),
+		func(s *stats.VolumeStats) *uint64 { return s.CapacityBytes },
+	},
+	{
+		volumeDesc("kubelet_volume_stats_available_bytes", "Bytes that are free in the volume"),
+		func(s *stats.VolumeStats) *uint64 { return s.AvailableBytes },
+	},
+	{
+		volumeDesc("kubelet_volume_stats_used_bytes", "Bytes that are used in the volume"),
+		func(s *stats.VolumeStats) *uint64 { return s.UsedBytes },
+	},
+	{
+		volumeDesc("kubelet_volume_stats_inodes", "Inodes that the volume has room for"),
+		func(s *stats.VolumeStats) *uint64 { return s.Inodes },
+	},
+	{
+		volumeDesc("kubelet_volume_stats_inodes_free", "Inodes that are free in the volume"),
+		func(s *stats.VolumeStats) *uint64 { return s.InodesFree },
+	},
+	{
+		volumeDesc("kubelet_volume_stats_inodes_used", "Inodes that are used in the volume"),
+		func(s *stats.VolumeStats) *uint64 { return s.InodesUsed },
+	},
+	{volumeDesc("kubelet_volume_stats_health_status_abnormal",
+		"Whether the volume's driver says that something is wrong with it: 1 or 0"), func(s *stats.VolumeStats) *uint64 {
 		if s.VolumeHealthStats == nil {
 			return nil
 		}
@@ -61,34 +83,33 @@ func volumeDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
 
-// Collectors are what the metrics say of volumes. Those of claims are measured when somebody
-// asks, as by Stats.
-func (k *Keeper) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
+// Collectors returns the metrics of volumes. Usage is measured at a scrape, as by Stats.
+func (k *Mounter) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return []prometheus.Collector{k.operations, meter{k, pods}}
 }
 
-// unused reports whether no volume is mounted, and none is about to be.
-func (k *Keeper) unused() bool {
+// idle reports whether no volume is mounted or being mounted.
+func (k *Mounter) idle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.rows) == 0
 }
 
 type meter struct {
-	k    *Keeper
+	k    *Mounter
 	pods func() []*v1.Pod
 }
 
 // Describe implements prometheus.Collector.
 func (meter) Describe(out chan<- *prometheus.Desc) {
-	for _, f := range ofVolume {
+	for _, f := range claimMetrics {
 		out <- f.desc
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m meter) Collect(out chan<- prometheus.Metric) {
-	if m.k.unused() {
+	if m.k.idle() {
 		return
 	}
 	pods := m.pods()
@@ -100,8 +121,8 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 				continue
 			}
 			told[types.NamespacedName{Namespace: s.PVCRef.Namespace, Name: s.PVCRef.Name}] = true
-			for _, f := range ofVolume {
-				if n := f.of(&s); n != nil {
+			for _, f := range claimMetrics {
+				if n := f.value(&s); n != nil {
 					out <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(*n), s.PVCRef.Namespace, s.PVCRef.Name)
 				}
 			}

@@ -13,40 +13,42 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What the group of a pod may do with files of its volumes.
+// Permissions of a pod's fsGroup on the files of its volumes.
 const (
 	groupFiles = 0o660
 	groupDirs  = 0o110 | fs.ModeSetgid
-	deepest    = 1000 // directories open at once
+	maxDepth   = 1000 // open directories
 )
 
-// A Grouper is a Driver whose volumes' files get the pod's fsGroup from the node.
+// A Grouper is a Driver for whose volumes the node sets the files' group to the pod's fsGroup.
 type Grouper interface {
-	// SetsGroup says whether this volume's do.
+	// SetsGroup reports whether the node does that for this volume.
 	SetsGroup(v Volume, u Use) bool
 }
 
-// group gives a volume's files to the pod's fsGroup, if its driver wants that.
-// https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods
-func (k *Keeper) group(ctx context.Context, v Volume, d Driver, u Use) error {
+// applyFSGroup changes the group of a volume's files to the pod's fsGroup, if its driver is a
+// Grouper.
+// https://kubernetes.io/docs/tasks/configure-pod-container/security-context/ (change policy for volumes)
+func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) error {
 	sc := u.Pod.Spec.SecurityContext
 	g, ok := d.(Grouper)
 	if v.Block || v.ReadOnly || !ok || sc == nil || sc.FSGroup == nil || !g.SetsGroup(v, u) {
 		return nil
 	}
-	// What other pods use already is not changed under them if it fits.
+	// If other pods use the volume, its files are only changed when the root directory does not
+	// match.
 	lazy := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch ||
 		k.usedByOthers(v.ID, string(u.Pod.UID))
-	if err := Leave(ctx, "group", u.Path, func() error { return SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
+	if err := CallOrAbandon(ctx, "group", u.Path, func() error { return SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
 		return fmt.Errorf("MountVolume.SetUp failed for volume %q : applyFSGroup failed for vol %s: %w", v.Name, v.Name, err)
 	}
 	return nil
 }
 
-// SetGroup gives a directory with all that is in it to a group, which may then read and
-// write it. lazy: only if the directory itself is not the group's yet. Links are not
-// followed, and what is mounted below is left as it is. The directory itself is the last,
-// so that what was cut short is done again. It ends with ctx, after what it does just then.
+// SetGroup changes the group of a directory tree and makes it readable and writable for the group.
+// lazy: only if the directory itself does not have the group yet. It does not follow links or enter
+// other mounts. The directory itself is changed last, so that an interrupted call is repeated. It
+// returns after the current file when ctx ends.
 func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -57,36 +59,36 @@ func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	if err != nil {
 		return err
 	}
-	if lazy && fits(top, gid) {
+	if lazy && hasGroup(top, gid) {
 		return nil
 	}
-	return give(ctx, root, ".", top, device64(top), gid, 0)
+	return changeGroup(ctx, root, ".", top, deviceID(top), gid, 0)
 }
 
-func fits(fi fs.FileInfo, gid int) bool {
+func hasGroup(fi fs.FileInfo, gid int) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	want := fs.FileMode(groupFiles | 0o110)
 	return ok && int(st.Gid) == gid && fi.Mode().Perm()&want == want && fi.Mode()&fs.ModeSetgid != 0
 }
 
-func device64(fi fs.FileInfo) uint64 {
+func deviceID(fi fs.FileInfo) uint64 {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Dev) //nolint:unconvert // its size differs by architecture
 	}
 	return 0
 }
 
-// give changes one file, a directory after what is in it. What others remove meanwhile is
-// no error.
-func give(ctx context.Context, root *os.Root, name string, fi fs.FileInfo, dev uint64, gid, depth int) error {
+// changeGroup changes one file; a directory after its contents. Files that are removed concurrently
+// are not an error.
+func changeGroup(ctx context.Context, root *os.Root, name string, fi fs.FileInfo, dev uint64, gid, depth int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if device64(fi) != dev {
+	if deviceID(fi) != dev {
 		return nil
 	}
 	if fi.IsDir() {
-		if err := giveAll(ctx, root, name, dev, gid, depth+1); err != nil {
+		if err := changeGroupBelow(ctx, root, name, dev, gid, depth+1); err != nil {
 			return err
 		}
 	}
@@ -106,8 +108,8 @@ func give(ctx context.Context, root *os.Root, name string, fi fs.FileInfo, dev u
 	return nil
 }
 
-func giveAll(ctx context.Context, root *os.Root, name string, dev uint64, gid, depth int) error {
-	if depth > deepest {
+func changeGroupBelow(ctx context.Context, root *os.Root, name string, dev uint64, gid, depth int) error {
+	if depth > maxDepth {
 		return fmt.Errorf("%s is nested too deep", name)
 	}
 	d, err := root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
@@ -129,7 +131,7 @@ func giveAll(ctx context.Context, root *os.Root, name string, dev uint64, gid, d
 			if err != nil {
 				return err
 			}
-			if err := give(ctx, root, child, fi, dev, gid, depth); err != nil {
+			if err := changeGroup(ctx, root, child, fi, dev, gid, depth); err != nil {
 				return err
 			}
 		}

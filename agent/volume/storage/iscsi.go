@@ -18,21 +18,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Exit codes of iscsiadm that are success of another kind.
+// Exit codes of iscsiadm that count as success.
 const (
-	iscsiSessionExists = 15 // logged in already
+	iscsiSessionExists = 15 // already logged in
 	iscsiNoObjects     = 21 // nothing to delete or log out of
 )
 
 const (
 	iscsiPort   = "3260"
-	iscsiDevice = 30 * time.Second // until the kernel shows a device after the login
+	iscsiDevice = 30 * time.Second // limit until the kernel shows a device after the login
 	deviceGap   = 200 * time.Millisecond
 )
 
-// iscsi is a disk of an iSCSI target. The program iscsiadm logs in; the device is mounted
-// once for the node and bound into the pod's directory. Several portals are ways to the
-// same disk: the first that gives a device is used.
+// iscsi is a disk of an iSCSI target. The program iscsiadm logs in. The device is mounted once for
+// the node and bound into the pod's directory. Several portals are paths to the same disk; the
+// first that provides a device is used.
 // https://kubernetes.io/docs/concepts/storage/volumes/#iscsi
 type iscsi struct {
 	root    string
@@ -41,21 +41,22 @@ type iscsi struct {
 	byPath  string                                                    // /dev/disk/by-path
 
 	mu      sync.Mutex
-	targets map[string]chan struct{} // capacity 1, by IQN: one at a time logs in or out
+	targets map[string]chan struct{} // capacity 1, by IQN: serializes logins and logouts
 }
 
 func newISCSI(root string, objects Objects) *iscsi {
-	return &iscsi{root: root, objects: objects, byPath: "/dev/disk/by-path", targets: map[string]chan struct{}{}, admin: func(ctx context.Context, args ...string) (string, error) {
-		return output(ctx, "iscsiadm", args...)
-	}}
+	return &iscsi{root: root, objects: objects, byPath: "/dev/disk/by-path", targets: map[string]chan struct{}{},
+		admin: func(ctx context.Context, args ...string) (string, error) {
+			return output(ctx, "iscsiadm", args...)
+		}}
 }
 
 func (*iscsi) Plugin() string                           { return "kubernetes.io/iscsi" }
 func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
 func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
 
-// StagePath is where the disk is mounted for the node, or of a block volume a link to the
-// device. Its name has the first portal, the target and the number of the disk.
+// StagePath returns the mount point of the disk for the node, or for a block volume a link to the
+// device. The name contains the first portal, the target and the LUN.
 func (d *iscsi) StagePath(v Volume) string {
 	s, kind := v.Source.ISCSI, "iface-"+iface(v.Source.ISCSI)
 	if v.Block {
@@ -100,9 +101,9 @@ func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 		}
 	}
 	if s.InitiatorName != nil {
-		return errors.New("iscsi: an initiatorName of a volume's own is not served by this node")
+		return errors.New("iscsi: initiatorName is not supported by this node")
 	}
-	leave, err := d.enter(ctx, s.IQN)
+	leave, err := d.lockTarget(ctx, s.IQN)
 	if err != nil {
 		return err
 	}
@@ -117,8 +118,8 @@ func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	return mountDevice(ctx, dev, path, s.FSType, false, v.MountOptions)
 }
 
-// enter waits for the turn of a target.
-func (d *iscsi) enter(ctx context.Context, iqn string) (leave func(), err error) {
+// lockTarget acquires the lock of a target.
+func (d *iscsi) lockTarget(ctx context.Context, iqn string) (leave func(), err error) {
 	d.mu.Lock()
 	turn := d.targets[iqn]
 	if turn == nil {
@@ -134,7 +135,7 @@ func (d *iscsi) enter(ctx context.Context, iqn string) (leave func(), err error)
 	}
 }
 
-// attach logs in by each portal until one gives the disk.
+// attach logs in through each portal until one provides the disk, and returns its device.
 func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
 	s := v.Source.ISCSI
 	auth, err := d.secret(v, u)
@@ -160,14 +161,14 @@ func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
 	return "", fmt.Errorf("failed to get any path for iscsi disk, last err seen:\n%w", errors.Join(errs...))
 }
 
-// secret gives the CHAP credentials; nil: none are needed.
+// secret returns the CHAP credentials; nil: none are configured.
 func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	s := v.Source.ISCSI
 	if !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth {
 		return nil, nil
 	}
 	if s.SecretRef == nil || d.objects == nil {
-		return nil, errors.New("iscsi: CHAP needs a secretRef, and an API server to fetch it from")
+		return nil, errors.New("iscsi: CHAP requires a secretRef and an API server")
 	}
 	namespace := s.SecretRef.Namespace
 	if namespace == "" {
@@ -180,7 +181,7 @@ func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	return secret.Data, nil
 }
 
-// login makes the records of a target and logs in.
+// login creates the records of a target and logs in.
 func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, portal string, auth map[string][]byte) error {
 	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", iface(s)}
 	node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
@@ -188,7 +189,7 @@ func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 		return err
 	}
 	if s.DiscoveryCHAPAuth {
-		if err := d.chap(ctx, discovery, "discovery.sendtargets.auth.", auth); err != nil {
+		if err := d.setCHAP(ctx, discovery, "discovery.sendtargets.auth.", auth); err != nil {
 			return err
 		}
 	}
@@ -197,7 +198,7 @@ func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 		return fmt.Errorf("iscsi: failed to sendtargets to portal %s: %w", portal, errors.Join(err, derr))
 	}
 	if s.SessionCHAPAuth {
-		if err := d.chap(ctx, node, "node.session.auth.", auth); err != nil {
+		if err := d.setCHAP(ctx, node, "node.session.auth.", auth); err != nil {
 			return err
 		}
 	}
@@ -205,14 +206,14 @@ func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 		_, derr := d.admin(context.WithoutCancel(ctx), append(slices.Clone(node), "-o", "delete")...)
 		return fmt.Errorf("iscsi: failed to attach disk: %w", errors.Join(err, derr))
 	}
-	// The node logs in when a pod needs it, and not the host when it boots.
+	// The node logs in when a pod needs the disk, not when the host boots.
 	_, err := d.admin(ctx, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
 	return err
 }
 
-// chap sets what the Secret has of one of the two kinds of credentials. What a program
-// was told is not in an error.
-func (d *iscsi) chap(ctx context.Context, record []string, prefix string, auth map[string][]byte) error {
+// setCHAP sets the Secret's credentials for discovery or sessions. Errors do not contain the
+// program's arguments.
+func (d *iscsi) setCHAP(ctx context.Context, record []string, prefix string, auth map[string][]byte) error {
 	set := func(name, value string) error {
 		if _, err := d.admin(ctx, append(slices.Clone(record), "-o", "update", "-n", name, "-v", value)...); err != nil {
 			return fmt.Errorf("iscsi: failed to update %s (exit code %d)", name, exitCode(err))
@@ -256,11 +257,11 @@ func waitDevice(ctx context.Context, path string) error {
 	}
 }
 
-// Unstage unmounts the disk and logs out of the target, unless another of its disks is in
-// use here.
+// Unstage unmounts the disk and logs out of the target, unless another of its disks is in use on
+// this node.
 func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	s := v.Source.ISCSI
-	leave, err := d.enter(ctx, s.IQN)
+	leave, err := d.lockTarget(ctx, s.IQN)
 	if err != nil {
 		return err
 	}
@@ -273,7 +274,7 @@ func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	if err != nil {
 		return err
 	}
-	others, err := d.staged(s.IQN)
+	others, err := d.targetInUse(s.IQN)
 	if err != nil || others {
 		return err
 	}
@@ -290,8 +291,8 @@ func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	return errors.Join(errs...)
 }
 
-// staged reports whether a disk of a target is mounted, or linked, for this node.
-func (d *iscsi) staged(iqn string) (bool, error) {
+// targetInUse reports whether a disk of the target is mounted or linked for this node.
+func (d *iscsi) targetInUse(iqn string) (bool, error) {
 	top := filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi")
 	for _, pattern := range []string{"iface-*", "volumeDevices/iface-*"} {
 		dirs, err := fs.Glob(os.DirFS(top), pattern)
@@ -329,7 +330,7 @@ func (d *iscsi) Unpublish(_ context.Context, v Volume, _ types.UID, path string)
 	return unbind(path)
 }
 
-// builtIn are the drivers that a node has of itself.
-func builtIn(root string, objects Objects) []Driver {
+// builtInDrivers returns the drivers that every node has.
+func builtInDrivers(root string, objects Objects) []Driver {
 	return []Driver{hostPath{}, local{root}, newNFS(), newISCSI(root, objects)}
 }

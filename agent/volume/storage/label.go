@@ -12,19 +12,19 @@ import (
 
 // A Labeler is a Driver whose volumes can be mounted with an SELinux label for all files.
 type Labeler interface {
-	// MountsLabel says whether this volume can.
+	// MountsLabel reports whether this volume can be.
 	MountsLabel(pod *v1.Pod, v Volume) bool
 }
 
-// label gives a volume the mount option by which all its files have the SELinux label that
-// the pod's containers ask for, so that none of them need be relabelled. That is for
-// volumes of one pod alone (ReadWriteOncePod), where SELinux is on, and not for pods that
-// want it otherwise (seLinuxChangePolicy: Recursive). A container that brings no level has
-// one that only the runtime knows.
+// label adds the mount option that gives all files of a volume the SELinux label of the pod's
+// containers, so that they need not be relabelled one by one. It applies only if SELinux is on and
+// the volume is used by one pod only (ReadWriteOncePod), and not to pods with seLinuxChangePolicy
+// Recursive. It skips containers without a level, whose label only the runtime knows.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
-func (k *Keeper) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
+func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
 	l, ok := d.(Labeler)
-	if k.cfg.Label == nil || !ok || v.Block || len(v.AccessModes) != 1 || v.AccessModes[0] != v1.ReadWriteOncePod || !l.MountsLabel(pod, *v) {
+	if k.cfg.Label == nil || !ok || v.Block || len(v.AccessModes) != 1 ||
+		v.AccessModes[0] != v1.ReadWriteOncePod || !l.MountsLabel(pod, *v) {
 		return nil
 	}
 	var own *v1.SELinuxOptions

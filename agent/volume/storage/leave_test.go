@@ -15,7 +15,7 @@ func TestLeavesOneBehind(t *testing.T) {
 		var calls atomic.Int32
 		hang, gone := make(chan struct{}), errors.New("it was gone")
 		try := func(ctx context.Context, of string) error {
-			return Leave(ctx, "test", of, func() error { calls.Add(1); <-hang; return gone })
+			return CallOrAbandon(ctx, "test", of, func() error { calls.Add(1); <-hang; return gone })
 		}
 		for range 5 {
 			ctx, stop := context.WithTimeout(t.Context(), probeTime)

@@ -14,21 +14,21 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Ledger durably knows what is mounted, or was about to be. *store.Store is one.
+// A Ledger persists which volumes are or may be mounted. *store.Store implements it.
 type Ledger interface {
 	Volumes(ctx context.Context) ([]store.Volume, error)
 	PutVolume(ctx context.Context, v store.Volume) error
 	RemoveVolume(ctx context.Context, k store.VolumeKey) error
 }
 
-// A record is what a row of the ledger holds.
+// A record is the content of a ledger row.
 type record struct {
 	Plugin string // the driver's
 	Volume Volume
 }
 
-// load reads the ledger. A row that cannot be decoded keeps its place: what is mounted
-// there is not touched, and the pod's directory stays, until somebody looks.
+// load reads the ledger. A row that cannot be decoded is kept: its mount and the pod's directory
+// stay until someone intervenes.
 func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
 	rows, err := l.Volumes(ctx)
 	if err != nil {
@@ -38,15 +38,15 @@ func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]
 	for _, row := range rows {
 		var r record
 		if err := json.Unmarshal(row.Data, &r); err != nil {
-			log.Error("what is known of a mounted volume cannot be decoded", "volume", row.Volume, "path", row.Path, "error", err)
+			log.Error("cannot decode the record of a mounted volume", "volume", row.Volume, "path", row.Path, "error", err)
 		}
 		all[row.VolumeKey] = r
 	}
 	return all, nil
 }
 
-// note writes a row before a driver is asked. One that is there is not written again.
-func (k *Keeper) note(ctx context.Context, key store.VolumeKey, r record) error {
+// putRow writes a row before a driver is called.
+func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) error {
 	k.mu.Lock()
 	_, there := k.rows[key]
 	k.rows[key] = r
@@ -56,16 +56,16 @@ func (k *Keeper) note(ctx context.Context, key store.VolumeKey, r record) error 
 		return fmt.Errorf("encode the volume: %w", err)
 	}
 	if err := k.cfg.Ledger.PutVolume(ctx, store.Volume{VolumeKey: key, Data: data}); err != nil {
-		if !there { // it may be written: to forget it later does no harm
+		if !there { // an unneeded row is harmless and removed later
 			return err
 		}
-		return fmt.Errorf("bring the row up to date: %w", err)
+		return fmt.Errorf("update the row: %w", err)
 	}
 	return nil
 }
 
-// forget removes a row after the driver has undone it, also when nobody waits any more.
-func (k *Keeper) forget(ctx context.Context, key store.VolumeKey) error {
+// deleteRow removes a row after the driver has unmounted, even if ctx has ended.
+func (k *Mounter) deleteRow(ctx context.Context, key store.VolumeKey) error {
 	if err := k.cfg.Ledger.RemoveVolume(context.WithoutCancel(ctx), key); err != nil {
 		return err
 	}
@@ -75,9 +75,9 @@ func (k *Keeper) forget(ctx context.Context, key store.VolumeKey) error {
 	return nil
 }
 
-// isReady reports whether a place was mounted by this run of the agent, and nobody else has
-// unmounted it since: a container would write to what is below.
-func (k *Keeper) isReady(key store.VolumeKey) bool {
+// isReady reports whether this process mounted the path and it is still mounted. Otherwise a
+// container would write to the directory below.
+func (k *Mounter) isReady(key store.VolumeKey) bool {
 	k.mu.Lock()
 	point, ready := k.ready[key]
 	k.mu.Unlock()
@@ -88,8 +88,8 @@ func (k *Keeper) isReady(key store.VolumeKey) bool {
 	return err == nil && there != nil
 }
 
-// isUp reports whether a place is mounted, by this run of the agent or by one before.
-func (k *Keeper) isUp(key store.VolumeKey) bool {
+// isUp reports whether the path is mounted, by this process or a previous one.
+func (k *Mounter) isUp(key store.VolumeKey) bool {
 	if k.isReady(key) {
 		return true
 	}
@@ -100,7 +100,7 @@ func (k *Keeper) isUp(key store.VolumeKey) bool {
 	return noted && err == nil && there != nil
 }
 
-func (k *Keeper) setReady(key store.VolumeKey, yes bool) {
+func (k *Mounter) setReady(key store.VolumeKey, yes bool) {
 	there, err := mounts.On(key.Path)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,8 +111,8 @@ func (k *Keeper) setReady(key store.VolumeKey, yes bool) {
 	}
 }
 
-// places gives the rows of a volume for a pod, or those for the whole node.
-func (k *Keeper) places(id, pod string) map[store.VolumeKey]record {
+// rowsFor returns the rows of a volume for a pod; pod "": those for the node.
+func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := map[store.VolumeKey]record{}
@@ -124,8 +124,8 @@ func (k *Keeper) places(id, pod string) map[store.VolumeKey]record {
 	return all
 }
 
-// usedByOthers reports whether pods other than that one have a volume.
-func (k *Keeper) usedByOthers(id, pod string) bool {
+// usedByOthers reports whether pods other than pod use a volume.
+func (k *Mounter) usedByOthers(id, pod string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key := range k.rows {
@@ -136,8 +136,8 @@ func (k *Keeper) usedByOthers(id, pod string) bool {
 	return false
 }
 
-// of lists the volumes that a pod has, or is about to get.
-func (k *Keeper) of(uid types.UID) []string {
+// podVolumes returns the IDs of the volumes that a pod uses or that are being mounted for it.
+func (k *Mounter) podVolumes(uid types.UID) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ids := map[string]bool{}
@@ -146,7 +146,7 @@ func (k *Keeper) of(uid types.UID) []string {
 			ids[key.Volume] = true
 		}
 	}
-	for u := range k.flight {
+	for u := range k.inFlight {
 		if u.pod == uid {
 			ids[u.id] = true
 		}

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hostPath is a PersistentVolume that is a path of the host. Containers get the path
-// itself.
+// hostPath is a PersistentVolume that is a path of the host. Containers mount the path itself.
 type hostPath struct{}
 
 func (hostPath) Plugin() string                           { return "kubernetes.io/host-path" }
@@ -21,10 +20,10 @@ func (hostPath) Serves(s *v1.PersistentVolumeSource) bool { return s.HostPath !=
 func (hostPath) Place(v Volume, _ string) string          { return filepath.Clean(v.Source.HostPath.Path) }
 
 func (hostPath) Publish(ctx context.Context, v Volume, _ string, _ Use) error {
-	return Leave(ctx, "hostPath", v.Name, func() error { return checkHostPath(v) }) // it may be a server's
+	return CallOrAbandon(ctx, "hostPath", v.Name, func() error { return checkHostPath(v) }) // the path may be on a file server
 }
 
-// checkHostPath checks a path of the host, or makes it, by its type.
+// checkHostPath checks or creates a path of the host according to its type.
 func checkHostPath(v Volume) error {
 	kind := v1.HostPathUnset
 	if v.Source.HostPath.Type != nil {
@@ -50,11 +49,11 @@ func checkHostPath(v Volume) error {
 	return nil
 }
 
-// Unpublish has nothing to undo: the path is the host's.
+// Unpublish does nothing: the path belongs to the host.
 func (hostPath) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
 
-// local is a disk, a partition or a directory of this node. A block device with a file
-// system is mounted once for the node; both are bound into the pod's directory.
+// local is a disk, a partition or a directory of this node. A block device with a file system is
+// first mounted for the node. The mount or the directory is bound into the pod's directory.
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
 type local struct{ root string }
 
@@ -62,7 +61,7 @@ func (local) Plugin() string                           { return "kubernetes.io/l
 func (local) Serves(s *v1.PersistentVolumeSource) bool { return s.Local != nil }
 func (local) SetsGroup(Volume, Use) bool               { return true }
 
-// StagePath is where the device is mounted, if it is one: that is seen when it is staged.
+// StagePath returns the mount point if the path is a block device; "": it is a directory.
 func (l local) StagePath(v Volume) string {
 	if v.Block || checkBlock(v.Source.Local.Path) != nil {
 		return ""
@@ -95,7 +94,7 @@ func (l local) Publish(ctx context.Context, v Volume, staged string, u Use) erro
 	if staged != "" {
 		return bind(ctx, staged, u.Path, v.ReadOnly, nil)
 	}
-	if err := Leave(ctx, "local", from, func() error { return checkDir(from) }); err != nil {
+	if err := CallOrAbandon(ctx, "local", from, func() error { return checkDir(from) }); err != nil {
 		return err
 	}
 	return bind(ctx, from, u.Path, v.ReadOnly, v.MountOptions)

@@ -48,7 +48,7 @@ type machine struct {
 	objects *objects
 	kernel  *kernel
 	life    *life
-	keeper  *Keeper
+	keeper  *Mounter
 }
 
 func (m *machine) start() {

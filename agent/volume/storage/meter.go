@@ -18,24 +18,24 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// meterTime is how long an answer waits for volumes, all together. What takes longer is in
-// the next answer.
+// meterTime bounds the wait of Stats for all volumes together. Slower results are returned by the
+// next call.
 const meterTime = 2 * time.Second
 
-// A measure is what is known of how full a volume of a pod is.
+// A measure is the last usage of a pod's volume.
 type measure struct {
 	Usage
-	at    time.Time     // zero: it was never measured
-	tried time.Time     // when the last call began
-	done  chan struct{} // closed when the call has ended; nil: none is under way
-	told  string        // what was abnormal when people were told
+	at       time.Time     // zero: never measured
+	tried    time.Time     // start of the last call
+	done     chan struct{} // closed when the call has ended; nil: none is running
+	reported string        // the last Abnormal for which an event was recorded
 }
 
-// Stats measures the volumes of pods that are mounted, for the Summary API: by their drivers,
-// or by their file systems. What is not older than the period is not measured again. At most one
-// call for a volume is under way, and nobody waits for one that hangs: neither this, nor who
-// unmounts the volume. A volume that was never measured is left out.
-func (k *Keeper) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stats.VolumeStats {
+// Stats returns the usage of the pods' mounted volumes for the Summary API, from their drivers or
+// file systems. A result younger than the period is reused. At most one call per volume is running,
+// and a call that hangs blocks neither Stats nor an unmount. A volume that was never measured is
+// left out.
+func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stats.VolumeStats {
 	if k.cfg.Period < 0 {
 		return nil
 	}
@@ -56,9 +56,9 @@ func (k *Keeper) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stat
 			}
 			v, d, err := k.resolve(pod, vol)
 			if err != nil {
-				continue // who starts the pod says so
+				continue // starting the pod reports it
 			}
-			path := k.path(pod, v, d)
+			path := k.volumePath(pod, v, d)
 			key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: path}
 			if done := k.measure(pod, vol.Name, v, d, key); done != nil {
 				waits = append(waits, done)
@@ -95,8 +95,8 @@ func (k *Keeper) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stat
 	return out
 }
 
-// claimOf names the claim of a volume; empty: it has none.
-func (k *Keeper) claimOf(pod *v1.Pod, vol *v1.Volume) string {
+// claimOf returns the name of a volume's claim; empty: it has none.
+func (k *Mounter) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	switch {
 	case vol.PersistentVolumeClaim != nil:
 		return vol.PersistentVolumeClaim.ClaimName
@@ -106,8 +106,8 @@ func (k *Keeper) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	return ""
 }
 
-// measure has a volume measured if that is due, and gives what to wait for; nil: nothing.
-func (k *Keeper) measure(pod *v1.Pod, name string, v Volume, d Driver, key store.VolumeKey) <-chan struct{} {
+// measure starts to measure a volume if it is due, and returns a channel to wait for; nil: no wait.
+func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key store.VolumeKey) <-chan struct{} {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,7 +120,7 @@ func (k *Keeper) measure(pod *v1.Pod, name string, v Volume, d Driver, key store
 		m = &measure{}
 		k.measures[key.Path] = m
 	case m.done != nil && now.Sub(m.tried) < meterTime:
-		return m.done // somebody else asks
+		return m.done // a call is running
 	case m.done != nil || now.Sub(m.tried) < k.cfg.Period:
 		return nil
 	}
@@ -128,21 +128,21 @@ func (k *Keeper) measure(pod *v1.Pod, name string, v Volume, d Driver, key store
 	done := m.done
 	go func() {
 		var u Usage
-		err := guarded(context.Background(), func(ctx context.Context) (err error) {
+		err := callRecovering(context.Background(), func(ctx context.Context) (err error) {
 			if !k.isUp(key) {
 				return errors.ErrUnsupported
 			}
-			u, err = usageOf(ctx, v, d, key.Path)
+			u, err = measureUsage(ctx, v, d, key.Path)
 			return err
 		})
 		k.mu.Lock()
 		m.done = nil
 		news := ""
 		if err == nil {
-			if u.Abnormal != "" && u.Abnormal != m.told {
+			if u.Abnormal != "" && u.Abnormal != m.reported {
 				news = u.Abnormal
 			}
-			m.Usage, m.at, m.told = u, now, u.Abnormal
+			m.Usage, m.at, m.reported = u, now, u.Abnormal
 		}
 		k.mu.Unlock()
 		close(done)
@@ -150,18 +150,18 @@ func (k *Keeper) measure(pod *v1.Pod, name string, v Volume, d Driver, key store
 			k.event(pod, v1.EventTypeWarning, "VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", name, news))
 		}
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			k.cfg.Log.Debug("a volume cannot be measured", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", name, "error", err)
+			k.cfg.Log.Debug("cannot measure a volume", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", name, "error", err)
 		}
 	}()
 	return done
 }
 
-// usageOf measures a volume. It may hang, as long as its driver or server does.
-func usageOf(ctx context.Context, v Volume, d Driver, path string) (Usage, error) {
+// measureUsage measures a volume. It may block while the driver or server does not answer.
+func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, error) {
 	switch m, ok := d.(Meter); {
 	case ok:
 		return m.Usage(ctx, v, path)
-	case v.Source.HostPath != nil: // the host's own file system, as it is shown for the node
+	case v.Source.HostPath != nil: // the host's file system is reported for the node
 		return Usage{}, errors.ErrUnsupported
 	case v.Block:
 		return deviceSize(path)
@@ -180,7 +180,7 @@ func usageOf(ctx context.Context, v Volume, d Driver, path string) (Usage, error
 	}, nil
 }
 
-// deviceSize is all that is known of a block volume.
+// deviceSize returns the size of a block volume, whose usage is unknown.
 func deviceSize(path string) (Usage, error) {
 	out := Usage{Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodeFree: -1}
 	real, err := device(path)
@@ -198,8 +198,9 @@ func deviceSize(path string) (Usage, error) {
 
 func (m *measure) stats(name string, ref *stats.PVCReference) stats.VolumeStats {
 	out := stats.VolumeStats{Name: name, PVCRef: ref, FsStats: stats.FsStats{
-		Time: metav1.NewTime(m.at), CapacityBytes: known(m.Capacity), AvailableBytes: known(m.Available), UsedBytes: known(m.Used),
-		Inodes: known(m.Inodes), InodesFree: known(m.InodeFree), InodesUsed: known(m.InodesUsed),
+		Time: metav1.NewTime(m.at), CapacityBytes: nonNegative(m.Capacity),
+		AvailableBytes: nonNegative(m.Available), UsedBytes: nonNegative(m.Used),
+		Inodes: nonNegative(m.Inodes), InodesFree: nonNegative(m.InodeFree), InodesUsed: nonNegative(m.InodesUsed),
 	}}
 	if m.Health {
 		out.VolumeHealthStats = &stats.VolumeHealthStats{Abnormal: m.Abnormal != ""}
@@ -207,7 +208,7 @@ func (m *measure) stats(name string, ref *stats.PVCReference) stats.VolumeStats 
 	return out
 }
 
-func known(n int64) *uint64 {
+func nonNegative(n int64) *uint64 {
 	if n < 0 {
 		return nil
 	}

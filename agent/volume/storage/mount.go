@@ -23,14 +23,14 @@ import (
 
 const (
 	dirMode = 0o750
-	// umountTime is how long it is waited for an orderly unmount of what a server has.
+	// umountTime bounds an orderly unmount of a server's file system.
 	umountTime = 30 * time.Second
-	// forceTime is how long one without the server may take.
+	// forceTime bounds an unmount without the server.
 	forceTime = 10 * time.Second
-	waitDelay = time.Second // for the output of a program that was killed
+	waitDelay = time.Second // for the output of a killed program
 )
 
-// bind mounts a directory at another place too, with options as the mount program has them.
+// bind binds a directory to another path, with options of the mount program.
 func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
 	if there, err := mounts.On(to); err != nil || there != nil {
 		return err
@@ -47,8 +47,9 @@ func bind(ctx context.Context, from, to string, readOnly bool, options []string)
 		}
 		var st unix.Statfs_t
 		err := unix.Statfs(to, &st)
-		if err == nil { // the flags of what it is bound from stay
-			keep := uintptr(st.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+		if err == nil { // keep the flags of the source
+			keep := uintptr(st.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME |
+				unix.MS_NODIRATIME | unix.MS_RELATIME)
 			err = unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|keep, "")
 		}
 		if err != nil {
@@ -69,8 +70,8 @@ func withReadOnly(options []string, readOnly bool) []string {
 	return options
 }
 
-// mount calls the mount program, which knows the helpers of file systems. It is killed
-// when ctx ends. A bind with options needs a second call.
+// mount runs the mount program, which supports the helpers of file systems. It is killed when ctx
+// ends. A bind with options takes a second call.
 func mount(ctx context.Context, source, target, fsType string, options []string) error {
 	isBind, first, second := mountutils.MakeBindOpts(options)
 	if !isBind {
@@ -82,18 +83,18 @@ func mount(ctx context.Context, source, target, fsType string, options []string)
 	return run(ctx, "mount", mountutils.MakeMountArgs(source, target, "", second)...)
 }
 
-// run runs a program of the host to its end, or ctx's.
+// run runs a program of the host until it or ctx ends.
 func run(ctx context.Context, program string, args ...string) error {
 	_, err := output(ctx, program, args...)
 	return err
 }
 
-// output is run that gives what the program said. A program that the kernel does not let end,
-// as it waits for a server that is gone, is left behind.
+// output runs a program and returns its output. A program that the kernel does not let die, because
+// its server is gone, is abandoned.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay
-	var out limited
+	var out limitedBuffer
 	c.Stdout, c.Stderr = &out, &out
 	err := c.Start()
 	if err == nil {
@@ -121,13 +122,13 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	return text, fmt.Errorf("%s failed: %w\nArguments: %s\nOutput: %s", program, err, strings.Join(args, " "), text)
 }
 
-// limited takes no more than is worth reading of what a program says.
-type limited struct {
+// limitedBuffer keeps the first 16 KiB of a program's output.
+type limitedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if room := 16<<10 - l.text.Len(); room > 0 {
@@ -136,14 +137,14 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (l *limited) String() string {
+func (l *limitedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.TrimSpace(l.text.String())
 }
 
-// unbind takes away what is bound to a path, with what containers mounted below it, and
-// the empty directory. What it was bound from stays.
+// unbind unmounts a bind, with anything that containers mounted below it, and removes the empty
+// directory. The source is not touched.
 func unbind(path string) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
@@ -151,8 +152,8 @@ func unbind(path string) error {
 	return removeEmpty(path)
 }
 
-// removeEmpty removes a directory that must be empty: nothing is mounted there any more,
-// and what somebody wrote there meanwhile is not removed.
+// removeEmpty removes a directory that must be empty. Files that were written there after the
+// unmount are not removed.
 func removeEmpty(path string) error {
 	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", path, err)
@@ -160,8 +161,8 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// unmount takes away a mount of a device, unless something uses it: it would go on being
-// used, and be mounted elsewhere meanwhile.
+// unmount unmounts a device. It fails while the mount is in use: a lazy unmount would leave the
+// device in use while it could be mounted elsewhere.
 func unmount(path string) error {
 	for {
 		there, err := mounts.On(path)
@@ -177,10 +178,10 @@ func unmount(path string) error {
 	}
 }
 
-// unmountRemote takes away the mount of a server's file system: in an orderly way, so that
-// all is written, or without the server if that takes too long, as a kubelet does. Another
-// program does it each time: whoever lets go of such a file system last waits for the server,
-// out of reach of signals, after the mount itself is gone.
+// unmountRemote unmounts a server's file system: first in an orderly way, so that all data is
+// written, then without the server if that takes too long, as a kubelet does. A separate program
+// does it each time: the process that drops the last reference blocks for the server
+// uninterruptibly, even after the mount itself is gone.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
 	there, err := mounts.On(path)
 	if err != nil {
@@ -204,8 +205,8 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	return removeEmpty(path)
 }
 
-// mountDevice mounts a block device, which gets a file system if it has none and must not
-// be read-only, and is checked before.
+// mountDevice checks and mounts a block device. A device without a file system is formatted first,
+// unless it is read-only.
 func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
 	there, err := mounts.On(path)
 	if err != nil || there != nil {
@@ -217,20 +218,20 @@ func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, o
 	if fsType == "" {
 		fsType = "ext4"
 	}
-	m := mountutils.NewSafeFormatAndMount(mountutils.NewWithoutSystemd(""), bounded{utilexec.New(), ctx})
+	m := mountutils.NewSafeFormatAndMount(mountutils.NewWithoutSystemd(""), contextExec{utilexec.New(), ctx})
 	if err := m.FormatAndMount(dev, path, fsType, withReadOnly(options, readOnly)); err != nil {
 		return errors.Join(err, unmount(path))
 	}
 	return nil
 }
 
-// bounded runs programs no longer than a context.
-type bounded struct {
+// contextExec runs programs until a context ends.
+type contextExec struct {
 	utilexec.Interface
 	ctx context.Context //nolint:containedctx // the library has no other way
 }
 
-func (b bounded) Command(cmd string, args ...string) utilexec.Cmd {
+func (b contextExec) Command(cmd string, args ...string) utilexec.Cmd {
 	return b.CommandContext(b.ctx, cmd, args...)
 }
 
@@ -245,7 +246,7 @@ func checkBlock(path string) error {
 	return nil
 }
 
-// link makes a link to a device for a pod.
+// link creates a link to a device for a pod.
 func link(dev, path string) error {
 	if err := checkBlock(dev); err != nil {
 		return err
@@ -262,7 +263,7 @@ func link(dev, path string) error {
 	return os.Symlink(dev, path)
 }
 
-// unlink removes the link of link.
+// unlink removes the link to a device.
 func unlink(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

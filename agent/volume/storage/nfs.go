@@ -14,12 +14,12 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// nfs is a directory of an NFS server. Each pod has a mount of its own, which the mount
-// program makes with its helper mount.nfs. Whose server does not answer waits, and nobody
-// else does: what may hang runs in programs that are killed, or in a goroutine of its own.
+// nfs is a directory of an NFS server. The mount program with its helper mount.nfs makes a separate
+// mount for each pod. Only pods whose server does not answer wait: calls that may block run in
+// programs that are killed, or in their own goroutines.
 // https://kubernetes.io/docs/concepts/storage/volumes/#nfs
 type nfs struct {
-	// mount is mount, and unmount unmountRemote, but for tests.
+	// mount is mount, and unmount is unmountRemote; tests replace them.
 	mount   func(ctx context.Context, source, target, fsType string, options []string) error
 	unmount func(ctx context.Context, path string) error
 }
@@ -38,25 +38,24 @@ func (n nfs) Publish(ctx context.Context, v Volume, _ string, u Use) error {
 	if err := os.MkdirAll(u.Path, dirMode); err != nil {
 		return err
 	}
-	source, err := exported(v.Source.NFS)
+	source, err := nfsSource(v.Source.NFS)
 	if err != nil {
 		return err
 	}
 	if err := n.mount(ctx, source, u.Path, "nfs", withReadOnly(v.MountOptions, v.ReadOnly)); err != nil {
-		if _, lerr := lookHelper(); lerr != nil {
+		if _, lerr := findMountHelper(); lerr != nil {
 			err = fmt.Errorf("%w\nmount.nfs is not on this host: install nfs-common (Debian) or nfs-utils", err)
 		}
-		// It may have been mounted all the same.
+		// The mount may have succeeded anyway.
 		return errors.Join(err, n.unmount(context.WithoutCancel(ctx), u.Path))
 	}
 	return nil
 }
 
-// exported is the server and the path as the mount program has them. Neither can be taken
-// for an option.
-func exported(s *v1.NFSVolumeSource) (string, error) {
+// nfsSource returns the source argument for the mount program. It cannot be mistaken for an option.
+func nfsSource(s *v1.NFSVolumeSource) (string, error) {
 	if s.Server == "" || s.Server[0] == '-' || !filepath.IsAbs(s.Path) {
-		return "", fmt.Errorf("the server %q or the path %q is not one of NFS", s.Server, s.Path)
+		return "", fmt.Errorf("the server %q or the path %q is not valid for NFS", s.Server, s.Path)
 	}
 	if ip := net.ParseIP(s.Server); ip != nil && ip.To4() == nil {
 		return "[" + s.Server + "]:" + s.Path, nil
@@ -64,7 +63,7 @@ func exported(s *v1.NFSVolumeSource) (string, error) {
 	return s.Server + ":" + s.Path, nil
 }
 
-func lookHelper() (string, error) {
+func findMountHelper() (string, error) {
 	for _, dir := range []string{"/sbin", "/usr/sbin", "/usr/local/sbin"} {
 		if fi, err := os.Stat(filepath.Join(dir, "mount.nfs")); err == nil {
 			return filepath.Join(dir, fi.Name()), nil

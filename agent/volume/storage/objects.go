@@ -6,18 +6,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Objects gives what volumes are resolved by, as far as it is known on this node. Reading
-// never waits: what a pod names was fetched before its volumes are set up. That there is
-// no such object is an error for which apierrors.IsNotFound holds. edge/object's Cache is
-// one.
+// Objects returns the API objects that volumes refer to, from this node's copies. Reads never
+// block: the pod's objects were fetched before its volumes are set up. A missing object is an error
+// for which apierrors.IsNotFound is true. *object.Cache implements it.
 type Objects interface {
-	// Claim gives a PersistentVolumeClaim of the pod's namespace that the pod names.
+	// Claim returns a PersistentVolumeClaim in the pod's namespace that the pod refers to.
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
-	// PersistentVolume gives the volume that one of these is bound to.
+	// PersistentVolume returns the volume to which such a claim is bound.
 	PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
-	// VolumeSecret gives a Secret that the pod's volume names.
+	// VolumeSecret returns a Secret that a volume of the pod refers to.
 	VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error)
-	// Renew has all that the pod's volumes name read again, which is waited for, but not
-	// for long.
+	// Renew reads all objects of the pod's volumes again and waits a limited time for them.
 	Renew(ctx context.Context, pod *v1.Pod) error
 }

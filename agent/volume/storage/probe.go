@@ -9,20 +9,19 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Prober is a Driver that knows better than mounts.Answers whether a volume does. Probe returns
-// once it does; it may hang.
+// A Prober is a Driver with a better check than mounts.Answers. Probe returns once the volume
+// answers; it may block.
 type Prober interface{ Probe(path string) error }
 
-// left are the calls that Leave has made and that have not returned.
-var left singleflight.Group
+// calls are the unfinished calls of CallOrAbandon.
+var calls singleflight.Group
 
-// Leave calls what may wait for a server that is gone, and leaves it behind when ctx ends: it
-// must do no harm later. What is called for, and of which place or volume, tells calls apart; who
-// comes while such a call has not returned waits for that one, so that the attempts of days hold one
-// thread of the agent, of which it may have ten thousand.
-func Leave(ctx context.Context, what, of string, call func() error) error {
-	ended := left.DoChan(what+" "+of, func() (any, error) {
-		return nil, guarded(ctx, func(context.Context) error { return call() })
+// CallOrAbandon runs a call that may block on an unreachable server, and returns without it when
+// ctx ends; the call must then be harmless. Calls with the same what and of share one execution. So
+// repeated attempts over days occupy one thread of the agent, not one each.
+func CallOrAbandon(ctx context.Context, what, of string, call func() error) error {
+	ended := calls.DoChan(what+" "+of, func() (any, error) {
+		return nil, callRecovering(ctx, func(context.Context) error { return call() })
 	})
 	select {
 	case r := <-ended:
@@ -32,16 +31,15 @@ func Leave(ctx context.Context, what, of string, call func() error) error {
 	}
 }
 
-// A probing is a call of Probe.
-type probing struct {
+// A probeCall is a running probe.
+type probeCall struct {
 	done chan struct{} // closed when err is there
 	err  error
 }
 
-// probe lets nobody go on who would hang for ever on what a server does not answer. One
-// call for each place is under way at most; it is in nobody's way who unmounts the volume,
-// which ends it.
-func (k *Keeper) probe(ctx context.Context, v Volume, d Driver, path string) error {
+// probe returns once the volume answers, so that no caller blocks on it later. At most one probe
+// for each path is running. It does not block an unmount, which ends it.
+func (k *Mounter) probe(ctx context.Context, v Volume, d Driver, path string) error {
 	if v.Block {
 		return nil
 	}
@@ -54,10 +52,10 @@ func (k *Keeper) probe(ctx context.Context, v Volume, d Driver, path string) err
 	k.mu.Lock()
 	p := k.probes[path]
 	if p == nil {
-		p = &probing{done: make(chan struct{})}
+		p = &probeCall{done: make(chan struct{})}
 		k.probes[path] = p
 		go func() {
-			p.err = guarded(ctx, func(context.Context) error { return asks(path) })
+			p.err = callRecovering(ctx, func(context.Context) error { return asks(path) })
 			k.mu.Lock()
 			delete(k.probes, path)
 			k.mu.Unlock()

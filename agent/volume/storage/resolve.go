@@ -14,52 +14,59 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// errNoServer is why a claim is nothing on a node that stands alone.
-var errNoServer = errors.New("this node has no apiserver to fetch it from")
+// errNoServer is returned for a claim on a node without a control plane.
+var errNoServer = errors.New("this node has no API server")
 
-// resolve finds out what a pod's volume is. Errors are a kubelet's words.
+// resolve determines the storage and driver of a pod's volume. The errors are a kubelet's.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
-func (k *Keeper) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
-	v, err := k.find(pod, vol)
+func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
+	v, err := k.findVolume(pod, vol)
 	if err != nil {
-		return Volume{}, nil, unprocessed(vol, err)
+		return Volume{}, nil, resolveError(vol, err)
 	}
 	i := slices.IndexFunc(k.cfg.Drivers, func(d Driver) bool { return d.Serves(&v.Source) })
 	if i < 0 {
-		return Volume{}, nil, unprocessed(vol, fmt.Errorf("no volume plugin matched name: %s", sourceName(&v.Source)))
+		return Volume{}, nil, resolveError(vol, fmt.Errorf("no volume plugin matched name: %s", sourceName(&v.Source)))
 	}
 	if n := v.Name; n == "" || n == "." || n == ".." || strings.ContainsAny(n, "/\x00") {
-		return Volume{}, nil, unprocessed(vol, fmt.Errorf("%q cannot be the name of a directory", n))
+		return Volume{}, nil, resolveError(vol, fmt.Errorf("%q cannot be the name of a directory", n))
 	}
 	d := k.cfg.Drivers[i]
-	v.ID = identity(pod, vol, &v, d)
+	v.ID = volumeID(pod, vol, &v, d)
 	if err := k.label(pod, vol, &v, d); err != nil {
-		return Volume{}, nil, unprocessed(vol, err)
+		return Volume{}, nil, resolveError(vol, err)
 	}
 	return v, d, nil
 }
 
-// unprocessed words that it is not known what to mount.
-func unprocessed(vol *v1.Volume, err error) error { return unmounted(vol.Name, vol.Name, err) }
+// resolveError reports that the volume cannot be resolved.
+func resolveError(vol *v1.Volume, err error) error { return mountError(vol.Name, vol.Name, err) }
 
-// unmounted words that a pod waits for a volume, and whether it is one of which it is not known
-// what to mount.
-func unmounted(volume, failed string, err error) error {
-	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err) //nolint:staticcheck // a kubelet's words
+// mountError reports that a pod waits for a volume. failed is the volume's name if it cannot be
+// resolved.
+func mountError(volume, failed string, err error) error {
+	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // a kubelet's words
+		"unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err)
 }
 
-func (k *Keeper) find(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
+func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 	switch {
 	case vol.PersistentVolumeClaim != nil:
-		return k.claimed(pod, vol, vol.PersistentVolumeClaim.ClaimName, vol.PersistentVolumeClaim.ReadOnly)
+		return k.fromClaim(pod, vol, vol.PersistentVolumeClaim.ClaimName, vol.PersistentVolumeClaim.ReadOnly)
 	case vol.Ephemeral != nil:
-		return k.claimed(pod, vol, k.cfg.Claim(pod, vol.Name), false)
+		return k.fromClaim(pod, vol, k.cfg.Claim(pod, vol.Name), false)
 	case vol.NFS != nil:
 		return Volume{Name: vol.Name, Inline: true, ReadOnly: vol.NFS.ReadOnly, Source: v1.PersistentVolumeSource{NFS: vol.NFS}}, nil
 	case vol.ISCSI != nil:
-		return Volume{Name: vol.Name, Inline: true, ReadOnly: vol.ISCSI.ReadOnly, Source: v1.PersistentVolumeSource{ISCSI: persistentISCSI(pod, vol.ISCSI)}}, nil
+		return Volume{
+			Name: vol.Name, Inline: true, ReadOnly: vol.ISCSI.ReadOnly,
+			Source: v1.PersistentVolumeSource{ISCSI: persistentISCSI(pod, vol.ISCSI)},
+		}, nil
 	case vol.CSI != nil:
-		s := &v1.CSIPersistentVolumeSource{Driver: vol.CSI.Driver, VolumeAttributes: vol.CSI.VolumeAttributes, ReadOnly: vol.CSI.ReadOnly != nil && *vol.CSI.ReadOnly}
+		s := &v1.CSIPersistentVolumeSource{
+			Driver: vol.CSI.Driver, VolumeAttributes: vol.CSI.VolumeAttributes,
+			ReadOnly: vol.CSI.ReadOnly != nil && *vol.CSI.ReadOnly,
+		}
 		if vol.CSI.FSType != nil {
 			s.FSType = *vol.CSI.FSType
 		}
@@ -68,11 +75,11 @@ func (k *Keeper) find(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 		}
 		return Volume{Name: vol.Name, Inline: true, ReadOnly: s.ReadOnly, Source: v1.PersistentVolumeSource{CSI: s}}, nil
 	}
-	return Volume{}, errors.New("it is of a type that this node does not serve")
+	return Volume{}, errors.New("the volume is of a type that this node does not support")
 }
 
-// claimed resolves a claim: it must be bound, to a volume that is bound to it.
-func (k *Keeper) claimed(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
+// fromClaim resolves a claim. The claim and its PersistentVolume must be bound to each other.
+func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	fail := func(err error) (Volume, error) {
 		return Volume{}, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 	}
@@ -84,8 +91,9 @@ func (k *Keeper) claimed(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool
 	case err != nil:
 		return fail(fmt.Errorf("failed to fetch PVC from API server: %w", err))
 	case vol.Ephemeral != nil && !metav1.IsControlledBy(claim, pod):
-		return Volume{}, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
-	case claim.DeletionTimestamp != nil && !k.mounts(pod, claim.Spec.VolumeName):
+		return Volume{}, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)",
+			claim.Namespace, claim.Name, pod.Namespace, pod.Name)
+	case claim.DeletionTimestamp != nil && !k.hasMounted(pod, claim.Spec.VolumeName):
 		return fail(errors.New("PVC is being deleted"))
 	case claim.Status.Phase == v1.ClaimLost:
 		return fail(errors.New("PVC is not bound: its PersistentVolume is lost"))
@@ -101,25 +109,29 @@ func (k *Keeper) claimed(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool
 	case pv.Spec.ClaimRef == nil:
 		return fail(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
 	case pv.Spec.ClaimRef.UID != claim.UID:
-		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, pv.Spec.ClaimRef.UID, claim.UID))
+		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
+			pv.Name, pv.Spec.ClaimRef.UID, claim.UID))
 	}
 	v := Volume{
-		Name: pv.Name, Source: pv.Spec.PersistentVolumeSource, Block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
-		ReadOnly: readOnly || readOnlySource(&pv.Spec.PersistentVolumeSource), MountOptions: mountOptions(pv), AccessModes: pv.Spec.AccessModes, Capacity: pv.Spec.Capacity, claim: claim,
+		Name: pv.Name, Source: pv.Spec.PersistentVolumeSource,
+		Block:    pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
+		ReadOnly: readOnly || readOnlySource(&pv.Spec.PersistentVolumeSource), MountOptions: mountOptions(pv),
+		AccessModes: pv.Spec.AccessModes, Capacity: pv.Spec.Capacity, claim: claim,
 	}
-	if err := modeFits(pod, vol.Name, v.Block); err != nil {
+	if err := checkVolumeMode(pod, vol.Name, v.Block); err != nil {
 		return Volume{}, err
 	}
-	if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil && !k.mounts(pod, pv.Name) { // after a reboot not all labels are known
+	if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil && !k.hasMounted(pod, pv.Name) { // after a reboot not all labels are known
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: k.cfg.Labels()}}
 		if fits, err := nodeaffinity.NewLazyErrorNodeSelector(a.Required).Match(node); err != nil || !fits {
-			return Volume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", v.Name, errors.Join(errors.New("no matching NodeSelectorTerms"), err))
+			return Volume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", v.Name,
+				errors.Join(errors.New("no matching NodeSelectorTerms"), err))
 		}
 	}
 	return v, nil
 }
 
-// mountOptions are the spec's, or those of the annotation that was before.
+// mountOptions returns the mount options of the spec, or of the older annotation.
 func mountOptions(pv *v1.PersistentVolume) []string {
 	if old := pv.Annotations[v1.MountOptionAnnotation]; old != "" && len(pv.Spec.MountOptions) == 0 {
 		return strings.Split(old, ",")
@@ -127,8 +139,8 @@ func mountOptions(pv *v1.PersistentVolume) []string {
 	return pv.Spec.MountOptions
 }
 
-// modeFits says whether containers use the volume as what it is: a device or files.
-func modeFits(pod *v1.Pod, name string, block bool) error {
+// checkVolumeMode verifies that containers use the volume according to its mode: device or files.
+func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if block && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == name }) {
 			return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", name)
@@ -140,8 +152,8 @@ func modeFits(pod *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// identity gives the ID of a volume, as a kubelet has it in volumesInUse.
-func identity(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
+// volumeID returns the ID of a volume in the kubelet's format for volumesInUse.
+func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
@@ -154,8 +166,8 @@ func identity(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	return d.Plugin() + "/" + v.Name
 }
 
-// path is where a volume of a pod appears.
-func (k *Keeper) path(pod *v1.Pod, v Volume, d Driver) string {
+// volumePath returns the path of a volume for a pod.
+func (k *Mounter) volumePath(pod *v1.Pod, v Volume, d Driver) string {
 	kind := "volumes"
 	if v.Block {
 		kind = "volumeDevices"
@@ -190,14 +202,19 @@ func persistentISCSI(pod *v1.Pod, s *v1.ISCSIVolumeSource) *v1.ISCSIPersistentVo
 	return out
 }
 
-// sourceName names the field of a source that is set, for people.
+// sourceName returns the plugin name of a source, for messages.
 func sourceName(s *v1.PersistentVolumeSource) string {
 	for name, set := range map[string]bool{
-		"kubernetes.io/csi": s.CSI != nil, "kubernetes.io/fc": s.FC != nil, "kubernetes.io/cephfs": s.CephFS != nil, "kubernetes.io/rbd": s.RBD != nil,
-		"kubernetes.io/azure-disk": s.AzureDisk != nil, "kubernetes.io/azure-file": s.AzureFile != nil, "kubernetes.io/aws-ebs": s.AWSElasticBlockStore != nil,
-		"kubernetes.io/gce-pd": s.GCEPersistentDisk != nil, "kubernetes.io/cinder": s.Cinder != nil, "kubernetes.io/vsphere-volume": s.VsphereVolume != nil,
-		"kubernetes.io/glusterfs": s.Glusterfs != nil, "kubernetes.io/flexvolume": s.FlexVolume != nil, "kubernetes.io/portworx-volume": s.PortworxVolume != nil,
-		"kubernetes.io/iscsi": s.ISCSI != nil, "kubernetes.io/nfs": s.NFS != nil, "kubernetes.io/local-volume": s.Local != nil, "kubernetes.io/host-path": s.HostPath != nil,
+		"kubernetes.io/csi": s.CSI != nil, "kubernetes.io/fc": s.FC != nil,
+		"kubernetes.io/cephfs": s.CephFS != nil, "kubernetes.io/rbd": s.RBD != nil,
+		"kubernetes.io/azure-disk": s.AzureDisk != nil, "kubernetes.io/azure-file": s.AzureFile != nil,
+		"kubernetes.io/aws-ebs": s.AWSElasticBlockStore != nil,
+		"kubernetes.io/gce-pd":  s.GCEPersistentDisk != nil, "kubernetes.io/cinder": s.Cinder != nil,
+		"kubernetes.io/vsphere-volume": s.VsphereVolume != nil,
+		"kubernetes.io/glusterfs":      s.Glusterfs != nil, "kubernetes.io/flexvolume": s.FlexVolume != nil,
+		"kubernetes.io/portworx-volume": s.PortworxVolume != nil,
+		"kubernetes.io/iscsi":           s.ISCSI != nil, "kubernetes.io/nfs": s.NFS != nil,
+		"kubernetes.io/local-volume": s.Local != nil, "kubernetes.io/host-path": s.HostPath != nil,
 	} {
 		if set {
 			return name

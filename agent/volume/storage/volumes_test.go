@@ -44,7 +44,7 @@ func (s *stubborn) Unpublish(ctx context.Context, _ storage.Volume, _ types.UID,
 
 type node struct {
 	*podvolumes.Volumes
-	keeper *storage.Keeper
+	keeper *storage.Mounter
 	driver *stubborn
 	root   string
 }
@@ -196,7 +196,7 @@ func TestPodWithoutClaims(t *testing.T) {
 		t.Errorf("%v: %v", rows, err)
 	}
 	claim := storage.PodWith("q", "c")
-	if err := n.Prepare(t.Context(), claim); err == nil || !strings.Contains(err.Error(), "this node has no apiserver to fetch it from") {
+	if err := n.Prepare(t.Context(), claim); err == nil || !strings.Contains(err.Error(), "this node has no API server") {
 		t.Error(err)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// unmountUnknown unmounts what the built-in drivers mounted for the whole node and the
-// ledger does not know, since the database was lost: nobody would unmount it ever. What is
-// mounted for a pod too is left until that is gone.
-func (k *Keeper) unmountUnknown() error {
+// unmountOrphans unmounts node mounts of the built-in drivers that are not in the ledger, because
+// the database was lost. A device that is also mounted for a pod is left until the pod is removed.
+func (k *Mounter) unmountOrphans() error {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(k.root))
 	if err != nil {
 		return err
@@ -34,7 +33,7 @@ func (k *Keeper) unmountUnknown() error {
 		path, below := strings.CutPrefix(m.Mountpoint, filepath.Join(k.root, "plugins", "kubernetes.io")+"/")
 		ours := below && (strings.HasPrefix(path, "local-volume/mounts/") || strings.HasPrefix(path, "iscsi/iface-"))
 		if ours && !known[m.Mountpoint] && !used[device{m.Major, m.Minor}] {
-			k.cfg.Log.Warn("a volume is mounted that the database does not know of and no pod uses: unmounting it", "path", m.Mountpoint)
+			k.cfg.Log.Warn("unmounting a volume that is not in the database and that no pod uses", "path", m.Mountpoint)
 			errs = append(errs, unmount(m.Mountpoint))
 		}
 	}

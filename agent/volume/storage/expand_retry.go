@@ -1,0 +1,125 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/retry"
+)
+
+// Backoff between two attempts to expand a file system.
+const (
+	firstExpansion = time.Second
+	lastExpansion  = 2 * time.Minute
+)
+
+// An ExpandError classifies a driver's expansion failure.
+type ExpandError struct {
+	Err error
+	// Final: the driver has stopped trying.
+	Final bool
+	// Infeasible: the expansion can never succeed. Implies Final.
+	Infeasible bool
+	// InUse: the volume cannot be expanded while it is in use. Implies Final.
+	InUse bool
+}
+
+// Error returns the driver's message.
+func (e *ExpandError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the driver's error.
+func (e *ExpandError) Unwrap() error { return e.Err }
+
+// An expansion is the state of a running or failed expansion of one pod's volume.
+type expansion struct {
+	busy    bool   // an attempt is running
+	sizes   string // sizes at the last attempt, see sizeKey
+	final   bool   // the last attempt failed finally
+	inUse   bool   // not retried while the volume is mounted
+	backoff retry.Backoff
+	timer   *time.Timer // nil: no retry is scheduled
+}
+
+// sizeKey returns the sizes of the volume and the claim. A change makes a new attempt worthwhile.
+func sizeKey(v Volume) string {
+	return v.Capacity.Storage().String() + " of " + v.claim.Spec.Resources.Requests.Storage().String()
+}
+
+// beginExpansion reports whether to try an expansion now, and marks it as running. After a failure
+// it returns false until the backoff has passed, unless a size has changed.
+func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := use{v.ID, pod}
+	e := k.expansions[key]
+	if e == nil {
+		e = &expansion{backoff: retry.Backoff{First: firstExpansion, Soon: lastExpansion, Most: lastExpansion}}
+		k.expansions[key] = e
+	}
+	if e.busy || e.inUse || e.timer != nil && e.sizes == sizeKey(v) {
+		return false
+	}
+	e.busy = true
+	return true
+}
+
+// forgetExpansion cancels the retries for a volume.
+func (k *Mounter) forgetExpansion(u use) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.expansions[u]; e != nil {
+		if e.timer != nil {
+			e.timer.Stop()
+		}
+		delete(k.expansions, u)
+	}
+}
+
+// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API
+// server, as a kubelet does. It reports infeasible, which hands the resize back to the controller,
+// if the driver said so, or if the driver failed finally twice and the claim's requested size has
+// changed.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
+func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resizer, err error) error {
+	f := &ExpandError{}
+	errors.As(err, &f)
+	key := use{v.ID, u.Pod.UID}
+	want, has := v.claim.Spec.Resources.Requests.Storage(), v.Capacity.Storage()
+	k.mu.Lock()
+	e := k.expansions[key]
+	if e == nil { // the pod was removed
+		k.mu.Unlock()
+		return nil
+	}
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	infeasible := f.Infeasible || f.Final && e.final && want.Cmp(*has) != 0
+	e.busy, e.sizes, e.final, e.inUse, e.timer = false, sizeKey(v), f.Final, f.InUse, nil
+	if !infeasible && !f.InUse {
+		e.timer = time.AfterFunc(e.backoff.Next(0), func() { k.retryExpansion(key, e, u) })
+	}
+	k.mu.Unlock()
+	if r == nil || !f.Final || resizeStatus(v) == "" {
+		return nil
+	}
+	return r.ResizeFailed(ctx, v.claim, infeasible, "failed to expand pvc with "+err.Error())
+}
+
+// retryExpansion runs the scheduled attempt.
+func (k *Mounter) retryExpansion(key use, e *expansion, u Use) {
+	k.mu.Lock()
+	current := k.expansions[key] == e
+	if current {
+		e.timer = nil
+	}
+	k.mu.Unlock()
+	for i := range u.Pod.Spec.Volumes {
+		if vol := &u.Pod.Spec.Volumes[i]; current && vol.Name == u.Volume {
+			_ = k.Refresh(u.Pod, vol, "") // it reports errors itself
+		}
+	}
+}

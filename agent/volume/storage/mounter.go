@@ -1,0 +1,368 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// Config configures a Mounter.
+type Config struct {
+	Root    string   // --root-dir
+	Node    string   // name of the Node, for messages
+	Drivers []Driver // drivers in addition to the built-in ones
+	Ledger  Ledger
+	Objects Objects                                              // nil: the node has no API server
+	Resizer Resizer                                              // reports expansions; nil: they are not reported
+	Labels  func() map[string]string                             // labels of the Node; nil: none
+	Claim   func(*v1.Pod, string) string                         // returns the claim of a generic ephemeral volume
+	Period  time.Duration                                        // minimum time between two measurements of a volume; less than 0: never
+	Label   func(user, role, kind, level string) (string, error) // label for files of such a container; nil: SELinux is off
+	Event   func(pod *v1.Pod, eventType, reason, message string) // nil: no events
+	Log     *slog.Logger                                         // nil: no log
+}
+
+// A Mounter mounts and unmounts the volumes of this node's pods. Its methods may be called from any
+// goroutine.
+type Mounter struct {
+	cfg        Config
+	root       string // real path
+	operations *prometheus.HistogramVec
+
+	mu         sync.Mutex
+	rows       map[store.VolumeKey]record // copy of the ledger
+	ready      map[store.VolumeKey]bool   // mounted by this process; true: a mount point, else a directory or a link
+	inFlight   map[use]*pendingCalls      // unfinished calls for a pod's volume
+	locks      map[string]*volumeLock     // by Volume.ID; locks that are held or waited for
+	probes     map[string]*probeCall      // by path; unfinished probes
+	measures   map[string]*measure        // by path; volumes that were measured
+	expansions map[use]*expansion         // running and failed expansions
+}
+
+// A use is a volume of a pod.
+type use struct {
+	id  string
+	pod types.UID
+}
+
+// pendingCalls counts the unfinished calls for one use.
+type pendingCalls struct {
+	calls int
+	since time.Time // start of the first
+}
+
+// A volumeLock serializes the calls to a driver for one volume.
+type volumeLock struct {
+	free  chan struct{} // capacity 1: full while the lock is held
+	users int
+}
+
+// New loads the ledger. It mounts and unmounts nothing.
+func New(ctx context.Context, cfg Config) (*Mounter, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Labels == nil {
+		cfg.Labels = func() map[string]string { return nil }
+	}
+	root, err := filepath.EvalSymlinks(cfg.Root)
+	if err != nil {
+		return nil, fmt.Errorf("find the root directory: %w", err)
+	}
+	cfg.Drivers = append(builtInDrivers(root, cfg.Objects), cfg.Drivers...)
+	k := &Mounter{
+		cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, inFlight: map[use]*pendingCalls{},
+		locks: map[string]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measure{},
+		expansions: map[use]*expansion{}, operations: newOperationSeconds(),
+	}
+	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
+	return k, err
+}
+
+// errBusy is returned when a call gave up waiting for another one.
+var errBusy = errors.New("another operation on the volume has not ended")
+
+// withLock calls f under the volume's lock. It returns when ctx ends; f then continues in the
+// background and holds the lock until it returns.
+func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func(context.Context) error) error {
+	u := use{id, pod}
+	k.mu.Lock()
+	t := k.locks[id]
+	if t == nil {
+		t = &volumeLock{free: make(chan struct{}, 1)}
+		k.locks[id] = t
+	}
+	t.users++
+	if k.inFlight[u] == nil {
+		k.inFlight[u] = &pendingCalls{since: time.Now()}
+	}
+	k.inFlight[u].calls++
+	k.mu.Unlock()
+	leave := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		t.users--
+		if t.users == 0 {
+			delete(k.locks, id)
+		}
+		k.inFlight[u].calls--
+		if k.inFlight[u].calls == 0 {
+			delete(k.inFlight, u)
+		}
+	}
+	select {
+	case t.free <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return fmt.Errorf("%w: %w", errBusy, ctx.Err())
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := callRecovering(ctx, f)
+		leave() // before the lock is released, so that the next holder does not see this call
+		<-t.free
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// callRecovering converts a panic of a driver into an error.
+func callRecovering(ctx context.Context, f func(context.Context) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return f(ctx)
+}
+
+// mount mounts a volume for a pod, unless this process already has.
+func (k *Mounter) mount(ctx context.Context, v Volume, d Driver, u Use) error {
+	key := store.VolumeKey{Volume: v.ID, Pod: string(u.Pod.UID), Path: u.Path}
+	if k.isReady(key) {
+		return nil
+	}
+	return k.withLock(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
+		if k.isReady(key) {
+			return nil
+		}
+		operation := "volume_mount"
+		if v.Block {
+			operation = "map_volume"
+		}
+		if err := k.observe(operation, d.Plugin(), v, func() error { return k.publish(ctx, v, d, u, key) }); err != nil {
+			return err
+		}
+		k.setReady(key, true)
+		return nil
+	})
+}
+
+// publish attaches, stages and publishes a volume for a pod. The caller holds the volume's lock.
+func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey) error {
+	if slices.Contains(v.AccessModes, v1.ReadWriteOncePod) && k.usedByOthers(v.ID, key.Pod) {
+		return setUpFailed(v, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+	}
+	if a, ok := d.(Attacher); ok {
+		if err := a.Attached(ctx, v, u); err != nil {
+			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := record{Plugin: d.Plugin(), Volume: v}
+	if err := k.putRow(ctx, key, r); err != nil { // first, so that TearDown also unstages it
+		return setUpFailed(v, err)
+	}
+	staged, err := k.stage(ctx, v, d, u, r)
+	if err != nil {
+		return err
+	}
+	if err := d.Publish(ctx, v, staged, u); err != nil {
+		return setUpFailed(v, err)
+	}
+	return k.applyFSGroup(ctx, v, d, u)
+}
+
+// stage mounts a volume for the node, if its driver does that, and returns the path.
+func (k *Mounter) stage(ctx context.Context, v Volume, d Driver, u Use, r record) (string, error) {
+	s, ok := d.(Stager)
+	if !ok {
+		return "", nil
+	}
+	path := s.StagePath(v)
+	if path == "" {
+		return "", nil
+	}
+	key := store.VolumeKey{Volume: v.ID, Path: path}
+	if k.isReady(key) {
+		return path, nil
+	}
+	if err := k.putRow(ctx, key, r); err != nil {
+		return "", setUpFailed(v, err)
+	}
+	if err := s.Stage(ctx, v, path, u); err != nil {
+		if v.Block {
+			return "", &mapError{fmt.Errorf("MapVolume.SetUpDevice failed for volume %q : %w", v.Name, err)}
+		}
+		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
+	}
+	k.setReady(key, true)
+	return path, nil
+}
+
+// release unmounts all volumes of a pod concurrently, and unstages those that no other pod uses.
+// After a driver's failure the row stays in the ledger.
+func (k *Mounter) release(ctx context.Context, uid types.UID) error {
+	ids := k.podVolumes(uid)
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			if err := k.withLock(ctx, id, uid,
+				func(ctx context.Context) error { return k.unmountPodVolume(ctx, id, string(uid)) }); err != nil {
+				errs[i] = fmt.Errorf("volume %s: %w", id, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// unmountPodVolume unpublishes a volume of a pod, and unstages it if no other pod uses it. The
+// caller holds the volume's lock.
+func (k *Mounter) unmountPodVolume(ctx context.Context, id, pod string) error {
+	k.forgetExpansion(use{id, types.UID(pod)})
+	for key, r := range k.rowsFor(id, pod) {
+		if err := k.unpublish(ctx, key, r); err != nil {
+			return err
+		}
+	}
+	return k.unstage(ctx, id)
+}
+
+// unstage unmounts a volume for the node, unless a pod uses it. The caller holds the volume's lock.
+func (k *Mounter) unstage(ctx context.Context, id string) error {
+	if k.usedByOthers(id, "") {
+		return nil
+	}
+	for key, r := range k.rowsFor(id, "") {
+		s, ok := k.driver(r.Plugin).(Stager)
+		if !ok {
+			return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
+		}
+		k.setReady(key, false)
+		operation := "unmount_device"
+		if r.Volume.Block {
+			operation = "unmap_device"
+		}
+		if err := k.observe(operation, r.Plugin, r.Volume, func() error { return s.Unstage(ctx, r.Volume, key.Path) }); err != nil {
+			return fmt.Errorf("UnmountDevice failed for volume %q : %w", r.Volume.Name, err)
+		}
+		if err := k.deleteRow(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Mounter) unpublish(ctx context.Context, key store.VolumeKey, r record) error {
+	d := k.driver(r.Plugin)
+	if d == nil {
+		return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
+	}
+	k.setReady(key, false)
+	operation := "volume_unmount"
+	if r.Volume.Block {
+		operation = "unmap_volume"
+	}
+	if err := k.observe(operation, r.Plugin, r.Volume,
+		func() error { return d.Unpublish(ctx, r.Volume, types.UID(key.Pod), key.Path) }); err != nil {
+		return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", r.Volume.Name, err)
+	}
+	return k.deleteRow(ctx, key)
+}
+
+// sweep unstages volumes that no pod uses, after the agent ended between two steps.
+func (k *Mounter) sweep(ctx context.Context) error {
+	k.mu.Lock()
+	var ids []string
+	for key := range k.rows {
+		if key.Pod == "" {
+			ids = append(ids, key.Volume)
+		}
+	}
+	k.mu.Unlock()
+	errs := []error{k.unmountOrphans()}
+	for _, id := range ids {
+		if k.usedByOthers(id, "") {
+			continue
+		}
+		errs = append(errs, k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstage(ctx, id) }))
+	}
+	return errors.Join(errs...)
+}
+
+// InUse returns the IDs of the volumes that are mounted or being mounted, for the Node's
+// volumesInUse, so that nobody detaches them.
+func (k *Mounter) InUse() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var ids []string
+	for key := range k.rows {
+		ids = append(ids, key.Volume)
+	}
+	for u := range k.inFlight {
+		ids = append(ids, u.id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// driver returns the driver of that name; nil: there is none.
+func (k *Mounter) driver(plugin string) Driver {
+	if i := slices.IndexFunc(k.cfg.Drivers, func(d Driver) bool { return d.Plugin() == plugin }); i >= 0 {
+		return k.cfg.Drivers[i]
+	}
+	return nil
+}
+
+// belowRoot reports whether a path is below the root directory.
+func (k *Mounter) belowRoot(path string) bool {
+	return strings.HasPrefix(filepath.Clean(path), k.root+string(os.PathSeparator))
+}
+
+// A mapError is a failure of a block volume.
+type mapError struct{ error }
+
+func (e *mapError) Unwrap() error { return e.error }
+
+// EventReason returns the kubelet's event reason for it.
+func (*mapError) EventReason() string { return "FailedMapVolume" }
+
+func setUpFailed(v Volume, err error) error {
+	if v.Block {
+		return &mapError{fmt.Errorf("MapVolume.MapPodDevice failed for volume %q : %w", v.Name, err)}
+	}
+	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+}
