@@ -13,7 +13,8 @@ import (
 )
 
 // A process keeps using a database file after its removal, and loses everything when it ends. So
-// the writer checks its files after each write and at Close, and creates them again if necessary.
+// the writer checks its files after each write, before the caller knows that it succeeded, and at
+// Close, and creates them again if necessary.
 
 // A fileSet identifies the files of the open database.
 type fileSet struct {

@@ -37,7 +37,6 @@ func (s *Store) write() {
 		select {
 		case w := <-s.writes:
 			s.group(w)
-			s.keepFiles(false)
 		case r := <-s.repairs:
 			r.done <- s.mend(r.why) || time.Since(s.mended) < repairEvery
 		case <-s.dirty:
@@ -58,8 +57,8 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change together with all waiting ones. If that fails, each change gets its own
-// transaction, so that a failing change does not fail the others.
+// group commits a change together with all waiting ones, and sends each its result. If the common
+// transaction fails, each change gets its own, so that a failing change does not fail the others.
 func (s *Store) group(first write) {
 	all := []write{first}
 	for more := true; more; {
@@ -74,12 +73,15 @@ func (s *Store) group(first write) {
 	if err != nil && s.mend(err) {
 		err = s.transact(synced, all...)
 	}
-	for _, w := range all {
-		if err != nil && len(all) > 1 {
-			w.done <- s.transact(synced, w)
-		} else {
-			w.done <- err
+	results := make([]error, len(all))
+	for i, w := range all {
+		if results[i] = err; err != nil && len(all) > 1 {
+			results[i] = s.transact(synced, w)
 		}
+	}
+	s.keepFiles(false) // before the results: a change that succeeded survives kill -9
+	for i, w := range all {
+		w.done <- results[i]
 	}
 }
 
