@@ -96,13 +96,15 @@ demo-image:
 	GOARCH= $(GO_BUILD) -o $(CACHE)/demo/demo ./packaging/demo
 	GOARCH= go run ./packaging/mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o $(CACHE)/demo/islet-demo.tar $(CACHE)/demo/demo
 
+# It compiles with the race detector, as test-unit does: a tree of this size is compiled once
+# for both. The tests leave vet out, since it is here.
 .PHONY: check
 check: ## check: formatting, vet, import rules, modules, known vulnerabilities, documents: 2 minutes
 	@files=$$(git ls-files '*.go') ; bad=$$(gofmt -l $$files); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
 	go mod tidy -diff
-	go vet ./...
+	CGO_ENABLED=1 go vet -race ./...
 	cd test && go vet ./...
-	go test -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./internal/config
+	CGO_ENABLED=1 go test -race -vet=off -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./internal/config
 	@go run ./packaging/advisories check . ./runtime/shim/cmd
 
 # Advisories come as a Go module, so that every machine that can build can take a snapshot.
@@ -135,16 +137,22 @@ test: ## check: what CI runs, up to an hour; prints the seconds of each stage (r
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
 	@test/stage.sh check $(MAKE) check
+	@$(MAKE) --no-print-directory -j2 -Oline stage-unit stage-machines; code=$$?; test/stage.sh end; exit $$code
+
+# The packages' tests wait as much as they compute, and those of whole nodes too, so they
+# run side by side.
+.PHONY: stage-unit stage-machines
+stage-unit:
 	@test/stage.sh unit $(MAKE) test-unit
+stage-machines:
 	@test/stage.sh node $(MAKE) test-node
 	@test/stage.sh cluster $(MAKE) test-cluster
-	@test/stage.sh end
 
 # The stages of make test and make test-long, on what the stages before them made. The contract of
 # container runtimes mostly waits, so it comes first and has a place beside the packages that compute.
 .PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
 test-unit:
-	CGO_ENABLED=1 go test -race -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
+	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
 test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 test-programs:
@@ -152,7 +160,7 @@ test-programs:
 	test/remote/programs.sh >/dev/null
 test-node:
 	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
-		go test $(RACE) -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
+		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
 test-installed:
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 test-containerd:
@@ -163,7 +171,7 @@ test-cluster: build ## check: the end-to-end tests with a real control plane, bu
 	@packaging/deps.sh run test
 	test/cluster/build.sh
 	cd test/csidriver && go vet ./... && go test -count=1 ./...
-	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 30m ./...
+	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -vet=off -count=1 -parallel 4 -timeout 30m ./...
 
 .PHONY: test-long
 test-long: ## check: all tests in their long forms, in virtual machines and with other programs: hours (root needed)

@@ -1,0 +1,142 @@
+// Lint reports what no stock rule of revive finds and the house rules forbid:
+//
+//   - an init statement of an if that has nothing to do with its condition: `if x = y; z {`
+//     hides an assignment. The condition has to use what the statement assigns, or a
+//     variable of the call that it is;
+//   - a line of a test over 140 columns that is not a row of a table.
+//
+//	lint FOLDER...
+//
+// It prints file:line: message for each and ends with 1 if there is one.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+)
+
+// columns is the longest line.
+const columns = 140
+
+func main() {
+	found := 0
+	for _, root := range os.Args[1:] {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+				return filepath.SkipDir
+			case d.IsDir() || !strings.HasSuffix(path, ".go"):
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			violations, err := check(path, text)
+			for _, v := range violations {
+				fmt.Println(v)
+			}
+			found += len(violations)
+			return err
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "lint:", err)
+			os.Exit(2)
+		}
+	}
+	if found > 0 {
+		os.Exit(1)
+	}
+}
+
+// check returns the violations of one file, as file:line: message.
+func check(path string, text []byte) (violations []string, err error) {
+	files := token.NewFileSet()
+	f, err := parser.ParseFile(files, path, text, 0)
+	if err != nil {
+		return nil, err
+	}
+	table := map[int]bool{} // lines of composite literals
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			if n.Init != nil && !uses(n.Cond, assigned(n.Init)) {
+				violations = append(violations, fmt.Sprintf("%s:%d: the condition does not use the init statement", path, files.Position(n.Pos()).Line))
+			}
+		case *ast.CompositeLit:
+			for line := files.Position(n.Pos()).Line; line <= files.Position(n.End()).Line; line++ {
+				table[line] = true
+			}
+		}
+		return true
+	})
+	if !strings.HasSuffix(path, "_test.go") {
+		return violations, nil // revive has a rule for the lines
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, len(text)+1)
+	for n := 1; lines.Scan(); n++ {
+		if !table[n] && utf8.RuneCount(lines.Bytes()) > columns {
+			violations = append(violations, fmt.Sprintf("%s:%d: line is over %d columns", path, n, columns))
+		}
+	}
+	return violations, lines.Err()
+}
+
+// assigned returns the names of the variables, fields and elements that a statement
+// assigns, and for a call those of all its variables.
+func assigned(s ast.Stmt) (names []string) {
+	a, ok := s.(*ast.AssignStmt)
+	if !ok {
+		ast.Inspect(s, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				names = append(names, id.Name)
+			}
+			return true
+		})
+		return names
+	}
+	for _, left := range a.Lhs {
+		if name := nameOf(left); name != "" && name != "_" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func nameOf(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.IndexExpr:
+		return nameOf(e.X)
+	case *ast.StarExpr:
+		return nameOf(e.X)
+	}
+	return ""
+}
+
+func uses(e ast.Expr, names []string) (found bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok {
+			for _, name := range names {
+				found = found || id.Name == name
+			}
+		}
+		return !found
+	})
+	return found
+}
