@@ -204,26 +204,22 @@ func document(served []upstreamMetric, missing map[string][]string) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-What Prometheus, metrics-server, and rules and dashboards made for a kubelet find on a node, on the
-ports and paths of a kubelet. This page is made by ` + "`go test ./agent/pod/figures -run TestUpstream -update`" + ` from
-the list of names of Kubernetes' and cAdvisor's own modules and from what islet serves: names, types
-and labels are upstream's.
+The ports, paths, names, types and labels are a kubelet's, so that Prometheus, metrics-server, rules and dashboards made for a kubelet work unchanged. This page is made by ` + "`" + `go test ./agent/pod/figures -run TestUpstream -update` + "`" + ` from the names in Kubernetes' and cAdvisor's own modules and from what islet serves.
 
-Nothing is measured unless somebody asks, and pages that are scraped within a second share one
-measurement. ` + "`/stats/summary`" + ` is complete, takes ` + "`only_cpu_and_memory=true`" + `, and answers POST too.
-Its system containers are a kubelet's: ` + "`kubelet` and `runtime`" + `, which are the agent's cgroup unless that is the root, ` + "`pods`" + `, and with ` + "`systemCgroups`" + `
-` + "`misc`" + `, which /metrics/cadvisor has under its id, too.
+| Page | |
+|---|---|
+| ` + "`" + `/metrics` + "`" + ` | the node's own figures |
+| ` + "`" + `/metrics/cadvisor` + "`" + ` | containers, pods and the machine |
+| ` + "`" + `/metrics/resource` + "`" + ` | CPU and memory, for metrics-server |
+| ` + "`" + `/metrics/probes` + "`" + ` | results of probes |
+| ` + "`" + `/metrics/slis` + "`" + ` | health checks as indicators |
+| ` + "`" + `/stats/summary` + "`" + ` | the Summary API, complete; takes ` + "`" + `only_cpu_and_memory=true` + "`" + `, and POST. Its system containers are ` + "`" + `kubelet` + "`" + ` and ` + "`" + `runtime` + "`" + ` (the agent's cgroup unless that is the root), ` + "`" + `pods` + "`" + `, and with ` + "`" + `systemCgroups` + "`" + ` ` + "`" + `misc` + "`" + ` |
 
-Who asks again within two minutes, as scrapers do, has only that read which may have changed: in a cgroup
-whose CPU time and memory are as before no process has run, nor in any below it, so that they are read as a
-whole only every two to four minutes; and no file says what went through the interfaces of such a pod unless
-the host's ends of its veths have counted something. A limit that the node changes shows at once, one that
-somebody else writes into a cgroup within those minutes. Pages are compressed for who accepts gzip.
+**What a scrape costs.** Nothing is measured unless somebody asks, and pages that are scraped within a second share one measurement. A scraper that comes again within two minutes has only those cgroups read whose CPU time or memory has changed; the others are read as a whole every two to four minutes. A limit that another program writes into a cgroup shows within those minutes, one that the node
+changes at once. Pages are compressed for clients that accept gzip.
 
-` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling; with ` + "`-o wide`" + ` also what
-goes over all interfaces of hardware together, while the Summary API names one of them: eth0, or else the first, as of a kubelet. ` + "`islet top -o wide`" + ` says of pods and
-containers in which share of the last ten seconds a process waited for CPU (also at its limit), memory and disks, where cgroups are v2; and what they read from disks and write to them in a second,
-as their cgroups count it (with v1 not what the kernel writes later), each byte once, where it is on a disk: not in what LVM, RAID or encryption make of disks, nor in files and memory that are used as disks.
+**On the node**, ` + "`" + `islet top node` + "`" + ` also shows temperatures, frequency, under-voltage and throttling of the board; with ` + "`" + `-o wide` + "`" + ` also the traffic of all hardware interfaces together (the Summary API names one: eth0, or else the first). ` + "`" + `islet top -o wide` + "`" + ` shows for pods and containers the share of the last ten seconds in which a process waited for CPU, memory or disks (cgroup v2), and the bytes
+per second that they read from and write to disks, each byte once (with cgroup v1 without what the kernel writes later).
 
 ## What differs
 
@@ -240,44 +236,38 @@ as their cgroups count it (with v1 not what the kernel writes later), each byte 
 	b.WriteString(`
 ## Rules made for a kubelet
 
-` + "`sudo make test-prometheus`" + ` lets a real Prometheus (its Go module: scraping, storage and rule engine) scrape a node by itself and one of a cluster, and evaluates what the
-rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. Their alerts are evaluated with their conditions, and none is active on a node that is well. All yield data on a node of a cluster, which Prometheus scrapes with the token of
-a service account that may get ` + "`nodes/metrics`" + ` only, but for the dashboards' numbers of volumes (volume_manager_total_volumes),
-errors of the configuration (kubelet_node_config_error, which a kubelet up to 1.24 has; here a node that was sent one) and errors of storage operations (storage_operation_errors_total, which a
-kubelet has no more; ` + "`storage_operation_duration_seconds_count{status!=\"success\"}`" + ` counts them). On a node without a control plane all but those and:
+` + "`" + `sudo make test-prometheus` + "`" + ` runs a real Prometheus (its Go module: scraping, storage and rule engine) against a node without a cluster and a node of one. It evaluates the expressions that the rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, under their names). No alert is active on a healthy node. The scrape uses
+the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` only.
 
-- KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors,
-  KubeClientErrors and the dashboards' requests to the API server: there is no API server, and so no certificate for it.
-- KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp: a claim of a node by itself is a directory, without a size of its own.
-- KubeNodeEviction, and the dashboards' errors of operations: there are series from the first one on, as of a kubelet.
-- The dashboards' operations of volumes: those that live and die with a pod have none.
+| Without data | On which node | Why |
+|---|---|---|
+| the dashboards' numbers of volumes (volume_manager_total_volumes) | all | see [left out](#left-out) |
+| kubelet_node_config_error | all, unless the node was sent a configuration | a kubelet since 1.24 has none |
+| storage_operation_errors_total | all | a kubelet has it no more; ` + "`" + `storage_operation_duration_seconds_count{status!="success"}` + "`" + ` counts them |
+| KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors, KubeClientErrors, the dashboards' requests to the API server | without a cluster | there is no API server |
+| KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp | without a cluster | a claim is a directory without a size of its own |
+| KubeNodeEviction, and the dashboards' errors of operations | without a cluster | there are series from the first event on, as of a kubelet |
+| the dashboards' operations of volumes | without a cluster | volumes that live and die with a pod have none |
+| KubeletPlegDurationHigh | all | has a number only when something was listed within five minutes, because events report changes |
 
-Not evaluated is what takes nothing from a node. From kube-state-metrics alone take the alerts on workloads (KubePod*, KubeContainer*, KubeDeployment*, KubeStatefulSet*,
-KubeDaemonSet*, KubeJob*, KubeHpa*, KubePdb*), on requests and quotas (Kube*Overcommit, KubeQuota*), on the Node object (KubeNodeNotReady, KubeNodePressure, KubeNodeReadinessFlapping,
-KubeNodeUnreachable, KubeletTooManyPods) and KubePersistentVolumeErrors, and the recorded kube_pod_container_resource_*, kube_pod_owner and kube_pod_info; from the control
-plane KubeAPI*, KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeControllerManagerDown, KubeProxyDown and what is recorded of apiserver_* and scheduler_*;
-from node-exporter the recorded node_cpu_* and node_memory_*.
-
-KubeletPlegDurationHigh has a number only when something was listed within five minutes, as here events tell of changes, and never alerts otherwise.
+Alerts and recorded figures that come from kube-state-metrics, the control plane or node-exporter alone are not evaluated: KubePod*, KubeContainer*, KubeDeployment*, KubeStatefulSet*, KubeDaemonSet*, KubeJob*, KubeHpa*, KubePdb*, Kube*Overcommit, KubeQuota*, KubeNodeNotReady, KubeNodePressure, KubeNodeReadinessFlapping, KubeNodeUnreachable, KubeletTooManyPods, KubePersistentVolumeErrors, KubeAPI*,
+KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeControllerManagerDown, KubeProxyDown.
 
 ## metrics-server
 
-` + "`sudo make test-metrics-server`" + ` runs metrics-server 0.9 (its Go module, unchanged) as a pod of a node, by its own manifests, with etcd, kube-apiserver and
-controller manager. Two things are changed in the manifests: the image, and ` + "`--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt`" + `,
-since the node has ` + "`serverTLSBootstrap: true`" + ` and its request is approved. ` + "`--kubelet-insecure-tls`" + ` is not needed; it is where the serving certificate
-is self-signed, as with a kubelet. metrics-server asks for ` + "`/metrics/resource`" + ` with the token of its service account, which of a node may get
-` + "`nodes/metrics`" + ` only. ` + "`kubectl top nodes`" + ` and ` + "`kubectl top pods`" + ` show what pods use, and a HorizontalPodAutoscaler scales a Deployment by CPU from one pod to three.
+` + "`" + `sudo make test-metrics-server` + "`" + ` runs metrics-server 0.9 as a pod of a node, by its own manifests, with a real control plane. ` + "`" + `kubectl top nodes` + "`" + ` and ` + "`" + `kubectl top pods` + "`" + ` work, and a HorizontalPodAutoscaler scales a Deployment by CPU. Two things differ from the manifests: the image, and ` + "`" + `--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt` + "`" + `, because the node has
+` + "`" + `serverTLSBootstrap: true` + "`" + `. ` + "`" + `--kubelet-insecure-tls` + "`" + ` is needed only where the serving certificate is self-signed, as with a kubelet.
 `)
 	b.WriteString("\n## Served\n\n| page | name | type | labels | stability |\n|---|---|---|---|---|\n")
 	slices.SortFunc(served, func(a, b upstreamMetric) int { return cmp.Or(cmp.Compare(a.page, b.page), cmp.Compare(a.name, b.name)) })
 	for _, u := range served {
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", u.page, u.name, u.typeOf(), strings.ReplaceAll(u.labels, ",", ", "), u.stability)
 	}
-	b.WriteString("\n## Beyond a kubelet's\n\nA test holds what a node serves against this table and the one above: nothing is there under another name, type or set of\nlabels, and what is not there is listed with why. `/metrics` also has Go's and the process' own (`go_*`, `process_*`).\n\n| page | name | type | labels | what it tells |\n|---|---|---|---|---|\n")
+	b.WriteString("\n## Beyond a kubelet's\n\nA test compares what a node serves with this table and the one above. `/metrics` also has Go's and the process' own (`go_*`, `process_*`).\n\n| page | name | type | labels | what it tells |\n|---|---|---|---|---|\n")
 	for _, o := range beyond {
 		fmt.Fprintf(&b, "| /metrics | `%s` | %s | %s | %s |\n", o.name, o.kind, strings.ReplaceAll(o.labels, ",", ", "), o.what)
 	}
-	b.WriteString("\n## Left out\n\nA name whose event does not exist here is left out, so that no rule takes a zero for good news.\n\n| names | why |\n|---|---|\n")
+	b.WriteString("\n## Left out\n\nA metric is left out if what it counts does not exist here, so that no rule takes a zero for good news.\n\n| names | why |\n|---|---|\n")
 	for _, a := range absent {
 		if names := missing[a.why]; len(names) > 0 {
 			slices.Sort(names)
