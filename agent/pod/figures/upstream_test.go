@@ -51,12 +51,12 @@ var absent = []struct{ names, why string }{
 
 // own are names that differ from upstream's in something, and why.
 var own = map[string]string{
-	"container_network_*":        "of a pod's own cgroup, not of a sandbox container's, as pods have none; the label name is the sandbox's ID, which no other figure has, and image is empty. Pods of the host's network have none. Of the machine (id=\"/\") the host's ends of pods' veths are left out: isl* with 12 digits, and as upstream veth*, docker* and nerdctl*",
-	"container_oom_events_total": "processes that the kernel killed for want of memory, at whatever limit, as it counts them for a cgroup: with v2 also in all cgroups above but the root, with v1 only in that of the process. What ends with the cgroup of its container goes with it: then the pod has it with v2, and with v1 nobody; kube-state-metrics has kube_pod_container_status_last_terminated_reason. A kubelet counts by the kernel's log, in the cgroup whose limit was met",
-	"container_memory_failcnt":   "as the kernel counts: with v2 also in all cgroups above; with v1 where the limit was set, which for the only container of a pod is its pod, and not where that of memory and swap was met, as by a container that may not swap",
-	"container_fs_*":             "sectors, times and merges are those of the machine (id=\"/\")",
-	"help":                       "texts are islet's own, and not compared",
-	"node memory":                "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable, so that it has the kernel's own memory and nothing that it can give back; a kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. What is used has the page cache, as a kubelet's",
+	"container_network_*":        "belongs to the pod's own cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods of the host's network have none. The machine's figures (id=\"/\") leave out the host's ends of pods' veths: isl* with 12 digits, and as upstream veth*, docker* and nerdctl*",
+	"container_oom_events_total": "counts processes that the kernel killed for want of memory, at any limit, in the cgroup for which the kernel counts them: with v2 also in all cgroups above except the root, with v1 only in that of the process. The figure ends with the container's cgroup; the pod's cgroup still has it with v2, and none with v1 (kube-state-metrics has kube_pod_container_status_last_terminated_reason). A kubelet counts by the kernel's log, in the cgroup whose limit was met",
+	"container_memory_failcnt":   "with v2 a failure also counts in all cgroups above; with v1 in the cgroup whose limit was met, which for the only container of a pod is the pod's. With v1 the limit of memory and swap together does not count",
+	"container_fs_*":             "sectors, times and merges are figures of the machine (id=\"/\") only",
+	"help":                       "texts are islet's own",
+	"node memory":                "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
 }
 
 // beyond are names that a kubelet does not have, or has no more, with what they tell.
