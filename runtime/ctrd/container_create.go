@@ -41,6 +41,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err != nil {
 		return nil, err
 	}
+	id = r.freeID(id)
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
 	if _, err := r.container(id); err == nil {

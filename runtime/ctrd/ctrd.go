@@ -101,8 +101,9 @@ type Runtime struct {
 	ops     locker.Locker  // serialises verbs on one ID
 	tasks   sync.WaitGroup // exits being handled
 
-	restoring  sync.Mutex // held while directories that were lost are made again
-	mu         sync.Mutex // guards what follows, and the fields of what it holds that may change
+	occupied   map[string]bool // IDs whose records can be neither read nor removed; read-only after New
+	restoring  sync.Mutex      // held while directories that were lost are made again
+	mu         sync.Mutex      // guards what follows, and the fields of what it holds that may change
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	// The same by pod.
@@ -141,6 +142,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			tasks: filepath.Join(c.RunDir, "t"),
 		},
 		trees:     disk.Trees{Age: layerAge},
+		occupied:  map[string]bool{},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
 	for _, d := range append(r.runDirs(), r.dirs.sandboxes, r.dirs.containers) {

@@ -40,7 +40,17 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adopted) 
 			}
 		}
 		if err := r.removeContainerDir(id); err != nil {
-			r.log.Error("the directory of a container that is gone is not removed; the next start tries again", "container", id, "error", err)
+			r.occupied[id] = true
+			r.log.Error("the directory of a container without a readable record cannot be removed; the next start of the agent tries again", "container", id, "error", err)
 		}
 	}
+}
+
+// freeID returns id, or the ID that replaces it if the disk neither reads nor removes the record
+// of a former sandbox or container of that ID. The replacement is the same after a restart.
+func (r *Runtime) freeID(id string) string {
+	for r.occupied[id] {
+		id = hash("instead of", id)
+	}
+	return id
 }

@@ -53,6 +53,22 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 			t.Errorf("container %d is known without its record", i)
 		}
 	}
+	// The pods run again while the records can be neither read nor removed, and a restart of the
+	// agent finds what was made then.
+	again := map[int]string{}
+	for i := range 3 {
+		_, again[i] = n.runPod(t, i, "ignore")
+	}
+	n.stop(t)
+	n.start(t)
+	for i := range 3 {
+		if st := n.status(t, again[i]); st.State != api.ContainerState_CONTAINER_RUNNING {
+			t.Errorf("the container made beside record %d is %v", i, st.State)
+		}
+		if _, id := n.runPod(t, i, "ignore"); id != again[i] {
+			t.Errorf("container %d is made a second time", i)
+		}
+	}
 	for _, m := range mend {
 		m()
 	}

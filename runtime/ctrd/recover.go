@@ -60,12 +60,14 @@ func (r *Runtime) loadSandboxes() error {
 		}
 		if readonly.Fault(err) {
 			r.log.Error("a sandbox's record cannot be read from the disk: its pod is started again", "path", path, "error", err)
+			r.occupied[strings.TrimSuffix(e.Name(), ".json")] = true
 			continue
 		}
 		if err != nil || s.rec.ID+".json" != e.Name() {
 			r.log.Warn("a sandbox's record cannot be read and is removed", "path", path, "error", err)
 			if err := mounts.RemoveAll(path); err != nil {
 				r.log.Error("a sandbox's record that cannot be read stays", "path", path, "error", err)
+				r.occupied[strings.TrimSuffix(e.Name(), ".json")] = true
 			}
 			continue
 		}

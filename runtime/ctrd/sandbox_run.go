@@ -28,6 +28,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err != nil {
 		return nil, err
 	}
+	id = r.freeID(id)
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
 	h, err := r.handler(req.GetRuntimeHandler())
