@@ -48,7 +48,9 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		i.lack(&noCredentials{ReasonBootstrapping, err.Error()})
 		return err
 	}
-	if _, _, err := readKubeconfig(cfg.Kubeconfig); err != nil {
+	if _, _, err := readKubeconfig(cfg.Kubeconfig); unreadable(err) {
+		i.warnUnread(err) // read does without it
+	} else if err != nil {
 		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err != nil {
 			return fmt.Errorf("write kubeconfig: %w", err)
 		}

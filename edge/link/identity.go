@@ -50,6 +50,7 @@ type identity struct {
 	failures atomic.Uint64
 
 	mu      sync.Mutex
+	unread  string            // the last error of a file that cannot be read, as it was logged
 	config  *rest.Config      // nil: see missing
 	leaf    *x509.Certificate // nil: the credentials do not contain a certificate
 	missing *noCredentials
@@ -103,9 +104,19 @@ func (i *identity) refused() (reason, message string) {
 	return ReasonUnauthorized, "the server rejects the credentials of " + i.link.cfg.Kubeconfig
 }
 
-// load reads the files and reports whether their credentials can be used.
+// load reads the files and reports whether their credentials can be used. Credentials in use stay
+// in use while the disk does not return their files.
 func (i *identity) load() bool {
 	config, leaf, err := i.read()
+	if unreadable(err) {
+		i.mu.Lock()
+		config, leaf = i.config, i.leaf
+		i.mu.Unlock()
+		i.warnUnread(err)
+		if config != nil {
+			err = nil
+		}
+	}
 	if err != nil {
 		i.lose(&noCredentials{ReasonNoCredentials, err.Error()})
 		return false
@@ -131,6 +142,20 @@ func (i *identity) load() bool {
 		poke(i.changed)
 	}
 	return true
+}
+
+// unreadable reports whether err means that an existing file cannot be read.
+func unreadable(err error) bool {
+	return errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist)
+}
+
+func (i *identity) warnUnread(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.unread != err.Error() {
+		i.unread = err.Error()
+		i.log.Warn("a file of the node's credentials cannot be read or written", "error", err)
+	}
 }
 
 // lose is lack, but keeps the reason of a bootstrap that is in progress.
@@ -162,11 +187,17 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	}
 	newest, pairErr := i.pairs.load()
 	kubeconfig, user, err := readKubeconfig(cfg.Kubeconfig)
-	interrupted := errors.Is(err, fs.ErrNotExist) && newest != nil && cfg.BootstrapKubeconfig != ""
+	lost := errors.Is(err, fs.ErrNotExist)
+	interrupted := (lost || unreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""
 	if interrupted && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
-		if err = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err == nil {
-			kubeconfig, user, err = readKubeconfig(cfg.Kubeconfig)
+		why := err
+		if lost {
+			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current())
 		}
+		if why != nil { // the kubeconfig can be neither read nor made: the one that would be written is used
+			i.warnUnread(why)
+		}
+		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.current())
 	}
 	if err != nil {
 		return nil, nil, err

@@ -54,23 +54,29 @@ func parseKubeconfig(text []byte, path string) (*api.Config, *api.AuthInfo, erro
 // restConfig returns the client's configuration, with the content of files instead of their
 // paths, so that configurations with equal content are equal.
 func restConfig(cfg *api.Config) (*rest.Config, error) {
-	out, err := clientcmd.NewNonInteractiveClientConfig(*cfg, cfg.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	t := &out.TLSClientConfig
-	for _, f := range []struct {
+	type file struct {
 		path *string
 		data *[]byte
-	}{{&t.CAFile, &t.CAData}, {&t.CertFile, &t.CertData}, {&t.KeyFile, &t.KeyData}} {
+	}
+	var files []file
+	current := cfg.Contexts[cfg.CurrentContext]
+	if u := cfg.AuthInfos[current.AuthInfo]; u != nil {
+		files = append(files, file{&u.ClientCertificate, &u.ClientCertificateData}, file{&u.ClientKey, &u.ClientKeyData})
+	}
+	if c := cfg.Clusters[current.Cluster]; c != nil {
+		files = append(files, file{&c.CertificateAuthority, &c.CertificateAuthorityData})
+	}
+	for _, f := range files { // not left to clientcmd, whose errors do not wrap those of the disk
 		if *f.path != "" && len(*f.data) == 0 {
-			if *f.data, err = os.ReadFile(*f.path); err != nil {
+			data, err := os.ReadFile(*f.path)
+			if err != nil {
 				return nil, err
 			}
+			*f.data = data
 		}
 		*f.path = ""
 	}
-	return out, nil
+	return clientcmd.NewNonInteractiveClientConfig(*cfg, cfg.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 }
 
 // readRest reads a kubeconfig and returns the client's configuration.
@@ -86,22 +92,30 @@ func readRest(path string) (*rest.Config, error) {
 	return out, nil
 }
 
-// writeKubeconfig writes the kubeconfig of a node after its bootstrap, as a kubelet does: the
-// server of the bootstrap kubeconfig, with the pair's file as credentials.
-func writeKubeconfig(path, bootstrap, pairFile string) error {
+// makeKubeconfig returns the kubeconfig that a kubelet writes after its TLS bootstrap: the server
+// of the bootstrap kubeconfig, with pairFile as the credentials.
+func makeKubeconfig(bootstrap, pairFile string) (*api.Config, *api.AuthInfo, error) {
 	from, _, err := readKubeconfig(bootstrap)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	cluster := from.Clusters[from.Contexts[from.CurrentContext].Cluster]
 	if cluster == nil {
-		return errors.New("the bootstrap kubeconfig has no cluster")
+		return nil, nil, errors.New("the bootstrap kubeconfig has no cluster")
 	}
-	to := api.NewConfig()
+	to, user := api.NewConfig(), &api.AuthInfo{ClientCertificate: pairFile, ClientKey: pairFile}
 	to.Clusters["default-cluster"] = cluster
-	to.AuthInfos["default-auth"] = &api.AuthInfo{ClientCertificate: pairFile, ClientKey: pairFile}
+	to.AuthInfos["default-auth"] = user
 	to.Contexts["default-context"] = &api.Context{Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}
 	to.CurrentContext = "default-context"
+	return to, user, nil
+}
+
+func writeKubeconfig(path, bootstrap, pairFile string) error {
+	to, _, err := makeKubeconfig(bootstrap, pairFile)
+	if err != nil {
+		return err
+	}
 	text, err := clientcmd.Write(*to)
 	if err != nil {
 		return err

@@ -1,0 +1,119 @@
+package link
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// faults replace a file by one that is there and cannot be read.
+var faults = map[string]func(path string) error{
+	"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
+	"a disk that fails": func(path string) error { return os.Symlink("/proc/self/mem", path) }, // EIO
+	"links in a circle": func(path string) error { return os.Symlink(path, path) },
+}
+
+// TestUnreadable: credentials in use stay so while their files, or the directory of the
+// certificates, cannot be read; and a node that starts meanwhile uses its pair and the bootstrap
+// kubeconfig, without a new request. A node without a bootstrap kubeconfig starts, reports what is
+// missing, and is up once the files can be read.
+func TestUnreadable(t *testing.T) {
+	for fault, put := range faults {
+		for _, name := range []string{"kubeconfig", "pki/kubelet-client-current.pem", "pki"} {
+			if name == "pki" && fault == "a directory" {
+				continue // its files were removed
+			}
+			for _, bootstrap := range []bool{true, false} {
+				t.Run(name+" "+fault+map[bool]string{true: " bootstrap"}[bootstrap], func(t *testing.T) {
+					t.Parallel()
+					testUnreadable(t, name, bootstrap, put)
+				})
+			}
+		}
+	}
+}
+
+func testUnreadable(t *testing.T, name string, bootstrap bool, put func(string) error) {
+	w := newWorld(t)
+	cfg := w.bootstrap()
+	l, stop := w.start(cfg)
+	await(t, l, up)
+	<-w.asked
+	stop()
+	path := w.path(name)
+	if name == "kubeconfig" {
+		path = cfg.Kubeconfig
+	}
+	if !bootstrap {
+		cfg.BootstrapKubeconfig = ""
+	}
+	broken := func() {
+		if err := os.Rename(path, path+".good"); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mended := func() {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".good", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, stop = w.start(cfg)
+	await(t, l, up)
+	broken()
+	if !l.identity.load() {
+		t.Errorf("while it runs the credentials are lost: %+v", l.identity.missing)
+	}
+	stop()
+	l, stop = w.start(cfg)
+	switch {
+	case name == "pki", name == "kubeconfig" && !bootstrap: // there are no credentials
+		await(t, l, func(s State) bool { return s.Phase == Down && s.Message != "" })
+		mended()
+		await(t, l, up)
+	default:
+		await(t, l, up)
+	}
+	stop()
+	if name != "pki" && len(w.asked) != 0 {
+		t.Error("another certificate was requested")
+	}
+}
+
+// TestUnreadableGiven: a kubeconfig whose certificate is in files that cannot be read stays in use.
+func TestUnreadableGiven(t *testing.T) {
+	for fault, put := range faults {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cfg := w.config()
+			cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+			files := [2]string{filepath.Join(w.dir, "client.crt"), filepath.Join(w.dir, "client.key")}
+			for i, text := range [][]byte{cert, key} {
+				if err := os.WriteFile(files[i], text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificate: files[0], ClientKey: files[1]})
+			l, _ := w.start(cfg)
+			await(t, l, up)
+			if err := os.Remove(files[1]); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(files[1]); err != nil {
+				t.Fatal(err)
+			}
+			if !l.identity.load() {
+				t.Errorf("the credentials are lost: %+v", l.identity.missing)
+			}
+		})
+	}
+}
