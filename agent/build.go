@@ -223,6 +223,7 @@ func (a *agent) look(ctx context.Context) error {
 	if err := a.pods.Load(ctx, a.observer.UIDs()); err != nil {
 		return fmt.Errorf("load what is known of the pods: %w", err)
 	}
+	a.pods.Look(a.probes.Recall)
 	a.rt.Looked(ctx, a.machine.SetRuntime)
 	return nil
 }
@@ -279,7 +280,7 @@ func (a *agent) buildWorkers(ctx context.Context) (err error) {
 	a.logs, a.links = collect.Logs{Dir: a.cfg.Kubelet.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: a.cfg.Kubelet.PodLogsDir}
 	a.devices.Pinning.Connect(a.rt.Runtime)
 	a.hooks = hook.Chain{
-		twin.Hold{Twin: a.twin, Running: func(uid types.UID) bool { sb, ok := a.input(uid).Seen.Sandbox(); return ok && sb.Ready }},
+		twin.Hold{Twin: a.twin, Running: func(uid types.UID) bool { sb, ok := a.observer.Pod(uid).Sandbox(); return ok && sb.Ready }},
 		a.cgroups, a.objects, a.objects.Own, // first: what the others make in memory counts in the pod's cgroup; then what they read
 		a.volumes, a.devices.Pinning, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
 		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: func() (userns.Space, error) { return userns.HostSpace(a.cfg.IDsPerPod(), int(a.cfg.Kubelet.MaxPods)) }, Handlers: a.can, Log: a.log}), // last: it maps the mounts of all others
@@ -292,7 +293,7 @@ func (a *agent) buildWorkers(ctx context.Context) (err error) {
 		executor.Guard = a.guard
 	}
 	a.executor = worker.NewExecutor(executor)
-	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, Hold: a.started.OnTrial(), File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
+	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, Hold: a.started.OnTrial(), File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
 		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, Off: a.shutdown.Off, Sizes: translate.Fields{Node: a.machine.Now}.Sizes, CrashMax: a.cfg.CrashMax, Dead: garbage.Kept(a.cfg).Keep(a.observer), Log: a.log})
 	a.upkeep = a.newUpkeep()

@@ -40,7 +40,7 @@ func (a *agent) startDevices(ctx context.Context) error {
 	return a.devices.Start(ctx, cluster, hardware.Config{
 		Classes: a.cfg.Edge.Devices, Meta: a.store, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, process.Devices), Log: a.log,
 		Restart: func(uid types.UID, container string, grace time.Duration) {
-			if last, ok := a.input(uid).Seen.Last(container); ok {
+			if last, ok := a.observer.Pod(uid).Last(container); ok {
 				a.workers.Restart(uid, container, plan.Ask{ID: last.ID, Grace: grace})
 			}
 		},

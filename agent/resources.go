@@ -26,7 +26,7 @@ func (a *agent) newUpkeep() *resource.Upkeep {
 			Runtime: a.rt.Runtime, Known: a.rt.Known,
 			Pods: a.pods.List, Events: a.events, Now: a.link.Now, Log: a.log, Offline: func() bool { return a.cluster == nil || a.link.State().Phase != link.Up },
 			Dead: garbage.Dead{View: a.observer, Sweep: a.sweep, Remove: func(ctx context.Context, uid types.UID, c plan.Container) error {
-				return a.executor.Do(ctx, a.input(uid), plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
+				return a.executor.Do(ctx, plan.Input{UID: uid, Seen: a.observer.Pod(uid)}, plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
 			}},
 		}})
 }

@@ -102,7 +102,7 @@ func BenchmarkHTTP(b *testing.B) {
 			before := memory()
 			p := New(Config{
 				Caller: call.New(call.Config{Version: "v1.36.3"}), Input: func(uid types.UID) plan.Input { return inputs[uid] }, Log: slog.New(slog.DiscardHandler),
-				Status: func(types.UID) v1.PodStatus { return v1.PodStatus{} }, Changed: func(types.UID) {}, Events: failing{b},
+				Changed: func(types.UID) {}, Events: failing{b},
 			})
 			for uid := range inputs {
 				p.Poke(uid)

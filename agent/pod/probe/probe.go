@@ -33,9 +33,8 @@ type Events interface {
 // Config is what Probes needs. Its functions must not block.
 type Config struct {
 	Caller Caller
-	Input  func(types.UID) plan.Input   // what is wanted of a pod, and there
-	Status func(types.UID) v1.PodStatus // what was last shown of it, by this run of the agent or an earlier one
-	Node   func() []string              // addresses of the node, which are those of pods in its network
+	Input  func(types.UID) plan.Input // of the last round of the pod's worker
+	Node   func() []string            // addresses of the node, which are those of pods in its network
 	Events Events
 	// Hold has no container given up for what its probes say, and all asked within a second:
 	// the agent is on trial, and may be what they fail for.
@@ -58,15 +57,33 @@ type Probes struct {
 	memory  memory
 	flights sync.WaitGroup
 
-	mu   sync.Mutex
-	pods map[types.UID]map[subject]*check // changed by the goroutine of Run only
+	mu      sync.Mutex
+	pods    map[types.UID]map[subject]*check // changed by the goroutine of Run only
+	earlier map[string]finding               // by container ID; it counts until the container's checks have a verdict
 }
+
+// A finding is what an earlier run of the agent found out about a container.
+type finding struct{ started, ready bool }
 
 // New starts nothing.
 func New(cfg Config) *Probes {
 	return &Probes{
 		cfg: cfg, dirty: dirty.New[types.UID](), ended: make(chan *flight), pods: map[types.UID]map[subject]*check{},
-		memory: memory{path: cfg.File, log: cfg.Log},
+		earlier: map[string]finding{}, memory: memory{path: cfg.File, log: cfg.Log},
+	}
+}
+
+// Recall takes over what an earlier run of the agent found out about the containers of a pod: it is in
+// the last status that was stored. It is called before Run and before Health.
+func (p *Probes) Recall(pod *v1.Pod, last *v1.PodStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ctr := range probes(pod) {
+		for st := range podspec.Statuses(last) {
+			if _, id, ok := strings.Cut(st.ContainerID, "://"); ok && st.Name == ctr.Name {
+				p.earlier[id] = finding{started: st.Started != nil && *st.Started, ready: st.Ready}
+			}
+		}
 	}
 }
 
@@ -211,7 +228,14 @@ func (p *Probes) add(c *check) map[subject]*check {
 func (p *Probes) drop(c *check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if delete(p.pods[c.uid], c.subject); len(p.pods[c.uid]) == 0 {
+	delete(p.pods[c.uid], c.subject)
+	for _, other := range p.pods[c.uid] {
+		if other.id == c.id {
+			return
+		}
+	}
+	delete(p.earlier, c.id)
+	if len(p.pods[c.uid]) == 0 {
 		delete(p.pods, c.uid)
 	}
 }
@@ -243,12 +267,14 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	if c.place >= 0 || c.flight != nil {
 		return
 	}
-	started, ready := p.shown(c.uid, c.container, c.id)
+	p.mu.Lock()
+	ready := p.health(c.uid, c.ctr, c.id).Ready
+	p.mu.Unlock()
 	spread := c.period()
 	if p.cfg.Hold {
 		spread = time.Second
 	}
-	c.begin(time.Now(), p.since, seen, c.kind == liveness || c.kind == readiness && ready && started, spread)
+	c.begin(time.Now(), p.since, seen, c.kind == liveness || c.kind == readiness && ready, spread)
 	heap.Push(&p.queue, c)
 }
 
@@ -258,6 +284,7 @@ func (p *Probes) meet(c *check, id string) {
 	p.memory.set(c.id, c.kind, 0)
 	c.streak, c.streaks = failed, p.memory.get(id, c.kind)
 	p.mu.Lock()
+	delete(p.earlier, c.id)
 	c.id, c.verdict = id, none
 	if c.streaks > 0 && c.streaks >= c.threshold(failed) {
 		c.verdict = failed
@@ -343,9 +370,9 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 	started, ready := of(startup), of(readiness)
 	h := plan.Health{Started: started == passed || ctr.StartupProbe == nil, Unhealthy: !p.cfg.Hold && (started == failed || of(liveness) == failed)}
 	if ctr.StartupProbe != nil && started == none || ctr.ReadinessProbe != nil && ready == none {
-		was, wasReady := p.shown(uid, ctr.Name, id)
-		h.Started = h.Started || was && started == none
-		h.Ready = wasReady && ready == none
+		was := p.earlier[id]
+		h.Started = h.Started || was.started && started == none
+		h.Ready = was.ready && ready == none
 	}
 	h.Ready = h.Started && (h.Ready || ready == passed || ctr.ReadinessProbe == nil)
 	return h
@@ -373,15 +400,4 @@ func (p *Probes) Confirmed(pod *v1.Pod) bool {
 		}
 	}
 	return true
-}
-
-// shown is what the last status says of a container: for one that started since, nothing.
-func (p *Probes) shown(uid types.UID, name, id string) (started, ready bool) {
-	st := p.cfg.Status(uid)
-	for c := range podspec.Statuses(&st) {
-		if c.Name == name && id != "" && strings.HasSuffix(c.ContainerID, "://"+id) {
-			return c.Started != nil && *c.Started, c.Ready
-		}
-	}
-	return false, false
 }

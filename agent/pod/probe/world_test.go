@@ -81,9 +81,11 @@ func (w *world) start() {
 			in.Health = w.probes.Health(in.Want, in.Seen)
 			return in
 		},
-		Status:  func(types.UID) v1.PodStatus { w.mu.Lock(); defer w.mu.Unlock(); return w.status },
 		Changed: func(types.UID) { w.mu.Lock(); w.changes++; w.mu.Unlock(); w.show() },
 	})
+	if w.in.Want != nil {
+		w.probes.Recall(w.in.Want, &w.status)
+	}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
 	w.done = make(chan error, 1)

@@ -241,7 +241,7 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 		reason = allocate.Infeasible
 	}
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, reason, allocate.Message("Pod resize "+r.Reason, pod, pod.Generation, r.Message))
-	p.dirty.Add(pod.UID)
+	p.workers.Poke(pod.UID) // whose next round puts it into the status
 }
 
 // give makes a grant count, or takes it back if it could not be stored. The caller holds

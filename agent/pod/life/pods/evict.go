@@ -108,9 +108,12 @@ func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	return &out
 }
 
-// Cleared reports whether nothing is left of an evicted pod that another could use: neither
-// processes nor files. Of a pod that is not wanted any more it takes that to be so.
+// Cleared reports whether an evicted pod has released everything that another pod could use: it has
+// neither processes nor files. It returns true for a pod that is not wanted, or was not evicted.
 func (p *Pods) Cleared(uid types.UID) bool {
-	in := p.workers.Input(uid)
-	return in.Want == nil || in.End == nil || in.End.Phase != "" && in.Ended && len(in.Busy)+len(in.Seen.Containers) == 0
+	if now, ok := p.Get(uid); !ok || now.End == nil {
+		return true
+	}
+	in := p.workers.Input(uid) // of the last round, in which the pod may still have been wanted
+	return in.End != nil && in.End.Phase != "" && in.Ended && len(in.Busy)+len(in.Seen.Containers) == 0
 }

@@ -18,7 +18,7 @@ const eventFieldIgnored = "FieldIgnored"
 // act here, and counts what is asked for of its resources.
 func (p *Pods) note(uid types.UID, in plan.Input) {
 	d, ok := p.c.Desired.Get(uid)
-	if !ok || in.Want == nil || !in.Admitted || in.Deleting {
+	if !ok || !current(in, d) || !in.Admitted || in.Deleting {
 		return
 	}
 	p.mu.Lock()

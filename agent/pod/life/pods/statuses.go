@@ -9,17 +9,11 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/edge/desired"
 )
 
 // StatusChanged says that the status of a pod may have changed. It never blocks.
 func (p *Pods) StatusChanged(uid types.UID) { p.dirty.Add(uid) }
-
-// Status is what is shown of a pod now; before the first time, what the last run showed.
-func (p *Pods) Status(uid types.UID) v1.PodStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.states[uid].status
-}
 
 // Run makes the statuses of pods that changed until ctx ends.
 func (p *Pods) Run(ctx context.Context) error {
@@ -35,6 +29,7 @@ func (p *Pods) Run(ctx context.Context) error {
 	}
 }
 
+// refresh makes the status of a pod from the last round of its worker.
 func (p *Pods) refresh(uid types.UID) {
 	in := p.workers.Input(uid)
 	p.note(uid, in)
@@ -47,23 +42,31 @@ func (p *Pods) refresh(uid types.UID) {
 	}
 }
 
-// show takes the status that follows from in, and says why the pod gave back some of what
-// it held; empty: it did not.
+// current reports whether in is about the present life of a wanted pod. A worker publishes its input
+// in rounds, so it may not have looked at the pod since that was wanted, or was wanted again.
+func current(in plan.Input, d desired.Pod) bool { return in.Want != nil && in.Lives == uint32(d.Lives) }
+
+// show stores and sends the status that follows from in. It returns the reason why the pod released some
+// of what it held; empty: it released nothing.
 func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	host := p.c.Host()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.states[uid]
-	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
-		v.again = false
-		p.verdicts[uid] = v
-	}
-	if in.Want == nil {
+	d, wanted := p.c.Desired.Get(uid)
+	if !wanted {
 		if known {
 			delete(p.states, uid)
 			p.tell()
 		}
 		return ""
+	}
+	if !current(in, d) {
+		return "" // the next round of the worker comes back here
+	}
+	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
+		v.again = false
+		p.verdicts[uid] = v
 	}
 	if !known && unadmitted(in) {
 		return "" // else it would be Pending first, and Failed a moment later

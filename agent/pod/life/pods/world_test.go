@@ -130,6 +130,13 @@ func (w *world) Input(uid types.UID) plan.Input {
 	return w.inputs[uid]
 }
 
+// Status returns the newest status of a pod.
+func (w *world) Status(uid types.UID) v1.PodStatus {
+	w.Pods.mu.Lock()
+	defer w.Pods.mu.Unlock()
+	return w.states[uid].status
+}
+
 func (w *world) Pod(p *v1.Pod, _, kind, reason, message string) {
 	eventtest.Note(kind, reason, message)
 	w.mu.Lock()

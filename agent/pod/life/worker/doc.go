@@ -8,7 +8,8 @@
 //	          observe <--Refresh-- Executor.Do (one goroutine per action in flight)
 //	                                  hooks, translate, images, cri; Desired.Admit, Forget
 //
-// After each decision Changed(uid) is called; whoever wants the pod's status
-// fetches Input(uid). The end of the agent is not the end of its pods: when Run's
-// context ends, actions in flight are cancelled and everything stays as it is.
+// A worker works in rounds: it gathers an input, decides, publishes the input with the actions that it is about
+// to start, starts them, and calls Changed(uid). Input(uid) returns the published input, which is never changed:
+// probes, statuses, the shutdown and evictions read it, and none computes its own. The end of the agent is not
+// the end of its pods: when Run's context ends, actions in flight are cancelled and everything stays as it is.
 package worker

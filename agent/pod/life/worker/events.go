@@ -148,10 +148,10 @@ func gaveUp(pod *v1.Pod, container, probe string) string {
 // notice tells what the plan found to tell, each once.
 func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
 	for _, n := range notices {
-		if w.told[n.Container] == n {
+		if w.life.told[n.Container] == n {
 			continue
 		}
-		w.told[n.Container] = n
+		w.life.told[n.Container] = n
 		tell := teller{w.set.cfg.Events, pod, n.Container}
 		switch n.Reason {
 		case plan.CrashLoopBackOff:

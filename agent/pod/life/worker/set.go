@@ -17,7 +17,9 @@ import (
 
 // Wanted is what some source wants of a pod.
 type Wanted struct {
-	Pod      *v1.Pod       // never changed
+	// Pod is never changed but replaced by another object, so that equal pointers are the same version
+	// of a pod. Get returns the same pointer until the version changes: workers rely on both.
+	Pod      *v1.Pod
 	Deleting bool          // it is to end and to be forgotten
 	Grace    time.Duration // of the deletion
 	Lives    int           // how often it has ended and come back under its UID
@@ -200,12 +202,7 @@ func (s *Set) Restart(uid types.UID, container string, ask plan.Ask) {
 	if w == nil {
 		return
 	}
-	w.mu.Lock()
-	if w.asked == nil {
-		w.asked = map[string]plan.Ask{}
-	}
-	w.asked[container] = ask
-	w.mu.Unlock()
+	w.asks.add(container, ask)
 	w.poke()
 }
 
@@ -215,17 +212,20 @@ func (s *Set) all() []*worker {
 	return slices.Collect(maps.Values(s.workers))
 }
 
-// Input is what the pod's status is made from: the newest wish and view, with
-// the actions and failures of its worker. Nothing is wanted and nothing seen of
-// a pod that is not known.
+// Input returns what the pod's worker decided on in its last round, with the actions that it then
+// started. It is shared and never changed. Config.Changed announces the next one. A pod that no worker
+// has looked at yet, or whose worker has ended, has an input without a wanted pod, only with what
+// the runtime shows.
 func (s *Set) Input(uid types.UID) plan.Input {
 	s.mu.Lock()
 	w := s.workers[uid]
 	s.mu.Unlock()
-	if w == nil {
-		w = newWorker(uid, s)
+	if w != nil {
+		if in := w.published.Load(); in != nil {
+			return *in
+		}
 	}
-	return w.input()
+	return plan.Input{UID: uid, Seen: s.cfg.View.Pod(uid)}
 }
 
 // Run starts a worker for each poked pod. It returns once ctx and all workers

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,14 +11,14 @@ import (
 // since says when the pod was first taken up. The sandboxes remember it over restarts of
 // the agent; what was written there before the clock was set does not count.
 func (w *worker) since(in plan.Input) time.Time {
-	if w.started.IsZero() && !in.Waiting {
-		w.started = in.Now
+	if w.life.started.IsZero() && !in.Waiting {
+		w.life.started = in.Now
 		if !w.aged { // once: the clock may be set later
 			w.aged = true
-			w.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
+			w.life.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
 		}
 	}
-	return w.started
+	return w.life.started
 }
 
 // clockFloor is a year before which no node of this program has lived.
@@ -72,15 +70,15 @@ func (w *worker) until(in plan.Input) time.Time {
 	}
 	switch {
 	case why == goesOn:
-		w.stopping = time.Time{}
-	case why > w.ending:
-		w.stopping = in.Now
+		w.life.stopping = time.Time{}
+	case why > w.life.ending:
+		w.life.stopping = in.Now
 		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.Off.IsZero(); off && in.Off.Before(in.Now) {
-			w.stopping = in.Off // also if that was before this agent's start
+			w.life.stopping = in.Off // also if that was before this agent's start
 		}
 	}
-	w.ending = why
-	return w.stopping
+	w.life.ending = why
+	return w.life.stopping
 }
 
 // hooked finds the containers whose postStart hook has returned.
@@ -94,11 +92,4 @@ func hooked(seen plan.Observed, returned func(string) bool) (out map[string]bool
 		}
 	}
 	return out
-}
-
-// forgetStopped forgets the hooks of containers that are gone. The caller holds mu.
-func (w *worker) forgetStopped(seen plan.Observed) {
-	maps.DeleteFunc(w.stopped, func(id string, _ time.Duration) bool {
-		return !slices.ContainsFunc(seen.Containers, func(c plan.Container) bool { return c.ID == id })
-	})
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
-	"github.com/islet-edge/islet/internal/podspec"
 )
 
 const (
@@ -23,55 +20,67 @@ const (
 	refreshTimeout = 30 * time.Second
 )
 
-// A worker owns one pod. Its goroutine owns what is above mu; what is below is
-// also read by those who ask for the pod's status.
+// A worker owns one pod. Its goroutine owns the fields below asks. Other goroutines read the published
+// input, poke the worker, and leave requests in asks.
 type worker struct {
-	uid   types.UID
-	set   *Set
-	log   *slog.Logger
-	wake  chan struct{} // capacity 1: a poke while busy is not lost, ten are one
-	ended chan ended
-	retry atomic.Bool // forget failures that may be mended
+	uid       types.UID
+	set       *Set
+	log       *slog.Logger
+	wake      chan struct{} // capacity 1: a poke while the worker is busy is not lost, several count as one
+	ended     chan result
+	retry     atomic.Bool                // forget failures whose cause may be gone
+	published atomic.Pointer[plan.Input] // of the last round; nil: there was none yet
+	asks      asks
 
-	cancel map[string]context.CancelFunc
-	last   map[string]plan.Action // what succeeded last, by subject
-	told   map[string]plan.Notice // last, by container
-
-	mu       sync.Mutex
-	busy     map[string]plan.Flight
-	failed   map[plan.Key]plan.Failure
-	replaced map[string]string        // as plan.Input has it
-	asked    map[string]plan.Ask      // the same; nil: nothing yet
-	stopped  map[string]time.Duration // plan.Input's PreStopped
-	started  time.Time                // with a monotonic reading, so that a clock that jumps does no harm
-	aged     bool
-	stopping time.Time
-	ending   ending // why stopping is set
-
-	name    string  // NAMESPACE/NAME, once the pod is known
-	applied string  // hash of the spec that the hooks know; empty: what the sandbox says
-	over    bool    // plan.Input's Ended
-	gone    bool    // plan.Input's Forgotten, of given
-	given   *v1.Pod // what was given back last; nil: what nobody wanted
-	spec    *v1.PodSpec
-	hash    string // of spec
+	name    string                        // NAMESPACE/NAME, once the pod is known
+	cancel  map[string]context.CancelFunc // of the actions in flight, by subject
+	busy    map[string]plan.Flight
+	aged    bool     // the age of the pod was read from its sandboxes
+	dropped *v1.Pod  // the version of the pod that Forget was last carried out for; nil: one that nobody wanted
+	hashes  specHash // of the wanted spec
 	sizes   sizes
+	life    life
 }
 
-type ended struct {
+// A life is what a worker remembers of its pod until the pod is forgotten. A pod that is wanted
+// again under the same UID begins a new one.
+type life struct {
+	last       map[string]plan.Action // that succeeded last, by subject
+	told       map[string]plan.Notice // the last one, by container
+	failed     map[plan.Key]plan.Failure
+	replaced   map[string]string        // plan.Input's Replaced
+	asked      map[string]plan.Ask      // plan.Input's Asked; nil: nothing yet
+	preStopped map[string]time.Duration // plan.Input's PreStopped
+	started    time.Time                // with a monotonic reading, which a clock that is set does not change
+	stopping   time.Time
+	ending     ending // why stopping is set
+	applied    string // hash of the spec that the hooks know; empty: the one in the sandbox's annotation
+	ended      bool   // plan.Input's Ended
+	forgotten  bool   // plan.Input's Forgotten, for the version in worker.dropped
+}
+
+func newLife() life {
+	return life{
+		last: map[string]plan.Action{}, told: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
+		replaced: map[string]string{}, preStopped: map[string]time.Duration{},
+	}
+}
+
+// A result is how an action ended.
+type result struct {
 	subject   string
 	err       error
 	cancelled bool
 }
 
 func newWorker(uid types.UID, s *Set) *worker {
-	return &worker{uid: uid, set: s, log: s.cfg.Log.With("uid", uid), wake: make(chan struct{}, 1), ended: make(chan ended),
-		cancel: map[string]context.CancelFunc{}, last: map[string]plan.Action{}, told: map[string]plan.Notice{},
-		busy: map[string]plan.Flight{}, failed: map[plan.Key]plan.Failure{}, replaced: map[string]string{}, stopped: map[string]time.Duration{}}
+	return &worker{
+		uid: uid, set: s, log: s.cfg.Log.With("uid", uid), wake: make(chan struct{}, 1), ended: make(chan result),
+		cancel: map[string]context.CancelFunc{}, busy: map[string]plan.Flight{}, life: newLife(),
+	}
 }
 
-// errNoEffect keeps a worker from spinning when the runtime says that it did
-// something, but still shows what was before.
+// errNoEffect delays the next attempt when the runtime reports success but its state has not changed.
 var errNoEffect = errors.New("it succeeded once more, but nothing has changed")
 
 func (w *worker) poke() {
@@ -81,8 +90,8 @@ func (w *worker) poke() {
 	}
 }
 
-// run returns true when nothing of the pod is left and nothing of it is wanted,
-// false when ctx has ended.
+// run decides and acts until nothing of the pod is left and nothing of it is wanted. It then returns
+// true. It returns false when ctx has ended.
 func (w *worker) run(ctx context.Context) bool {
 	ctx, stop := context.WithCancel(ctx)
 	defer w.drain()
@@ -93,7 +102,8 @@ func (w *worker) run(ctx context.Context) bool {
 		if w.retry.Swap(false) {
 			w.forgetMended()
 		}
-		in := w.input()
+		in := w.gather()
+		w.update(&in)
 		if in.Want != nil && w.name == "" { // before the first action, whose goroutine logs
 			w.name = in.Want.Namespace + "/" + in.Want.Name
 			w.log = w.set.cfg.Log.With("pod", w.name, "uid", w.uid)
@@ -105,9 +115,7 @@ func (w *worker) run(ctx context.Context) bool {
 		for _, s := range d.Cancel {
 			w.cancel[s]()
 		}
-		for _, a := range d.Start {
-			w.start(ctx, in, a)
-		}
+		w.start(ctx, in, d.Start)
 		w.notice(in.Want, d.Notices)
 		w.set.cfg.Changed(w.uid)
 		timer.Stop()
@@ -117,118 +125,55 @@ func (w *worker) run(ctx context.Context) bool {
 		select {
 		case <-w.wake:
 		case <-timer.C:
-		case e := <-w.ended:
-			w.end(e)
+		case r := <-w.ended:
+			w.end(r)
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-// input gathers what is known of the pod now.
-func (w *worker) input() plan.Input {
-	cfg := &w.set.cfg
-	wanted, ok := cfg.Desired.Get(w.uid)
-	in := plan.Input{
-		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Lives: uint32(wanted.Lives), Waiting: wanted.Waiting != "",
-		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider, Undecided: wanted.Undecided, Pending: wanted.Pending,
-		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
+// start publishes the input of the round, with actions in flight, and then starts them: an action
+// may have the pod's status made anew, which is made from the published input.
+func (w *worker) start(ctx context.Context, in plan.Input, actions []plan.Action) {
+	contexts := make([]context.Context, len(actions))
+	for i, a := range actions {
+		contexts[i], w.cancel[a.Container] = context.WithCancel(ctx)
+		w.begin(in, a)
 	}
-	if cfg.Dead != nil {
-		in.Dead = cfg.Dead()
+	w.publish(in, len(actions) > 0)
+	for i, a := range actions {
+		go func() {
+			err := w.do(contexts[i], in, a)
+			w.ended <- result{a.Container, err, contexts[i].Err() != nil}
+		}()
 	}
-	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), hooked(in.Seen, cfg.Hooked)
-	switch {
-	case !ok:
-		in.Want, in.Grace = nil, defaultGrace
-		for _, sb := range in.Seen.Sandboxes {
-			in.Hold = in.Hold || !cfg.Desired.Spoken(sb.Source)
-		}
-	case !in.Deleting:
-		in.Grace = defaultGrace
-		if g := in.Want.Spec.TerminationGracePeriodSeconds; g != nil {
-			in.Grace = time.Duration(*g) * time.Second
-		}
-	}
-	if in.End != nil && in.End.Grace > 0 {
-		in.Grace = min(in.Grace, in.End.Grace)
-	}
-	if in.Want != nil {
-		var most time.Duration
-		if in.Off, most = cfg.Off(in.Want); !in.Off.IsZero() {
-			in.Grace = min(in.Grace, most)
-		}
-	}
-	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && cfg.Stale(sb.ID) {
-		in.Stale = sb.ID
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	in.Now = time.Now()
-	w.forgetChanged(in.Want)
-	w.forgetStopped(in.Seen)
-	in.Busy, in.Failed, in.Replaced, in.PreStopped = maps.Clone(w.busy), maps.Clone(w.failed), maps.Clone(w.replaced), maps.Clone(w.stopped)
-	in.Asked = maps.Clone(w.asked)
-	in.Started = w.since(in)
-	in.Stopping = w.until(in)
-	// A wanted pod is never changed but replaced: another one is another's news.
-	in.Ended, in.Forgotten = w.over, w.gone && (in.Want == nil || in.Want == w.given)
-	in.Spec, in.Applied = w.specs(in)
-	if in.Want != nil {
-		w.sizes.forget(in.Seen)
-		w.sizes.show(&in)
-		w.forgetResize(in)
-	}
-	return in
 }
 
-// specs gives the hash of the wanted spec and of the one that the hooks know. The
-// caller holds mu.
-func (w *worker) specs(in plan.Input) (spec, applied string) {
-	if in.Want == nil {
-		return "", ""
-	}
-	if w.spec != &in.Want.Spec { // a wanted pod is never changed but replaced
-		w.spec, w.hash = &in.Want.Spec, plan.SpecHash(&in.Want.Spec)
-		w.sizes.wanted, w.sizes.whole = w.set.cfg.Sizes(in.Want)
-	}
-	if applied = w.applied; applied == "" {
-		sb, _ := in.Seen.Sandbox()
-		applied = sb.Hash
-	}
-	return w.hash, applied
-}
-
-func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
-	ctx, w.cancel[a.Container] = context.WithCancel(ctx)
-	w.mu.Lock()
+// begin notes that an action is about to start.
+func (w *worker) begin(in plan.Input, a plan.Action) {
 	w.busy[a.Container] = plan.Flight{Action: a, Since: in.Now}
-	w.over = w.over && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
-	w.gone = false
+	w.life.ended = w.life.ended && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
+	w.life.forgotten = false
 	if a.Op == plan.Forget {
-		w.given = in.Want
+		w.dropped = in.Want
 	}
 	if a.Op == plan.Resize {
 		w.sizes.offer(in)
 	}
 	stops := a.Op == plan.StopContainer || a.Op == plan.PreStop
-	replaces := stops && a.Hash != "" && w.replaced[a.Container] != a.ID
+	replaces := stops && a.Hash != "" && w.life.replaced[a.Container] != a.ID
 	if replaces || a.Again {
-		w.replaced[a.Container] = a.ID
+		w.life.replaced[a.Container] = a.ID
 	}
-	w.mu.Unlock()
 	if replaces {
 		w.log.Info("container definition changed, it will be restarted", "container", a.Container)
 	}
 	w.log.Debug("start", "op", a.Op, "container", a.Container, "attempt", a.Attempt, "id", a.ID)
-	go func() {
-		err := w.do(ctx, in, a)
-		w.ended <- ended{a.Container, err, ctx.Err() != nil}
-	}()
 }
 
-// do carries out one action and, if that is the runtime's, then reads the pod anew,
-// so that the next decision sees what this one did.
+// do carries out one action. After an action of the runtime it reads the pod's state from the runtime
+// again, so the next decision sees the effect.
 func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -262,8 +207,8 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 	return err
 }
 
-// admit asks for the node's verdict. One that does not show would be asked for
-// again and again.
+// admit has the node decide whether the pod may run. A decision that Get does not return is an error:
+// the plan would start Admit again and again.
 func (w *worker) admit(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Admit(ctx, w.uid); err != nil {
 		return err
@@ -275,7 +220,7 @@ func (w *worker) admit(ctx context.Context) error {
 	return nil
 }
 
-// allocate asks for the node's verdict on other resources.
+// allocate has the node decide whether the pod may have the resources that it is wanted with.
 func (w *worker) allocate(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Allocate(ctx, w.uid); err != nil {
 		return err
@@ -284,133 +229,4 @@ func (w *worker) allocate(ctx context.Context) error {
 		return errNoEffect
 	}
 	return nil
-}
-
-// end notes how an action ended. The end of a cancelled one is not a failure.
-func (w *worker) end(e ended) {
-	w.cancel[e.subject]()
-	delete(w.cancel, e.subject)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.busy[e.subject]
-	delete(w.busy, e.subject)
-	if f.Op == plan.PreStop { // however it ended: it does not run again
-		w.stopped[f.ID] = time.Since(f.Since)
-	}
-	if f.Op == plan.Resize {
-		w.sizes.end(e.err == nil, w.hash == f.Hash)
-	}
-	key := plan.Key{Container: e.subject, Op: f.Op}
-	if e.cancelled && e.err != nil {
-		return
-	}
-	switch {
-	case e.err != nil:
-	case w.done(f.Action):
-		delete(w.failed, key)
-		return
-	case w.last[e.subject] == f.Action:
-		e.err = errNoEffect
-	default:
-		w.last[e.subject] = f.Action
-		delete(w.failed, key)
-		return
-	}
-	w.failed[key] = failure(w.failed[key].N+1, f.Action, e.err)
-	if f.Op == plan.PostStart {
-		w.log.Warn("postStart hook failed, the container will be stopped", "container", f.Container, "id", f.ID, "error", e.err)
-		return
-	}
-	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", time.Until(w.failed[key].Retry).Round(time.Second), "error", e.err)
-}
-
-// done takes note of a success that the runtime does not show, and reports whether
-// it was one. The caller holds mu.
-func (w *worker) done(a plan.Action) bool {
-	switch a.Op {
-	case plan.Ended:
-		w.over = true
-	case plan.Forget: // and with it its life ends
-		w.reset()
-		w.gone = true
-	case plan.Update:
-		w.applied = a.Hash
-	case plan.RunSandbox:
-		w.applied = a.Hash
-		return false
-	case plan.Admit, plan.Allocate, plan.Resize, plan.PostStart, plan.PreStop:
-	default:
-		return false
-	}
-	return true
-}
-
-func failure(n int, a plan.Action, err error) plan.Failure {
-	f := plan.Failure{N: n, At: time.Now(), Message: err.Error(), Hash: a.Hash, ID: a.Target}
-	f.Retry = f.At.Add(plan.RetryDelay(n))
-	if a.Op == plan.PostStart { // which is not tried again in the same container
-		f.ID, f.Retry = a.ID, time.Time{}
-	}
-	if p, ok := errors.AsType[*Problem](err); ok {
-		f.Reason = p.Reason
-		if !p.Retry.IsZero() {
-			f.Retry = p.Retry
-		}
-	}
-	return f
-}
-
-func (w *worker) drain() {
-	for len(w.cancel) > 0 {
-		w.end(<-w.ended)
-	}
-}
-
-// reset makes the worker forget the life of the pod that has ended. The caller holds mu.
-func (w *worker) reset() {
-	clear(w.last)
-	clear(w.told)
-	clear(w.failed)
-	clear(w.replaced)
-	clear(w.asked)
-	clear(w.stopped)
-	w.started, w.stopping, w.ending = time.Time{}, time.Time{}, goesOn
-	w.applied, w.over, w.gone = "", false, false
-	w.sizes.accepted, w.sizes.offered, w.sizes.leveled, w.sizes.unsure = nil, nil, nil, false
-}
-
-// forgetMended forgets failures whose cause lies outside of the pod: images, objects,
-// credentials and networks that were missing.
-func (w *worker) forgetMended() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	maps.DeleteFunc(w.failed, func(_ plan.Key, f plan.Failure) bool {
-		switch f.Reason {
-		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady, plan.CreateContainerConfigError:
-			return true
-		}
-		return false
-	})
-}
-
-// forgetChanged forgets failures to start what is wanted otherwise now: the new image
-// is not to wait for the old one's back-off. The caller holds mu.
-func (w *worker) forgetChanged(pod *v1.Pod) {
-	if pod == nil {
-		return
-	}
-	maps.DeleteFunc(w.failed, func(k plan.Key, f plan.Failure) bool {
-		_, ctr := podspec.Find(&pod.Spec, k.Container)
-		return k.Op == plan.StartContainer && ctr != nil && f.Hash != plan.Hash(ctr)
-	})
-}
-
-// forgetResize forgets a failure to give what runs resources that are others now. The
-// caller holds mu.
-func (w *worker) forgetResize(in plan.Input) {
-	key := plan.Key{Op: plan.Resize}
-	if f, ok := w.failed[key]; ok && f.Hash != in.Spec {
-		delete(w.failed, key)
-		delete(in.Failed, key)
-	}
 }

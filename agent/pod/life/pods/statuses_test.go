@@ -1,0 +1,77 @@
+package pods
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// TestInputOfAnotherLife: the last round of a worker may have been about a pod that is gone, or about its
+// former life under the same UID. Its status is not shown.
+func TestInputOfAnotherLife(t *testing.T) {
+	w := newWorld(t)
+	p := aPod("a", "1", 0)
+	w.want(t, desired.File, p)
+	w.admit(t, "a", "admitted")
+	ended := plan.Input{UID: "a", Want: p, Admitted: true, Now: time.Now(), Seen: plan.Observed{
+		Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.Exited}},
+	}}
+	w.inputs["a"] = ended
+	w.refresh("a")
+	if s := w.Status("a"); len(s.ContainerStatuses) != 1 {
+		t.Fatalf("%+v", s)
+	}
+
+	// It is deleted, wanted again meanwhile, and forgotten: its next life begins.
+	w.want(t, desired.File)
+	w.want(t, desired.File, p)
+	if err := w.Drop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := w.desired.Get("a"); !ok || d.Lives != 1 {
+		t.Fatalf("lives %d, wanted %v", d.Lives, ok)
+	}
+	w.refresh("a")
+	if s := w.Status("a"); s.Phase != "" || len(s.ContainerStatuses) > 0 {
+		t.Errorf("the status of its former life: %+v", s)
+	}
+	again := ended
+	again.Lives, again.Seen = 1, plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}}
+	w.inputs["a"] = again
+	w.refresh("a")
+	if s := w.Status("a"); s.Phase != v1.PodPending {
+		t.Errorf("the status of this life: %+v", s)
+	}
+
+	// It is gone for good.
+	w.want(t, desired.File)
+	if err := w.Drop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.refresh("a")
+	if _, shown := w.states["a"]; shown {
+		t.Error("a pod that is not wanted has a status")
+	}
+}
+
+// TestSameVersionSamePointer: workers, and what became of a resize, compare versions of a pod by pointer.
+func TestSameVersionSamePointer(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.File, aPod("a", "1", 0))
+	w.admit(t, "a", "admitted")
+	first, _ := w.Get("a")
+	w.NodeChanged()
+	if second, _ := w.Get("a"); second.Pod != first.Pod {
+		t.Error("another object, though the pod has not changed")
+	}
+	changed := aPod("a", "1", 0)
+	changed.Labels = map[string]string{"of": "another version"}
+	w.want(t, desired.File, changed)
+	if third, _ := w.Get("a"); third.Pod == first.Pod || third.Pod.Labels["of"] == "" {
+		t.Error("the same object, though the pod has changed")
+	}
+}

@@ -1,0 +1,136 @@
+package worker
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// end notes how an action ended. A cancelled action has not failed.
+func (w *worker) end(e result) {
+	w.cancel[e.subject]()
+	delete(w.cancel, e.subject)
+	f := w.busy[e.subject]
+	delete(w.busy, e.subject)
+	if f.Op == plan.PreStop { // whatever its result: it does not run again
+		w.life.preStopped[f.ID] = time.Since(f.Since)
+	}
+	if f.Op == plan.Resize {
+		w.sizes.end(e.err == nil, w.hashes.hash == f.Hash)
+	}
+	key := plan.Key{Container: e.subject, Op: f.Op}
+	if e.cancelled && e.err != nil {
+		return
+	}
+	switch {
+	case e.err != nil:
+	case w.done(f.Action):
+		delete(w.life.failed, key)
+		return
+	case w.life.last[e.subject] == f.Action:
+		e.err = errNoEffect
+	default:
+		w.life.last[e.subject] = f.Action
+		delete(w.life.failed, key)
+		return
+	}
+	w.life.failed[key] = failure(w.life.failed[key].N+1, f.Action, e.err)
+	if f.Op == plan.PostStart {
+		w.log.Warn("postStart hook failed, the container will be stopped", "container", f.Container, "id", f.ID, "error", e.err)
+		return
+	}
+	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", time.Until(w.life.failed[key].Retry).Round(time.Second), "error", e.err)
+}
+
+// done notes the success of an action whose effect the runtime does not show. It returns false for the
+// other actions.
+func (w *worker) done(a plan.Action) bool {
+	switch a.Op {
+	case plan.Ended:
+		w.life.ended = true
+	case plan.Forget: // the life of the pod ends with it
+		w.reset()
+		w.life.forgotten = true
+	case plan.Update:
+		w.life.applied = a.Hash
+	case plan.RunSandbox:
+		w.life.applied = a.Hash
+		return false
+	case plan.Admit, plan.Allocate, plan.Resize, plan.PostStart, plan.PreStop:
+	default:
+		return false
+	}
+	return true
+}
+
+func failure(n int, a plan.Action, err error) plan.Failure {
+	f := plan.Failure{N: n, At: time.Now(), Message: err.Error(), Hash: a.Hash, ID: a.Target}
+	f.Retry = f.At.Add(plan.RetryDelay(n))
+	if a.Op == plan.PostStart { // it is not tried again in the same container
+		f.ID, f.Retry = a.ID, time.Time{}
+	}
+	if p, ok := errors.AsType[*Problem](err); ok {
+		f.Reason = p.Reason
+		if !p.Retry.IsZero() {
+			f.Retry = p.Retry
+		}
+	}
+	return f
+}
+
+func (w *worker) drain() {
+	for len(w.cancel) > 0 {
+		w.end(<-w.ended)
+	}
+}
+
+// reset begins a new life. What is known of the sizes in the runtime goes with the old one.
+func (w *worker) reset() {
+	w.life = newLife()
+	w.sizes.accepted, w.sizes.offered, w.sizes.leveled, w.sizes.unsure = nil, nil, nil, false
+}
+
+// forgetMended drops failures whose cause is outside the pod: missing images, objects, credentials and
+// networks.
+func (w *worker) forgetMended() {
+	maps.DeleteFunc(w.life.failed, func(_ plan.Key, f plan.Failure) bool {
+		switch f.Reason {
+		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady, plan.CreateContainerConfigError:
+			return true
+		}
+		return false
+	})
+}
+
+// forgetChanged drops the failed starts of containers whose definition has changed since: a new image
+// does not wait for the back-off of the old one.
+func (w *worker) forgetChanged(pod *v1.Pod) {
+	if pod == nil {
+		return
+	}
+	maps.DeleteFunc(w.life.failed, func(k plan.Key, f plan.Failure) bool {
+		_, ctr := podspec.Find(&pod.Spec, k.Container)
+		return k.Op == plan.StartContainer && ctr != nil && f.Hash != plan.Hash(ctr)
+	})
+}
+
+// forgetResize drops a failed resize that was not to the resources of the wanted spec, whose hash is spec.
+func (w *worker) forgetResize(spec string) {
+	key := plan.Key{Op: plan.Resize}
+	if f, ok := w.life.failed[key]; ok && f.Hash != spec {
+		delete(w.life.failed, key)
+	}
+}
+
+// forgetPreStops drops the preStop hooks of containers that are gone.
+func (w *worker) forgetPreStops(seen plan.Observed) {
+	maps.DeleteFunc(w.life.preStopped, func(id string, _ time.Duration) bool {
+		return !slices.ContainsFunc(seen.Containers, func(c plan.Container) bool { return c.ID == id })
+	})
+}
