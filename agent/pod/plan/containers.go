@@ -67,47 +67,58 @@ func (p *planner) run(sb Sandbox) {
 	p.held = false
 }
 
-// ensure brings one container to a healthy running state. An attempt that was
-// created but never ran is the work of an agent that died in between: it is
-// started. If that fails it stays until the next attempt is there, so that its
-// number is not used again. One that runs from another definition is stopped first
-// if it may be replaced: an init container that is to end by itself is not.
+// ensure brings one container to a healthy running state.
 func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
-	name, hash := ctr.Name, Hash(ctr)
-	c, exists := p.Seen.Last(name)
-	here, outgrown := c.SandboxID == sb.ID, Outgrown(p.Input, c)
-	changed := Changed(ctr, c) || outgrown
-	if f, busy := p.Busy[name]; busy && f.Op == StartContainer && f.Hash != hash {
-		p.Cancel = append(p.Cancel, name)
+	if f, busy := p.Busy[ctr.Name]; busy && f.Op == StartContainer && f.Hash != Hash(ctr) {
+		p.Cancel = append(p.Cancel, ctr.Name)
 	}
-	start := Action{Op: StartContainer, Container: name, Round: p.round, Hash: hash}
-	switch {
+	switch c, exists := p.Seen.Last(ctr.Name); {
 	case !exists:
-		start.Attempt = p.Lives
-		p.start(start)
-	case c.State == Running && here && outgrown && !Changed(ctr, c) && replace:
-		p.stop(c, Action{Grace: p.Grace, Again: true})
-	case c.State == Running && here && changed && replace:
-		p.stop(c, Action{Grace: p.Grace, Hash: hash})
-	case c.State == Running && here && p.Asks(c):
-		p.stop(c, Action{Grace: p.Asked[name].Grace})
-	case c.State == Running && here && p.Health[c.ID].Unhealthy:
-		p.stop(c, Action{Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
-	case c.State == Running && here && !HookFailed(p.Input, c) && !p.preStopped(c):
-		if Hooking(p.Input, c) {
-			p.start(Action{Op: PostStart, Container: name, ID: c.ID})
-		}
+		p.start(Action{Op: StartContainer, Container: ctr.Name, Attempt: p.Lives, Round: p.round, Hash: Hash(ctr)})
 	case c.Live():
+		p.keep(ctr, c, sb, replace)
+	default:
+		p.startAgain(ctr, c, sb)
+	}
+}
+
+// keep lets a container run, or stops it. It is stopped if its definition has changed and it may be replaced:
+// an init container that is to end by itself may not. The first case that applies counts. The reasons to run
+// it again come first, since with them its end counts neither as a crash nor for its restart policy.
+func (p *planner) keep(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
+	switch {
+	case c.State != Running || c.SandboxID != sb.ID: // the runtime has lost it, or its sandbox
 		p.stop(c, Action{Grace: p.Grace})
-	case c.State == Exited && here && !changed && !p.Asks(c) && p.waits(c):
-	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{name, StartContainer}].N == 0:
+	case replace && Changed(ctr, c):
+		p.stop(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
+	case replace && Outgrown(p.Input, c):
+		p.stop(c, Action{Grace: p.Grace, Again: true})
+	case p.Asks(c):
+		p.stop(c, Action{Grace: p.Asked[c.Name].Grace})
+	case p.Health[c.ID].Unhealthy:
+		p.stop(c, Action{Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+	case HookFailed(p.Input, c), p.preStopped(c):
+		p.stop(c, Action{Grace: p.Grace})
+	case Hooking(p.Input, c):
+		p.start(Action{Op: PostStart, Container: c.Name, ID: c.ID})
+	}
+}
+
+// startAgain starts a container that does not run. The first case that applies counts.
+func (p *planner) startAgain(ctr *v1.Container, c Container, sb Sandbox) {
+	here, changed := c.SandboxID == sb.ID, Changed(ctr, c) || Outgrown(p.Input, c)
+	start := Action{Op: StartContainer, Container: c.Name, Attempt: c.Attempt + 1, Round: p.round, Hash: Hash(ctr)}
+	switch {
+	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{c.Name, StartContainer}].N == 0:
+		// It was created by an agent that died before it could start it. If the start fails, the container stays
+		// until the next attempt is there, so that its number is not used again.
 		start.Attempt, start.Streak = c.Attempt, c.Streak
 		p.start(start)
-	case changed, p.Asks(c): // its crashes were those of another definition, or are looked after
-		start.Attempt = c.Attempt + 1
+	case changed, p.Asks(c): // its crashes were those of another definition, or a person looks after them
 		p.start(start)
+	case c.State == Exited && here && p.waits(c):
 	default:
-		start.Attempt, start.Streak = c.Attempt+1, streakIn(sb.ID, c)
+		start.Streak = streakIn(sb.ID, c)
 		p.start(start)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // The kubelet's bound for the messages of all containers of a pod together.
 const maxMessages = 12 << 10
 
+// container returns the status of one container.
 func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
-	init := kind == podspec.Init || kind == podspec.Sidecar
 	c, ok := m.in.Seen.Last(ctr.Name)
 	if old := m.kept(ctr.Name); old != nil && !ok && m.over() && m.in.Off.IsZero() {
 		return *old
@@ -41,34 +41,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		}
 	}
 	m.size(&st, ctr, c, ok)
-	failure, hasFailure := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
-	switch {
-	case c.State == plan.Running && !m.over() && (plan.HookFailed(m.in, c) || plan.Hooking(m.in, c)):
-		st.State.Waiting = m.hooking(c, init)
-	case c.State == plan.Running:
-		st.State.Running = &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}
-	case c.State == plan.Exited && ok && m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
-		// The API server takes a success for the end of a container that runs until it succeeds.
-		st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}
-	case c.State == plan.Exited && ok && (m.over() || !m.again(ctr, c)):
-		st.State.Terminated = m.terminated(c)
-	case hasFailure:
-		st.State.Waiting = m.waitingAfter(ctr, failure)
-	case m.renewed(c, kind):
-		if st.State.Waiting = m.crashLoop(ctr, c); st.State.Waiting == nil {
-			st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll}
-		}
-	case c.State == plan.Exited && ok && !(m.in.Replaces(c) && (plan.Changed(ctr, c) || plan.Outgrown(m.in, c))) && m.crashLoop(ctr, c) != nil:
-		st.State.Waiting = m.crashLoop(ctr, c)
-	case c.State == plan.Exited && ok && plan.HookFailed(m.in, c):
-		st.State.Waiting = m.hooking(c, init)
-	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
-		st.State.Terminated = m.terminated(c)
-	case c.State == plan.Unknown:
-		st.State.Terminated = lost(m.id(c))
-	default:
-		st.State.Waiting = &v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()}
-	}
+	st.State = m.state(ctr, c, kind)
 	if last, ok := m.in.Seen.LastExited(ctr.Name); ok && st.State.Terminated == nil {
 		st.LastTerminationState.Terminated = m.terminated(last)
 	}
@@ -80,6 +53,61 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		st.Ready = started && (!probed || h.Ready)
 	}
 	return st
+}
+
+// state returns what a container does. A container that the runtime does not have is in state Created.
+func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
+	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
+	init := kind == podspec.Init || kind == podspec.Sidecar
+	switch {
+	case c.State == plan.Running && !m.over() && (plan.HookFailed(m.in, c) || plan.Hooking(m.in, c)):
+		return waiting(m.hooking(c, init))
+	case c.State == plan.Running:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}}
+	case c.State == plan.Exited:
+		return m.exited(ctr, c, kind)
+	case failed:
+		return waiting(m.waitingAfter(ctr, failure))
+	case c.State == plan.Unknown:
+		return v1.ContainerState{Terminated: lost(m.id(c))}
+	}
+	return m.awaited(init)
+}
+
+// exited returns the state of a container that has ended: whether it starts again, and for what it waits.
+// Several cases may apply at once. The first one counts, as with a kubelet: what ends the pod comes before a
+// failure to start the container, and that before a wait.
+func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
+	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
+	init := kind == podspec.Init || kind == podspec.Sidecar
+	backOff := m.crashLoop(ctr, c)
+	switch {
+	case m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
+		// The API server takes a success for the end of a container that runs until it succeeds.
+		return waiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
+	case m.over() || !m.again(ctr, c):
+		return v1.ContainerState{Terminated: m.terminated(c)}
+	case failed:
+		return waiting(m.waitingAfter(ctr, failure))
+	case m.renewed(c, kind) && backOff == nil:
+		return waiting(&v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll})
+	case m.renewed(c, kind):
+		return waiting(backOff)
+	case backOff != nil && !(m.in.Replaces(c) && (plan.Changed(ctr, c) || plan.Outgrown(m.in, c))):
+		return waiting(backOff)
+	case plan.HookFailed(m.in, c):
+		return waiting(m.hooking(c, init))
+	case m.in.Replaces(c): // as terminated, one that never restarts would seem to have ended for good
+		return m.awaited(init)
+	}
+	return v1.ContainerState{Terminated: m.terminated(c)}
+}
+
+func waiting(w *v1.ContainerStateWaiting) v1.ContainerState { return v1.ContainerState{Waiting: w} }
+
+// awaited returns the state of a container that is about to start.
+func (m *maker) awaited(init bool) v1.ContainerState {
+	return waiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()})
 }
 
 // user is as whom a container runs, if the runtime says so (KEP-3619).
