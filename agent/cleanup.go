@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
-// Cleanup ends every pod of an agent that does not run, and removes what it has
-// on this host but for the state directory: mounts, cgroups, network, run
-// directory, and what lets logind wait for the pods. args are the agent's own. It returns the exit code.
+// Cleanup ends every pod of an agent that does not run, and removes everything of it on this host except
+// the state directory: mounts, cgroups, network, run directory, and the drop-in that has logind wait for the
+// pods. args are the agent's own. It returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	start := configure.Begin(guard.Role{}, args)
 	cfg, _, err := start.Load()
@@ -28,23 +28,17 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 2
 	}
-	switch something, err := process.Used(cfg.Dirs); {
+	switch used, err := process.Used(cfg.Dirs); {
 	case err != nil:
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 1
-	case !something:
+	case !used:
 		fmt.Fprintf(stderr, "islet cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
 		return 0
 	}
-	a := &agent{cfg: cfg, started: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	if err = a.build(ctx); err == nil {
-		err = a.rt.Known()
-	}
-	if err == nil {
-		err = a.clean(ctx)
-	}
-	if err = errors.Join(err, a.close()); err == nil {
-		err = volatile.Uncover(a.writes()...)
+	b := &base{cfg: cfg, started: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if err = errors.Join(b.clean(ctx), b.close()); err == nil {
+		err = volatile.Uncover(written(cfg)...)
 	}
 	if err == nil {
 		err = errors.Join(process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)), shutdown.Forget(shutdown.DropIns))
@@ -56,42 +50,31 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	return 0
 }
 
-func (a *agent) clean(ctx context.Context) error {
-	list, err := a.rt.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+// clean removes every pod of this node from the runtime, and what the pods have on this host. It needs the
+// features and what they stand on, but no worker, no server and no connection to others.
+func (b *base) clean(ctx context.Context) error {
+	f, err := openFeatures(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := f.rt.Look(ctx, f.look, f.pods.Load); err != nil {
+		return err
+	}
+	if err := f.rt.Known(); err != nil { // the runtime did not answer
+		return err
+	}
+	list, err := f.rt.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, s := range a.rt.Own(list.Items) {
-		if _, err := a.rt.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+	for _, s := range f.rt.Own(list.Items) {
+		if _, err := f.rt.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, a.hooks.Release(ctx, types.UID(s.Metadata.GetUid())))
+		errs = append(errs, f.hooks.Release(ctx, types.UID(s.Metadata.GetUid())))
 	}
 	none := func(types.UID) bool { return false }
-	return errors.Join(append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.links.Sweep(ctx, none), a.cgroups.Clean(), a.rt.Network.Clean(ctx))...)
-}
-
-// spoke is called when a source has said what it wants: what runs and no source wants may end
-// now, and what ended pods left on disk may be removed.
-func (a *agent) spoke(ctx context.Context) {
-	a.workers.PokeAll()
-	a.sweep(ctx)
-}
-
-// sweep removes what is left on disk of pods that are neither wanted nor there:
-// directories, mounts, logs. It is called once all sources have spoken.
-func (a *agent) sweep(ctx context.Context) {
-	if !a.pods.Spoken("") || a.rt.Known() != nil { // later, then
-		return
-	}
-	keep := func(uid types.UID) bool {
-		seen := a.observer.Pod(uid)
-		_, wanted := a.desired.Get(uid)
-		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
-	}
-	if err := errors.Join(a.volumes.Sweep(ctx, keep), a.logs.Sweep(ctx, keep), a.links.Sweep(ctx, keep)); err != nil {
-		a.log.Warn("not everything of pods that are gone could be removed", "error", err)
-	}
+	return errors.Join(append(errs, f.sweepBut(ctx, none), f.cgroups.Clean(), f.rt.Network.Clean(ctx))...)
 }

@@ -1,5 +1,10 @@
 // Package agent is the wiring of the node: it builds every part from one Config, runs them, and stops them in
-// reverse. What a part does is in its own room; here is only who is told what. Nothing keeps a pointer to the whole.
+// reverse. A part's work is done in its own room; here is only which parts call each other.
+//
+//	base <- disk <- node <- containers <- podset <- joined <- featured <- working <- serving
+//
+// Each struct embeds the one before it, so a part can only use what was built before it. What it needs of a
+// later one it calls through a cell: see late.
 //
 //	source --> desired --uid--> worker.Set <--uid-- observe <-- ctrd
 //	             |                |   ^

@@ -26,6 +26,9 @@ type Node struct {
 	Confirmed func(*v1.Pod) bool // whether one that is ready was found to be so by this agent, if it is on trial
 }
 
+// Connect gives the keeper the node that its trials look at. It is called once, before Run.
+func (k *Keeper) Connect(n Node) { k.c.Node = n }
+
 func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 	if s := n.Link(); s.Phase != link.Up && s.Phase != link.Standalone {
 		f.Link = s.Reason + ": " + s.Message

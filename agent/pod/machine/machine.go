@@ -72,8 +72,8 @@ func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
 // SetDevices is called before any other method.
 func (n *Machine) SetDevices(d Devices) { n.devices = d }
 
-// SetPressures is called before any other method. It gives what says which conditions hold
-// for which pods are evicted.
+// SetPressures is called before any other method. now returns the conditions that hold and for which pods
+// are evicted.
 func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
 
 // Pressures are the conditions that hold.
@@ -144,6 +144,12 @@ func (n *Machine) SetRuntime(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.engine = name
+}
+
+// AllocatableMemory is how many bytes of memory pods may have.
+func (n *Machine) AllocatableMemory() int64 {
+	all := n.Now().Allocatable
+	return all.Memory().Value()
 }
 
 // Hostname is that of a pod, for its /etc/hosts.

@@ -163,7 +163,7 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 		if g.trigger != "" {
 			p.c.Resizes.Accepted(g.trigger)
 		}
-		p.workers.Poke(pod.UID)
+		p.c.Workers.Poke(pod.UID)
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 		reason = allocate.Infeasible
 	}
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, reason, allocate.Message("Pod resize "+r.Reason, pod, pod.Generation, r.Message))
-	p.workers.Poke(pod.UID) // whose next round puts it into the status
+	p.c.Workers.Poke(pod.UID) // whose next round puts it into the status
 }
 
 // give makes a grant count, or takes it back if it could not be stored. The caller holds

@@ -64,7 +64,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 		p.verdicts[uid] = v
 	}
 	p.mu.Unlock()
-	p.workers.Poke(uid)
+	p.c.Workers.Poke(uid)
 	return true
 }
 
@@ -93,7 +93,7 @@ func (p *Pods) evicted(pod *v1.Pod) {
 	if v.unstored {
 		p.correct(context.Background(), pod, v)
 	}
-	p.workers.Poke(pod.UID)
+	p.c.Workers.Poke(pod.UID)
 }
 
 // shownEnd is the end of a pod, with the phase that an evicted one is shown in: its last
@@ -114,6 +114,6 @@ func (p *Pods) Cleared(uid types.UID) bool {
 	if now, ok := p.Get(uid); !ok || now.End == nil {
 		return true
 	}
-	in := p.workers.Input(uid) // of the last round, in which the pod may still have been wanted
+	in := p.c.Workers.Input(uid) // of the last round, in which the pod may still have been wanted
 	return in.End != nil && in.End.Phase != "" && in.Ended && len(in.Busy)+len(in.Seen.Containers) == 0
 }

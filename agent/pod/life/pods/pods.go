@@ -41,6 +41,7 @@ type Store interface {
 
 // Workers carry out what is decided. *worker.Set is one.
 type Workers interface {
+	// Input returns the input of the last round of a pod's worker; see worker.Set.Input.
 	Input(types.UID) plan.Input
 	Poke(types.UID)
 }
@@ -56,6 +57,7 @@ type Outbox interface {
 type Config struct {
 	Desired Desired
 	Store   Store
+	Workers Workers
 	Spoken  func(source string) bool                       // a source has said what it wants
 	Sources []string                                       // all there are
 	Node    func() admit.Node                              // the node as it is now
@@ -78,10 +80,9 @@ type Config struct {
 
 // Pods is safe for concurrent use.
 type Pods struct {
-	c       Config
-	workers Workers
-	outbox  Outbox                // nil: the node stands alone
-	dirty   *dirty.Set[types.UID] // whose status may be another
+	c      Config
+	outbox Outbox                // nil: the node stands alone
+	dirty  *dirty.Set[types.UID] // whose status may be another
 
 	mu       sync.Mutex // never held during I/O
 	verdicts map[types.UID]verdict
@@ -130,9 +131,9 @@ func New(c Config) *Pods {
 	}
 }
 
-// Connect gives Pods the parts that are built on it. It is called once, before any
-// other method but Wanted and Get.
-func (p *Pods) Connect(w Workers, o Outbox) { p.workers, p.outbox = w, o }
+// Connect gives Pods the outbox, which is built on it. It is called once, before Load and Run. A node that
+// stands alone has none.
+func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
 // Load takes over from the last run which pods were refused, and their last
 // status. What runs, the pods with the given UIDs, was admitted.

@@ -62,7 +62,7 @@ func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
 	p.c.Log.Warn("pod ends to make room for a critical one", "pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)
 	p.c.Preempted(signal)
-	p.workers.Poke(pod.UID)
+	p.c.Workers.Poke(pod.UID)
 	return nil
 }
 

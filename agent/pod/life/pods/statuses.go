@@ -31,7 +31,7 @@ func (p *Pods) Run(ctx context.Context) error {
 
 // refresh makes the status of a pod from the last round of its worker.
 func (p *Pods) refresh(uid types.UID) {
-	in := p.workers.Input(uid)
+	in := p.c.Workers.Input(uid)
 	p.note(uid, in)
 	freed := p.show(uid, in)
 	if e := in.End; e != nil && e.Reason == plan.Evicted && e.Phase == "" && in.Want != nil {

@@ -211,6 +211,6 @@ func (p *Pods) release(trigger string) {
 	}
 	p.mu.Unlock()
 	for _, uid := range again {
-		p.workers.Poke(uid)
+		p.c.Workers.Poke(uid)
 	}
 }

@@ -63,7 +63,7 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 		t.Fatal(err)
 	}
 	w.Pods = New(Config{
-		Desired: w.desired, Store: shaky{w.store, w}, Spoken: w.desired.Spoken, Sources: []string{desired.File, desired.API},
+		Desired: w.desired, Store: shaky{w.store, w}, Workers: w, Spoken: w.desired.Spoken, Sources: []string{desired.File, desired.API},
 		Node: func() admit.Node {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
 		},
@@ -75,7 +75,6 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 			w.preempted = append(w.preempted, signal)
 		},
 	})
-	w.Connect(w, nil)
 	if err := w.Load(t.Context(), running); err != nil {
 		t.Fatal(err)
 	}

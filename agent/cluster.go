@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/cluster"
+)
+
+// A joined has the connection to the API server. Its fields are nil if the node stands alone.
+type joined struct {
+	*podset
+	follower *configure.Follower
+	cluster  *cluster.Cluster
+}
+
+func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
+	c = &joined{podset: p}
+	if c.cfg.Alone() {
+		return c, nil
+	}
+	if c.follower, err = configure.NewFollower(c.keeper, c.link.Client(), c.link.Changed(), c.log); err != nil {
+		return nil, err
+	}
+	c.late.objects.set(c.objects)
+	if c.cluster, err = cluster.Open(ctx, cluster.Config{
+		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.late.workers.RetryAll, Store: c.store, Objects: c.objects, Events: c.events,
+		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), Spoken: c.sources.OthersSpoken, Facts: c.reporter.Facts,
+		Annotations: c.keeper.Annotations, Addresses: c.addresses, Touched: c.settler.Touched, Changed: c.nodeChanged,
+		Networks: c.rt.Network.SetPodCIDRs, Held: c.heldChanged, Log: c.log,
+	}); err != nil {
+		return nil, err
+	}
+	c.late.cluster.set(c.cluster)
+	c.pods.Connect(c.cluster.Outbox)
+	return c, nil
+}
+
+// addresses returns those of the node.
+func (n *node) addresses() []string { return n.machine.Now().IPs }
+
+// nodeChanged takes over the labels, taints and extended resources that the Node has at the API server.
+func (c *joined) nodeChanged(n *v1.Node) {
+	if c.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
+		c.pods.NodeChanged()
+	}
+	c.late.claims.get().NodeChanged()
+	c.follower.Node(n)
+	c.reporter.Schedulable(!n.Spec.Unschedulable)
+}

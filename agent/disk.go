@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/socket"
+)
+
+// A disk is the directories of the agent and what is in them.
+type disk struct {
+	*base
+	sockets  *socket.Sockets
+	volatile *volatile.Layer // nil: the disk can be written to
+	store    *store.Store
+}
+
+// openDisk locks the directories for this process, and opens the store.
+func openDisk(ctx context.Context, b *base) (*disk, error) {
+	d := &disk{base: b}
+	locks, err := process.Lock(d.cfg.Dirs.State, d.cfg.Dirs.Run)
+	if err != nil {
+		return nil, err
+	}
+	d.closing(locks.Close)
+	d.sockets = socket.New(socket.Config{
+		Lost: func() error { return locks.Retake(d.cfg.Dirs.Run) },
+		Dirs: []string{d.cfg.Dirs.Run, d.cfg.Dirs.Root},
+		Log:  d.log,
+	})
+	if d.volatile, err = volatile.Cover(volatile.Config{Dirs: written(d.cfg), Run: d.cfg.Dirs.Run}); err != nil {
+		return nil, err
+	}
+	if d.volatile.Fresh(d.cfg.Dirs.State) { // its lock is another file now
+		if err = locks.Add(d.cfg.Dirs.State); err != nil {
+			return nil, err
+		}
+	}
+	if d.volatile != nil {
+		d.log.Error(d.volatile.String())
+	}
+	if err := d.cfg.Dirs.Make(); err != nil {
+		return nil, err
+	}
+	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.Dirs.State, process.Database), d.log); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	d.closing(d.store.Close)
+	return d, nil
+}
+
+// written returns the directories that the agent writes to, without the run directory.
+func written(cfg *config.Config) []volatile.Dir {
+	return []volatile.Dir{
+		{Path: cfg.Dirs.State, Apart: engine.Stacked()}, {Path: cfg.Dirs.Root},
+		{Path: cfg.Kubelet.PodLogsDir}, {Path: cfg.Dirs.LogLinks},
+	}
+}

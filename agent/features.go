@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/device/hardware"
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/engine/credentials"
+	"github.com/islet-edge/islet/agent/engine/pulls"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+	"github.com/islet-edge/islet/agent/pod/collect"
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/probe/call"
+	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
+	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/agent/pod/spec/userns"
+	"github.com/islet-edge/islet/agent/volume"
+	"github.com/islet-edge/islet/agent/volume/podvolumes"
+	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/runtime/cgroup"
+	"github.com/islet-edge/islet/runtime/selinux"
+)
+
+// A featured is what pods have on this machine beside their containers. Features join the life of a pod
+// by hooks.
+type featured struct {
+	*joined
+	cgroups  *cgroup.Pods
+	keys     *credentials.Credentials
+	guard    *pulls.Guard // nil: every pod may use every image
+	claims   *volume.Claims
+	volumes  *podvolumes.Volumes
+	plugins  *plugins.Registry
+	calls    *call.Caller
+	handlers *lifecycle.Hooks
+	logs     collect.Logs
+	links    *collect.Links
+	hooks    hook.Chain
+}
+
+func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
+	f = &featured{joined: c}
+	if err := f.startDevices(ctx); err != nil {
+		return nil, err
+	}
+	if f.cgroups, err = f.rt.OpenCgroups(engine.Share{
+		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, Took: f.figures.Cgroup,
+		Tell: f.heldChanged, Log: f.log,
+	}); err != nil {
+		return nil, err
+	}
+	if err = f.openImageKeys(); err != nil {
+		return nil, err
+	}
+	if err = f.openVolumes(ctx); err != nil {
+		return nil, err
+	}
+	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor})
+	f.handlers, err = lifecycle.Open(lifecycle.Config{Caller: f.calls, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks)})
+	if err != nil {
+		return nil, err
+	}
+	f.logs = collect.Logs{Dir: f.cfg.Kubelet.PodLogsDir}
+	f.links = &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
+	f.devices.Pinning.Connect(f.rt.Runtime)
+	f.hooks = f.chain()
+	f.late.sweep.set(new(f.sweep))
+	return f, nil
+}
+
+// startDevices looks for the devices of the host that the configuration gives to containers, and has
+// drivers prepare the claims of devices.
+func (f *featured) startDevices(ctx context.Context) error {
+	var cluster *device.Cluster
+	if api := f.objects.API; api != nil {
+		cluster = &device.Cluster{Objects: api, Client: f.link.Client(), Node: f.cfg.Node.Name, Up: f.link.Changed()}
+	}
+	return f.devices.Start(ctx, cluster, hardware.Config{
+		Classes: f.cfg.Edge.Devices, Meta: f.store, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Devices), Log: f.log,
+		Restart: func(uid types.UID, container string, grace time.Duration) {
+			if last, ok := f.observer.Pod(uid).Last(container); ok {
+				f.late.workers.Restart(uid, container, last.ID, grace)
+			}
+		},
+	})
+}
+
+// openImageKeys opens the credentials of registries, and the records of which pods may use an image without
+// them.
+func (f *featured) openImageKeys() (err error) {
+	c := credentials.Config{
+		Plugins: f.cfg.CredentialProviderConfig, BinDir: f.cfg.CredentialProviderBinDir, Root: f.cfg.Dirs.Root, Meta: f.store,
+		Down: f.link.Down, Secrets: f.objects, Log: f.log,
+	}
+	if f.objects.API != nil {
+		c.API = f.objects.API
+	}
+	if f.keys, err = credentials.Open(c); err != nil {
+		return err
+	}
+	f.closing(f.keys.Close)
+	if f.guard, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.guard != nil {
+		f.late.guard.set(f.guard)
+	}
+	return err
+}
+
+// openVolumes opens the volumes of pods, the claimed ones among them, and what finds the drivers of volumes
+// and devices.
+func (f *featured) openVolumes(ctx context.Context) (err error) {
+	var api *volume.Cluster
+	if o := f.objects.API; o != nil {
+		api = &volume.Cluster{Client: f.link.Client(), Objects: o, Node: f.cluster.Node, Up: f.link.Changed()}
+	}
+	if f.claims, err = volume.Open(ctx, volume.Config{
+		Config: f.cfg, Store: f.store, Labels: f.machine.Labels, Objects: f.objects.Own, Cluster: api, Events: f.events,
+		Retry: f.late.workers.Retry, Label: selinux.New().Files(), Log: f.log,
+		Reject: func(p *v1.Pod, reason, message string) bool {
+			return f.pods.Evict(ctx, p.UID, plan.End{Reason: reason, Message: "Pod was rejected: " + message})
+		},
+	}); err != nil {
+		return err
+	}
+	f.late.claims.set(f.claims)
+	if f.volumes, err = podvolumes.New(podvolumes.Config{
+		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
+		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.can.ReadOnlyTrees,
+		Kinds: []podvolumes.Kind{f.claims.Keeper}, Log: f.log,
+	}); err != nil {
+		return err
+	}
+	f.late.volumes.set(f.volumes)
+	f.plugins, err = plugins.New(plugins.Config{
+		Root: f.cfg.Dirs.Root, Handlers: f.devices.Handle(f.claims.Handle(map[string]plugins.Handler{})), Log: f.log,
+	})
+	return err
+}
+
+// chain returns the hooks in the order in which pods are prepared. They are released in reverse.
+func (f *featured) chain() hook.Chain {
+	return hook.Chain{
+		twin.Hold{Twin: f.twin, Running: func(uid types.UID) bool {
+			sb, ok := f.observer.Pod(uid).Sandbox()
+			return ok && sb.Ready
+		}},
+		// What the others make in memory counts in the pod's cgroup, so that comes before them.
+		f.cgroups,
+		// Then what the others read.
+		f.objects, f.objects.Own,
+		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, recovery.Manifest{},
+		hostport.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
+		// It maps the mounts of all others, so it comes last.
+		userns.New(userns.Config{Pods: f.volumes.Pods(), Space: func() (userns.Space, error) {
+			return userns.HostSpace(f.cfg.IDsPerPod(), int(f.cfg.Kubelet.MaxPods))
+		}, Handlers: f.can, Log: f.log}),
+	}
+}
+
+// look reads from the runtime what runs. Until then nothing is started, ended or removed.
+func (f *featured) look(ctx context.Context) error {
+	if err := f.observer.Relist(ctx); err != nil {
+		return fmt.Errorf("look at what runs: %w", err)
+	}
+	recovery.Begin(ctx, recovery.Config{
+		Runtime: f.rt.Runtime, Desired: f.desired, Store: f.store, Environments: f.objects, Log: f.log,
+	})
+	if err := f.rt.Reconcile(ctx); err != nil {
+		f.log.Warn("not everything of pods that are gone could be cleaned up", "error", err)
+	}
+	if err := f.guard.Settle(ctx); err != nil {
+		f.log.Error("the records of who pulled images could not be brought up to date", "error", err)
+	}
+	if err := f.handlers.Keep(f.observer.Has); err != nil {
+		f.log.Warn("the records of lifecycle hooks of removed containers could not all be deleted", "error", err)
+	}
+	if err := f.pods.Load(ctx, f.observer.UIDs()); err != nil {
+		return fmt.Errorf("load what is known of the pods: %w", err)
+	}
+	f.rt.Looked(ctx, f.machine.SetRuntime)
+	return nil
+}
+
+// sweep removes the directories, mounts and logs of pods that are neither wanted nor in the runtime. It does
+// nothing until all sources have listed their pods.
+func (f *featured) sweep(ctx context.Context) {
+	if !f.pods.Spoken("") || f.rt.Known() != nil {
+		return
+	}
+	keep := func(uid types.UID) bool {
+		seen := f.observer.Pod(uid)
+		_, wanted := f.desired.Get(uid)
+		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
+	}
+	if err := f.sweepBut(ctx, keep); err != nil {
+		f.log.Warn("not everything of pods that are gone could be removed", "error", err)
+	}
+}
+
+func (f *featured) sweepBut(ctx context.Context, keep func(types.UID) bool) error {
+	return errors.Join(f.volumes.Sweep(ctx, keep), f.logs.Sweep(ctx, keep), f.links.Sweep(ctx, keep))
+}

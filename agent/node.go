@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/update"
+	"github.com/islet-edge/islet/agent/cluster"
+	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/pinning"
+	"github.com/islet-edge/islet/agent/pod/machine"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/net/uplink"
+	"github.com/islet-edge/islet/runtime/apparmor"
+	"github.com/islet-edge/islet/runtime/selinux"
+)
+
+// A node is what this node is, what is wanted of it, and what changes its configuration and program.
+type node struct {
+	*disk
+	machine *machine.Machine
+	desired *desired.Desired
+	devices *device.Devices
+	link    *link.Link
+	uplink  *uplink.Uplink // nil: the node stands alone
+	twin    *twin.Twin     // nil: the node stands alone
+	events  *outbox.Events
+	keeper  *configure.Keeper
+	updater *update.Updater
+}
+
+func openNode(ctx context.Context, d *disk) (n *node, err error) {
+	n = &node{disk: d}
+	if n.machine, err = machine.New(ctx, n.cfg, apparmor.New(n.log).Enabled(), selinux.New().Enabled()); err != nil {
+		return nil, err
+	}
+	n.machine.SetPressures(n.late.pressure.Conditions)
+	if n.desired, err = desired.New(desired.Config{
+		Store: n.store, Poke: n.wantedChanged, Hold: n.started.Holds(n.cfg), Log: n.log,
+	}); err != nil {
+		return nil, fmt.Errorf("load the wanted pods: %w", err)
+	}
+	if err := n.openDevices(ctx); err != nil {
+		return nil, err
+	}
+	if n.link, n.uplink, n.twin, err = cluster.OpenLink(ctx, n.cfg, n.machine.IPs(), n.store, n.log); err != nil {
+		return nil, fmt.Errorf("the way to the API server: %w", err)
+	}
+	if n.events, err = n.newEvents(); err != nil {
+		return nil, err
+	}
+	if n.keeper, err = configure.Open(configure.Config{
+		Config: n.cfg, Start: n.started, Version: n.version, Newer: update.Newer, Events: n.events, Changed: n.late.cluster.Poke, End: n.again,
+		Now: n.link.Now, Log: n.log,
+	}); err != nil {
+		return nil, err
+	}
+	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link.Now, n.late.flash.Exceeded, n.log)
+	return n, err
+}
+
+// openDevices opens what allocates devices to containers, with the allocations of the last run.
+func (n *node) openDevices(ctx context.Context) (err error) {
+	n.devices, err = device.Open(ctx, device.Config{
+		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.pods.List, Pod: n.wanted,
+		Config: devicemanager.Config{Changed: n.devicesChanged, PodChanged: n.podDevicesChanged, Log: n.log},
+		Pinning: pinning.Config{
+			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), Freed: n.late.pods.NodeChanged,
+		},
+	})
+	n.closing(n.devices.Close)
+	n.machine.SetDevices(n.devices)
+	n.machine.SetExclusive(n.devices.Pinning.Exclusive)
+	return err
+}
+
+// newEvents returns what records events of pods and of the node. On a node that stands alone only
+// islet describe and islet status show them.
+func (n *node) newEvents() (*outbox.Events, error) {
+	k := &n.cfg.Kubelet
+	c := outbox.EventsConfig{
+		Node: n.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: n.link.Now, Store: n.store,
+		Spare: n.late.flash.Exceeded, Log: n.log,
+	}
+	if !n.cfg.Alone() {
+		c.Client, c.Retry = n.link.Client(), n.link.Changed()
+	}
+	return outbox.NewEvents(c)
+}
+
+// wanted returns a wanted pod; nil: it is not wanted any more.
+func (n *node) wanted(uid types.UID) *v1.Pod {
+	d, _ := n.desired.Get(uid)
+	return d.Pod
+}
+
+// wantedChanged is called when another version of a pod is wanted. Its volumes may show its labels and
+// annotations.
+func (n *node) wantedChanged(uid types.UID) {
+	n.late.workers.Poke(uid)
+	if o := n.late.objects.get(); o != nil {
+		o.Changed(uid)
+	}
+}
+
+// devicesChanged has pods decided about again that lacked devices, and the Node's resources updated.
+func (n *node) devicesChanged() {
+	n.late.pods.NodeChanged()
+	n.late.cluster.Poke()
+}
+
+// podDevicesChanged updates the status of a pod, and starts its containers if they waited for devices.
+func (n *node) podDevicesChanged(uid types.UID) {
+	n.late.pods.StatusChanged(uid)
+	n.late.workers.Retry(uid)
+}
+
+// heldChanged records that pods run which the control plane has lost, or no longer do.
+func (n *node) heldChanged(warning bool, reason, message string) {
+	kind := v1.EventTypeNormal
+	if warning {
+		kind = v1.EventTypeWarning
+	}
+	n.events.Node(kind, reason, message)
+}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/cluster/sources"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/shutdown"
+	"github.com/islet-edge/islet/agent/kubelet/health"
+	"github.com/islet-edge/islet/agent/pod/life/features"
+	"github.com/islet-edge/islet/agent/pod/life/pods"
+	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/machine"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/agent/resource/settle"
+	"github.com/islet-edge/islet/agent/volume/objects"
+	"github.com/islet-edge/islet/internal/quota"
+)
+
+// A podset is the pods of the node: what they read, where they come from, what was decided about them,
+// and what ends them all.
+type podset struct {
+	*containers
+	settler  *settle.Settler
+	quotas   quota.Projects
+	objects  *objects.Objects
+	can      features.Handlers // of the runtime
+	sources  *sources.Sources
+	shutdown *shutdown.Shutdown
+	pods     *pods.Pods
+	health   health.Health
+	reporter *machine.Reporter
+}
+
+func openPods(ctx context.Context, r *containers) (p *podset, err error) {
+	p = &podset{containers: r, settler: settle.New(settle.Config{Changed: r.late.pods.Changed, Log: r.log})}
+	if err := p.openObjects(ctx); err != nil {
+		return nil, err
+	}
+	p.sources = sources.New(sources.Config{
+		Config: p.cfg, Joins: !p.cfg.Alone(), Desired: p.desired, Objects: p.objects.Local, Spoke: p.spoke, Log: p.log,
+	})
+	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
+		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown),
+		Meta: p.store, Pods: p.late.pods.List, AtRest: func(uid types.UID) bool { return plan.AtRest(p.late.workers.Input(uid)) },
+		Poke: p.late.workers.Poke, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
+	}); err != nil {
+		return nil, err
+	}
+	p.pods = pods.New(pods.Config{
+		Desired: p.desired, Store: p.store, Workers: &p.late.workers, Spoken: p.sources.Spoken, Sources: sources.Names,
+		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Preempted: p.figures.Preempted, Barred: p.late.pressure.Barred,
+		Off: p.shutdown.Going, Made: recovery.Made{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod, Resizes: p.figures,
+		Devices: p.devices, Events: p.events, Log: p.log,
+	})
+	p.late.pods.set(p.pods)
+	p.health = health.New(health.Config{
+		Overdue: p.late.workers.Overdue, Busy: p.observer.Busy, Network: p.rt.Ready, Off: p.shutdown.NotReady,
+	})
+	p.reporter = machine.NewReporter(machine.ReporterConfig{
+		Machine: p.machine, Runtime: p.rt.Runtime, Images: p.rt.Images, NotReady: p.health.NotReady, Addresses: p.link.SetAddresses,
+		Conditions: p.keeper.Conditions, Events: p.events, Meta: p.store, Log: p.log,
+		InUse: func() []v1.UniqueVolumeName { return p.late.claims.get().VolumesInUse() },
+	})
+	return p, nil
+}
+
+// openObjects opens the ConfigMaps, Secrets and claims that pods read.
+func (p *podset) openObjects(ctx context.Context) (err error) {
+	p.objects, err = objects.Open(ctx, objects.Config{
+		Client: p.link.Client(), Alone: p.cfg.Alone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims), Quota: &p.quotas,
+		Node: p.cfg.Node.Name, Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.LooksEvery(),
+		Touched: p.settler.Touched, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.cluster.UID, Log: p.log,
+		Refresh: p.refreshVolumes, Retry: p.late.workers.Retry,
+	})
+	if err != nil {
+		return err
+	}
+	p.can = features.Handlers{Runtime: p.rt.Runtime, Classes: features.ClassIsHandler{}}
+	if p.objects.API != nil {
+		p.can.Classes = p.objects.API
+	}
+	return nil
+}
+
+// refreshVolumes writes changed objects into the volumes of a pod.
+func (p *podset) refreshVolumes(pod *v1.Pod) error {
+	return p.late.volumes.get().Refresh(p.pods.Allocated(pod))
+}
+
+// spoke is called when a source has listed its pods for the first time: what runs and no source wants may end
+// now, and what ended pods left on disk may be removed.
+func (p *podset) spoke(ctx context.Context) {
+	p.late.workers.PokeAll()
+	if sweep := p.late.sweep.get(); sweep != nil {
+		(*sweep)(ctx)
+	}
+}
+
+// shutdownChanged is called when the machine is about to go off, or stays up after all.
+func (p *podset) shutdownChanged() {
+	p.late.cluster.Poke()
+	p.pods.NodeChanged()
+}
+
+// host returns what the statuses of pods contain about this node.
+func (p *podset) host() status.Host {
+	h := p.machine.Host()
+	h.ReadOnlyTrees, h.Devices, h.Unplugged = p.can.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.Missing
+	return h
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/pod/figures"
+	"github.com/islet-edge/islet/agent/pod/life/observe"
+	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// A containers is the container runtime and what watches it.
+type containers struct {
+	*node
+	rt       *engine.Containers
+	figures  *figures.Figures
+	observer *observe.Observer
+}
+
+func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
+	r = &containers{node: n}
+	if r.rt, err = engine.Open(ctx, engine.Config{
+		Config: r.cfg, Store: r.store, ImagesChanged: r.imagesChanged, ImagesRemoved: func() { r.late.guard.get().Removed(ctx) },
+		NetworkChanged: r.networkChanged, Leaving: r.keepEnds, Tell: r.heldChanged, Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
+	}); err != nil {
+		return nil, err
+	}
+	r.closing(r.rt.Close)
+	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified())
+	r.cfg.Features(r.figures.Feature)
+	r.observer = observe.New(observe.Config{
+		Runtime: r.rt.Runtime, Changed: r.late.workers.Poke, Relisted: r.figures.Relisted, Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
+	})
+	return r, nil
+}
+
+// networkChanged replaces the pods on the former network, and starts those that waited for one. The API
+// server is told at once.
+func (n *node) networkChanged() {
+	n.late.workers.RetryAll()
+	n.late.cluster.Poke()
+}
+
+// imagesChanged starts the pods that waited for an image.
+func (n *node) imagesChanged() {
+	n.late.images.Changed()
+	n.late.workers.RetryAll()
+}
+
+// keepEnds stores how pods have ended in a runtime that the node no longer uses.
+func (n *node) keepEnds(ctx context.Context, rt cri.Runtime) error {
+	view := observe.New(observe.Config{Runtime: rt, Changed: func(types.UID) {}, Log: n.log})
+	if err := view.Relist(ctx); err != nil {
+		return err
+	}
+	return recovery.Ends{
+		Pods: n.desired.List(), View: view, Store: n.store, Host: n.machine.Host(), Now: time.Now(), Log: n.log,
+	}.Keep(ctx)
+}

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/doctor"
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/kubelet/describe"
+	"github.com/islet-edge/islet/agent/kubelet/page"
+	"github.com/islet-edge/islet/agent/kubelet/ports"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/pod/figures"
+	"github.com/islet-edge/islet/agent/volume/objects"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/metrics/exposition"
+)
+
+// A serving is the whole agent, with what others reach it at.
+type serving struct {
+	*working
+	ports  *ports.Ports
+	page   *page.Page // nil: it is not configured
+	server *server.Server
+	tools  *engine.Socket // the CRI socket; nil: it is not configured
+	socket net.Listener
+}
+
+func openServers(ctx context.Context, w *working) (s *serving, err error) {
+	s = &serving{working: w}
+	s.ports, err = ports.Open(ctx, ports.Config{Config: s.cfg, Link: s.link, Cluster: s.cluster != nil, Log: s.log})
+	if err != nil {
+		return nil, err
+	}
+	s.closing(s.ports.Close)
+	s.keeper.Connect(s.trialFacts(func(ctx context.Context) error {
+		return s.ports.Reach(ctx, s.machine.IPs(), s.link.ClientCertificate())
+	}))
+	if err := s.devices.Listen(); err != nil {
+		return nil, err
+	}
+	var api cell[server.Server] // the page is part of the server that it shows
+	s.page = page.New(page.Config{
+		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return api.get().Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
+		Log: s.log,
+	})
+	if s.server, err = server.New(s.config()); err != nil {
+		return nil, err
+	}
+	api.set(s.server)
+	if s.tools, err = engine.OpenSocket(s.cfg.Edge.CRISocket, s.rt.Streams, s.rt.Images, s.server.PodNeeding, s.sockets); err != nil {
+		return nil, err
+	}
+	s.socket, err = s.sockets.ListenLocal(filepath.Join(s.cfg.Dirs.Run, "islet.sock"), server.MaxLocal)
+	return s, err
+}
+
+func (s *serving) config() server.Config {
+	d := describe.Config{
+		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady, Spoken: s.sources.Spoken,
+		Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network, Endpoint: s.rt.Endpoint, Left: s.rt.Left,
+		Database: filepath.Join(s.cfg.Dirs.State, process.Database), Volatile: s.volatile.String(), Addresses: s.addresses,
+		Waiting: s.claims.Waiting, Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
+	}
+	var metrics func() []exposition.Sample
+	if c := s.cluster; c != nil {
+		s.link.Client().Observe(s.figures.Asked(s.link.Client().Host))
+		d.Cluster = &describe.Cluster{Link: s.link, Outbox: c.Outbox, Objects: s.objects, Brake: c.Brake, Twin: s.twin}
+		metrics = func() []exposition.Sample {
+			return figures.Link(s.link, s.cfg.Kubelet.ServerTLSBootstrap, s.events.Dropped())
+		}
+	}
+	shows := describe.New(d)
+	return server.Config{
+		Version: s.version, KubeVersion: config.KubernetesVersion, NodeName: s.cfg.Node.Name, LogsDir: s.cfg.Kubelet.PodLogsDir,
+		Disks: []string{s.cfg.Dirs.State, s.cfg.Dirs.Root, s.cfg.Kubelet.PodLogsDir}, Ignored: s.machine.Ignored,
+		Pods: s.pods, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
+		Objects:  objects.Manifests{Local: s.objects.Local, Claims: s.objects.Own, Desired: s.desired},
+		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
+		Restart: s.late.workers.Restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
+		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
+		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
+		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log)), Counted: s.collectors(), Metrics: metrics, ProbeMetrics: s.probes,
+		Page: s.page.Below(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
+	}
+}
+
+// collectors returns the metrics of all parts.
+func (s *serving) collectors() []prometheus.Collector {
+	return slices.Concat(
+		s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(), s.upkeep.Collectors(),
+		s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
+		s.devices.Pinning.Collectors(),
+	)
+}

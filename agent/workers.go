@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/cluster/sources"
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/pod/figures"
+	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/probe"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/agent/resource"
+	"github.com/islet-edge/islet/agent/resource/eviction"
+	"github.com/islet-edge/islet/agent/resource/garbage"
+	"github.com/islet-edge/islet/agent/resource/usage"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/runtime/cgroup"
+)
+
+// A working has what acts: on one pod each, and on the machine's resources.
+type working struct {
+	*featured
+	executor  *worker.Executor
+	probes    *probe.Probes
+	upkeep    *resource.Upkeep
+	usage     *usage.Usage
+	eviction  *eviction.Eviction
+	workers   *worker.Set
+	manifests []sources.Runner
+}
+
+func openWorkers(f *featured) (w *working, err error) {
+	w = &working{featured: f}
+	executor := worker.ExecutorConfig{
+		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.Admits, Objects: w.objects,
+		Alone: w.cluster == nil, Classes: w.can.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks, Hooking: w.handlers,
+		Events: w.events, Log: w.log,
+	}
+	if w.guard != nil {
+		executor.Guard = w.guard
+	}
+	w.executor = worker.NewExecutor(executor)
+	w.probes = probe.New(probe.Config{
+		Caller: w.calls, Input: w.late.workers.Input, Node: w.addresses, Events: w.events, Hold: w.started.OnTrial(),
+		File: filepath.Join(w.cfg.Dirs.Run, process.Probes), Changed: w.late.workers.Poke, Log: w.log,
+	})
+	w.upkeep = w.newUpkeep()
+	if err := w.openEviction(); err != nil {
+		return nil, err
+	}
+	w.workers = worker.New(worker.Config{
+		Desired: w.pods, View: w.observer, Actor: figures.Actor{Executor: w.executor, Figures: w.figures}, Events: w.events,
+		Health: w.probes.Health, Changed: w.podChanged, Stale: w.rt.Network.Stale, Hooked: w.handlers.Has, Off: w.shutdown.Off,
+		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.Kept(w.cfg).Keep(w.observer), Log: w.log,
+	})
+	w.late.flash.set(w.upkeep)
+	w.late.pressure.set(w.eviction)
+	w.late.images.set(w.executor)
+	w.late.workers.set(w.workers)
+	return w, nil
+}
+
+// newUpkeep returns what keeps the disk from filling up. An eviction has it reclaim space first.
+func (w *working) newUpkeep() *resource.Upkeep {
+	return resource.New(resource.Config{
+		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State),
+		Cgroup: cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot), Kernel: filepath.Join(w.cfg.Dirs.Run, process.OOM), Store: w.store,
+		OOM: w.late.pressure.OutOfMemory, Garbage: garbage.Config{
+			Runtime: w.rt.Runtime, Known: w.rt.Known, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
+			Offline: func() bool { return w.cluster == nil || w.link.State().Phase != link.Up },
+			Dead:    garbage.Dead{View: w.observer, Sweep: w.sweep, Remove: w.removeContainer},
+		},
+	})
+}
+
+// removeContainer removes a container that has ended. Nothing but what the runtime shows is needed for that.
+func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Container) error {
+	seen := plan.Input{UID: uid, Seen: w.observer.Pod(uid)}
+	return w.executor.Do(ctx, seen, plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
+}
+
+// openEviction opens what measures pods, and what ends those that use too much.
+func (w *working) openEviction() (err error) {
+	pods := cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot)
+	w.usage = usage.OfMachine(usage.Config{
+		NodeName: w.cfg.Node.Name, Runtime: w.rt.Runtime, Images: w.rt.Images, Pods: w.pods.Look, Volumes: w.claims.Stats,
+		Root: w.cfg.Dirs.Root, LogsDir: w.cfg.Kubelet.PodLogsDir, Started: time.Now(),
+	}, w.rt.Cgroups, pods, w.cfg.Kubelet.SystemCgroups, w.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
+	w.eviction, err = eviction.OfMachine(eviction.Config{
+		Kubelet: &w.cfg.Kubelet, Hold: w.started.OnTrial(), Figures: w.usage, Pods: w.pods, Reclaim: w.upkeep, Events: w.events,
+		Counts: w.figures, Changed: w.late.cluster.Poke, Log: w.log,
+	}, eviction.Machine{Cgroups: w.rt.Cgroups.Reader, Pods: pods, Root: w.cfg.Dirs.Root, Images: w.rt.Images})
+	return err
+}
+
+// podChanged is called after each round of a pod's worker, whose input is published by then.
+func (w *working) podChanged(uid types.UID) {
+	w.probes.Poke(uid)
+	w.pods.StatusChanged(uid)
+	w.shutdown.Touched()
+	w.eviction.Touched()
+}
+
+// lookOnce reads what runs, if the runtime answers by now, and opens what reads the sources.
+func (w *working) lookOnce(ctx context.Context) (err error) {
+	if err := w.rt.Look(ctx, w.look, w.pods.Load); err != nil {
+		return err
+	}
+	w.manifests, err = w.sources.Runners()
+	return err
+}
+
+// look is that of featured. What the last run found out about containers is known before any worker asks.
+func (w *working) look(ctx context.Context) error {
+	if err := w.featured.look(ctx); err != nil {
+		return err
+	}
+	w.pods.Look(w.probes.Recall)
+	return nil
+}
+
+// begin is called when it is known what runs, before the workers start. It pokes the pods that are wanted
+// and the pods that run.
+func (w *working) begin(ctx context.Context) {
+	for _, p := range w.desired.List() {
+		w.workers.Poke(p.Pod.UID)
+	}
+	for _, uid := range w.observer.UIDs() {
+		w.workers.Poke(uid)
+	}
+	w.claims.Adopt(w.pods.List())
+	w.devices.Hardware.Poke() // containers may have devices from an earlier run
+	w.sweep(ctx)              // the sources may have listed their pods before the runtime answered
+}
+
+// trialFacts returns what a trial of a configuration or program looks at.
+func (w *working) trialFacts(reach func(context.Context) error) configure.Node {
+	return configure.Node{
+		Link: w.link.State, Ready: w.health.NotReady, Known: w.rt.Known, Looked: w.eviction.Looked, Pressures: w.machine.Pressures,
+		Spoken: func() bool { return w.pods.Spoken("") }, Pods: w.pods.List, Held: w.desired.Held, Confirmed: w.probes.Confirmed, Reach: reach,
+	}
+}
