@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// capabilityNames is by number, as in linux/capability.h.
+// capabilityNames are indexed by number, as in linux/capability.h.
 var capabilityNames = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
@@ -16,10 +16,9 @@ var capabilityNames = []string{
 	"CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
 }
 
-func known(name string) bool { return slices.Contains(capabilityNames, name) }
+func isCapability(name string) bool { return slices.Contains(capabilityNames, name) }
 
-// ParseCapabilities names the effective capabilities in the text of
-// /proc/<pid>/status.
+// ParseCapabilities returns the effective capabilities in the text of /proc/<pid>/status.
 func ParseCapabilities(status string) []string {
 	for line := range strings.Lines(status) {
 		hex, ok := strings.CutPrefix(line, "CapEff:")

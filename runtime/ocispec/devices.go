@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices gives a privileged container all of the host's devices, and every container those
-// it names beyond the usual ones, which the OCI runtime adds itself. A directory stands for
-// all devices below it.
+// devices adds all of the host's devices to a privileged container, and to any container the
+// devices that its configuration names. The OCI runtime adds the default devices. The path of a
+// directory adds all devices below it.
 func devices(in Input, s *specs.Spec) error {
 	privileged := in.security().GetPrivileged()
 	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: privileged, Access: "rwm"}}
@@ -27,7 +27,7 @@ func devices(in Input, s *specs.Spec) error {
 		}
 		if in.Users == "" || privileged {
 			s.Linux.Devices = append(s.Linux.Devices, found...)
-		} // else they are bound: see mounts
+		} // otherwise they are bind mounts: see mounts
 		for i := range found {
 			if privileged {
 				break
@@ -53,15 +53,14 @@ func devices(in Input, s *specs.Spec) error {
 	return nil
 }
 
-// maxDevices bounds the devices of one directory.
+// maxDevices is the maximum number of devices below one directory.
 const maxDevices = 1024
 
-// notDevices are directories of /dev that hold no devices of the host, as every CRI runtime
-// has it.
+// notDevices are directories of /dev without devices of the host, as in every CRI runtime.
 var notDevices = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"}
 
-// devicesAt describes a device node of the host, or all below a directory, for use at path in a
-// container. What else is in the directory is left out.
+// devicesAt describes a device node of the host, or all device nodes below a directory, for the
+// path at in a container. Other files are skipped.
 func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	at = path.Clean(at)
 	if st, err := os.Stat(host); err != nil || !st.IsDir() {
@@ -75,7 +74,7 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // it has just been unplugged
+			return nil // the device has just been removed
 		case err != nil:
 			return err
 		case d.IsDir() && p != root && slices.Contains(notDevices, d.Name()):
@@ -98,7 +97,7 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	return all, nil
 }
 
-// Device describes a device node of the host for use at path in a container.
+// Device describes a device node of the host for the given path in a container.
 func Device(host, path string) (specs.LinuxDevice, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(host, &st); err != nil {

@@ -1,6 +1,6 @@
-// Package ocispec turns what the CRI says of a container into an OCI runtime
-// specification. Make is pure; what depends on the host or on the image's files
-// is looked up before and handed in.
+// Package ocispec converts a container's CRI configuration to an OCI runtime specification. Make
+// depends only on its input, except that it looks up the device nodes and the seccomp profile file
+// that the configuration names; callers look up everything else on the host or in the image.
 //
 //	api.ContainerConfig, image config --\
 //	Namespaces, Files, Host, User ------+--> Make --> specs.Spec --> config.json

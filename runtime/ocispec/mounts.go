@@ -9,11 +9,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mounts puts the usual mounts, the sandbox's files and the container's own into
-// s, parents before children. The container's own win.
+// mounts adds the default mounts, the sandbox's files and the container's own mounts to s, parents
+// before children. A container's own mount replaces another one at the same path.
 func mounts(in Input, s *specs.Spec) {
 	own := in.Container.GetMounts()
-	all := slices.DeleteFunc(base(in), func(m specs.Mount) bool { // else they would hide a part of the pod's own /dev or /sys
+	// Default mounts below one of the container's own, such as /dev, would cover a part of it.
+	all := slices.DeleteFunc(defaultMounts(in), func(m specs.Mount) bool {
 		return slices.ContainsFunc(own, func(o *api.Mount) bool {
 			at := filepath.Clean(o.GetContainerPath())
 			return at != "/" && strings.HasPrefix(m.Destination, at+"/")
@@ -39,14 +40,19 @@ func mounts(in Input, s *specs.Spec) {
 	for _, m := range own {
 		all = append(all, bind(m, s))
 	}
-	if in.Users != "" && !in.security().GetPrivileged() { // nobody makes device nodes there
+	if in.Users != "" && !in.security().GetPrivileged() { // nobody can create device nodes there
 		for _, d := range in.Container.GetDevices() {
-			all = append(all, specs.Mount{Destination: filepath.Clean(d.GetContainerPath()), Type: "bind", Source: d.GetHostPath(), Options: []string{"rbind", "rprivate"}})
+			all = append(all, specs.Mount{
+				Destination: filepath.Clean(d.GetContainerPath()), Type: "bind", Source: d.GetHostPath(),
+				Options: []string{"rbind", "rprivate"},
+			})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
-	for _, v := range in.Volumes { // before all others: a pod's own mounts may lie below, or cover them
-		s.Mounts = append(s.Mounts, specs.Mount{Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"}})
+	for _, v := range in.Volumes { // before all others: the pod's own mounts may be below them or cover them
+		s.Mounts = append(s.Mounts, specs.Mount{
+			Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"},
+		})
 	}
 	s.Mounts = append(s.Mounts, all...)
 }
@@ -58,34 +64,46 @@ func depth(m specs.Mount) int {
 	return strings.Count(m.Destination, "/")
 }
 
-func base(in Input) []specs.Mount {
+func defaultMounts(in Input) []specs.Mount {
 	ro := "ro"
 	if in.security().GetPrivileged() {
 		ro = "rw"
 	}
 	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}}
 	if in.Users != "" && in.Net == "" {
-		// A sysfs shows the network, which is not that of the user namespace.
-		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", "rro"}}
+		// sysfs can only be mounted by the owner of the network namespace, here the host's.
+		sys = specs.Mount{
+			Destination: "/sys", Type: "bind", Source: "/sys",
+			Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", "rro"},
+		}
 	}
-	cgroup := specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro}}
+	cgroup := specs.Mount{
+		Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro},
+	}
 	if in.CgroupV2 && in.security().GetPrivileged() {
-		// It shares the host's cgroup namespace, where a new mount of cgroup2 would take the options
-		// of the host's away, as there is but one: nsdelegate and memory_recursiveprot.
-		cgroup = specs.Mount{Destination: "/sys/fs/cgroup", Type: "bind", Source: "/sys/fs/cgroup", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", ro}}
+		// A privileged container shares the host's cgroup namespace. cgroup2 has one set of mount
+		// options per namespace, so a new mount would clear the host's nsdelegate and
+		// memory_recursiveprot.
+		cgroup = specs.Mount{
+			Destination: "/sys/fs/cgroup", Type: "bind", Source: "/sys/fs/cgroup",
+			Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", ro},
+		}
 	}
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{
+			Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"},
+		},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		sys,
 		cgroup,
 	}
 }
 
-// bind makes a bind mount of one of the container's own and raises the
-// propagation of the root where the mount needs it.
+// bind converts one of the container's own mounts to a bind mount, and sets the root's propagation
+// if the mount requires it.
 func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {
@@ -108,10 +126,10 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	default:
 		opts = append(opts, "rw")
 	}
-	if len(m.GetUidMappings()) > 0 { // to the users of the namespace that it joins
+	if len(m.GetUidMappings()) > 0 { // owners are mapped to the container's user namespace
 		opts = append(opts, "idmap")
 	}
-	if m.GetImage() != nil { // it is for data, whatever the image has
+	if m.GetImage() != nil { // an image volume is data, so nothing in it is executable
 		opts = append(opts, "nosuid", "nodev", "noexec")
 	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}

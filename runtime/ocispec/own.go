@@ -5,18 +5,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// nobody is the user of containers that islet runs for itself: that of the pause
-// container elsewhere.
+// nobody is the UID of islet's own containers, that of pause containers in other runtimes.
 const nobody = 65535
 
-// ownOOMScore spares what a whole pod lives by, as every CRI runtime does for its
+// ownOOMScore protects a container that its whole pod depends on, as every CRI runtime does for
 // pause containers.
 const ownOOMScore = -998
 
-// Own makes the specification of a container that islet itself runs for a pod. A
-// pod's processes may reach it, and through /proc its root file system: so it may
-// do nothing, and what it sees is read-only or not to be seen. Of in, the user and
-// the container's security context, processes' OOM score and profiles are set.
+// Own returns the specification of a container that islet itself runs for a pod. The pod's
+// processes may be able to access it, and its root file system through /proc, so it has no
+// privileges, and everything it sees is read-only or masked. Own sets in's user, and the
+// container's security context and OOM score.
 func Own(in Input) (*specs.Spec, error) {
 	id := uint32(nobody)
 	if in.Users != "" {
@@ -37,8 +36,10 @@ func Own(in Input) (*specs.Spec, error) {
 		ReadonlyRootfs: true,
 		NoNewPrivs:     true,
 		Seccomp:        &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
-		MaskedPaths: append([]string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
-			"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"}, in.Throttles...),
+		MaskedPaths: append([]string{
+			"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
+			"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+		}, in.Throttles...),
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	}
 	return Make(in)

@@ -14,16 +14,16 @@ import (
 
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// DefaultCapabilities are those of a container that asks for none, as Docker and containerd
-// grant them. (CRI-O grants nine of them.)
+// DefaultCapabilities are the capabilities of a container that specifies none, as in Docker and
+// containerd. (CRI-O grants nine of them.)
 var DefaultCapabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// args merges command and args with the image's ENTRYPOINT and CMD: a command
-// replaces both, args replace only CMD. An ENTRYPOINT of one empty word is how an image says
-// that it has none, though the image that it was made from does.
+// args merges command and args with the image's ENTRYPOINT and CMD: command replaces both, args
+// replaces only CMD. An ENTRYPOINT of one empty word means none; images use it to clear the
+// ENTRYPOINT of their base image.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container
 func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
 	command, args := c.GetCommand(), c.GetArgs()
@@ -42,11 +42,12 @@ func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error)
 	return all, nil
 }
 
-// env puts the container's variables over the image's. A later one of the same name wins; one
-// of the image without "=" takes the variable away. HOSTNAME is the name that the pod sees.
+// env returns the image's variables, overridden by the container's. Of several variables with the
+// same name, the last one wins. A name without "=" in the image's list removes the variable.
+// HOSTNAME is the pod's hostname.
 func env(in Input) []string {
 	var out []string
-	index := map[string]int{} // an image may have very many
+	index := map[string]int{} // avoids quadratic time: an image may have very many
 	set := func(kv string) {
 		name, _, hasValue := strings.Cut(kv, "=")
 		i, known := index[name]
@@ -75,8 +76,8 @@ func env(in Input) []string {
 	return slices.DeleteFunc(out, func(kv string) bool { return kv == "" })
 }
 
-// SetHome gives a process HOME that has none otherwise. It is the last that is done to the
-// variables, as devices may bring some, and as an OCI runtime adds it.
+// SetHome sets HOME unless the process has one. It is called last, because CDI devices may add
+// variables, and because an OCI runtime also adds HOME last.
 func SetHome(spec *specs.Spec, home string) {
 	if !slices.ContainsFunc(spec.Process.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		spec.Process.Env = append(spec.Process.Env, "HOME="+home)
@@ -93,8 +94,8 @@ func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 	return "/"
 }
 
-// capabilities applies add and drop to the default set; ALL stands for all.
-// What the host's process does not have itself is left out.
+// capabilities applies add and drop to the default set; ALL means all capabilities. Capabilities
+// that this process does not have are omitted.
 func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
 	set := DefaultCapabilities
 	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()
@@ -110,7 +111,7 @@ func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs
 	set = slices.Clone(set)
 	for _, c := range add {
 		if n := capName(c); n != "CAP_ALL" && !slices.Contains(set, n) {
-			if !known(n) {
+			if !isCapability(n) {
 				return nil, fmt.Errorf("unknown capability %q", c)
 			}
 			set = append(set, n)

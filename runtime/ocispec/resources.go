@@ -5,9 +5,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resources translates limits. Zero means no limit of its own, except for huge pages: none
-// of that size. That is left out where the host does not count them, as an OCI runtime would
-// refuse even zero there.
+// Resources translates limits. Zero means "not set", except for huge pages, where it means none of
+// that size. A zero huge page limit is omitted if the host's cgroups do not count huge pages,
+// because an OCI runtime would reject it.
 func Resources(r *api.LinuxContainerResources, host Host) *specs.LinuxResources {
 	if r == nil {
 		return nil

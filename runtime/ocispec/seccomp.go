@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// maxProfile bounds a seccomp profile, in bytes of its file, and of memory once it is decoded.
+// maxProfile bounds a seccomp profile: the bytes of its file, and of its memory once decoded.
 const maxProfile = 4 << 20
 
-// seccompProfile sets the profile that the container asks for; a privileged one
-// never has one. It comes last, for the default profile follows the capabilities.
+// seccompProfile sets the seccomp profile that the container requests. A privileged container never
+// has one. It must run last, because the default profile depends on the capabilities.
 func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error {
 	if sec.GetPrivileged() {
 		return nil

@@ -8,57 +8,57 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// version is the newest that every supported OCI runtime reads: crun before 1.9
-// refuses later ones.
+// version is the newest that every supported OCI runtime accepts: crun before 1.9 rejects later
+// ones.
 const version = "1.0.2"
 
-// Input is all that a specification is made of.
+// Input is everything that a specification depends on.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig
 	Image     imagespec.ImageConfig
 	User      specs.User
-	Volumes   []Volume // of the image, parents before children
+	Volumes   []Volume // of the image, parents first
 	Namespaces
 	Files
 	Host
 	CgroupsPath string
-	AppArmor    string // the profile to run with; empty: none
-	// The SELinux labels of the process, and of what the OCI runtime mounts for it;
+	AppArmor    string // profile name; empty: none
+	// SELinux labels of the process and of the file systems that the OCI runtime mounts for it;
 	// empty: none.
 	ProcessLabel, MountLabel string
 }
 
-// A Volume is a directory of a container's own for a VOLUME of its image. Its Path is
-// absolute, and no component of it is a symlink in the image.
+// A Volume is a directory of one container for a VOLUME of its image. Path is absolute, and no
+// component of it is a symlink in the image.
 type Volume struct{ Path, Source string }
 
-// Namespaces are the paths of those that the container joins. An empty path of
-// users, net, ipc or uts is the host's; an empty PID gives a new one unless HostPID.
+// Namespaces are the paths of the namespaces that the container joins. An empty path of Users, Net,
+// IPC or UTS means the host's namespace. An empty PID means a new namespace, unless HostPID is set.
 type Namespaces struct {
 	Users, Net, IPC, UTS, PID string
 	HostPID                   bool
-	UIDs                      uint32 // how many there are in Users
+	UIDs                      uint32 // number of IDs in Users
 }
 
-// Files are those of the sandbox on the host that are mounted unless the
-// container's own mounts cover their place. An empty path is not mounted.
+// Files are the host paths of the sandbox's files. Each is mounted unless the container's own
+// mounts cover it, or its path is empty.
 type Files struct {
 	Hosts, Hostname, Resolv, Shm string
 }
 
-// Host is what this machine and process allow.
+// Host describes the abilities of this host and process.
 type Host struct {
-	Capabilities []string // what a privileged container may have
+	Capabilities []string // of a privileged container
 	MinOOMScore  int      // lower values of oom_score_adj are not allowed
 	CgroupV2     bool
-	HugePages    bool                // cgroups count them
+	HugePages    bool                // cgroups have the hugetlb controller
 	Devices      []specs.LinuxDevice // for privileged containers
 	Throttles    []string            // directories of /sys that Own masks
-	NodeName     string              // the hostname, of pods that have none of their own
+	NodeName     string              // hostname of pods that specify none
 }
 
-// Make makes the specification.
+// Make returns the specification.
 func Make(in Input) (*specs.Spec, error) {
 	if in.Sandbox == nil || in.Container == nil {
 		return nil, errors.New("no sandbox or container configuration")
@@ -81,7 +81,8 @@ func Make(in Input) (*specs.Spec, error) {
 			ApparmorProfile: in.AppArmor, SelinuxLabel: in.ProcessLabel,
 		},
 		Linux: &specs.Linux{
-			CgroupsPath: in.CgroupsPath, Namespaces: in.linuxNamespaces(), Resources: Resources(in.Container.GetLinux().GetResources(), in.Host),
+			CgroupsPath: in.CgroupsPath, Namespaces: in.linuxNamespaces(),
+			Resources:   Resources(in.Container.GetLinux().GetResources(), in.Host),
 			MaskedPaths: sec.GetMaskedPaths(), ReadonlyPaths: sec.GetReadonlyPaths(), MountLabel: in.MountLabel,
 		},
 	}

@@ -167,8 +167,8 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-// FuzzMake: a configuration that is accepted makes a specification that can be
-// written down, with a command and absolute mounts in order.
+// FuzzMake: an accepted configuration results in a specification that can be encoded, with a
+// command and absolute mounts in order.
 func FuzzMake(f *testing.F) {
 	f.Add("/x", "arg", "A=B", "/data", "CHOWN", int64(1<<20))
 	f.Fuzz(func(t *testing.T, command, arg, env, mount, capability string, memory int64) {
@@ -197,7 +197,7 @@ func FuzzMake(f *testing.F) {
 	})
 }
 
-// The labels that were made for a container reach the OCI runtime, which enforces them.
+// A container's labels are passed to the OCI runtime, which sets them.
 func TestLabels(t *testing.T) {
 	in := input(nil)
 	in.ProcessLabel, in.MountLabel = "u:r:container_t:s0:c1,c2", "u:object_r:container_file_t:s0:c1,c2"

@@ -16,9 +16,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What follows are things in which a container was another one here than under containerd.
+// The following are differences between containers here and under containerd that were found and
+// fixed.
 
-// An ENTRYPOINT of one empty word takes away that of the image below.
+// An ENTRYPOINT of one empty word clears that of the base image.
 func TestArgsEmptyEntrypoint(t *testing.T) {
 	for want, c := range map[string]struct {
 		entrypoint, cmd, args []string
@@ -35,8 +36,8 @@ func TestArgsEmptyEntrypoint(t *testing.T) {
 	}
 }
 
-// A name without a value in an image's ENV takes the variable away: runc starts nothing with
-// such an entry. Very many of them cost no time.
+// A variable without a value in an image's ENV removes the variable: runc rejects such an entry.
+// Very many of them take no time.
 func TestEnvWithoutValue(t *testing.T) {
 	in := input(nil)
 	in.Image.Env = []string{"A=1", "B", "A", "PATH", "C=", "A=2", "D=x=y", ""}
@@ -55,7 +56,7 @@ func TestEnvWithoutValue(t *testing.T) {
 	}
 }
 
-// A pod on the host's network has the host's name in HOSTNAME, too.
+// A pod on the host's network has the host's name in HOSTNAME.
 func TestEnvHostname(t *testing.T) {
 	for pod, want := range map[string]string{"": "HOSTNAME=node", "h": "HOSTNAME=h"} {
 		in := input(nil)
@@ -66,7 +67,7 @@ func TestEnvHostname(t *testing.T) {
 	}
 }
 
-// at finds the mounts of a specification by their places.
+// at returns the mounts of a specification by destination.
 func at(t *testing.T, in Input) map[string]specs.Mount {
 	t.Helper()
 	out := map[string]specs.Mount{}
@@ -79,8 +80,8 @@ func at(t *testing.T, in Input) map[string]specs.Mount {
 	return out
 }
 
-// A pod that mounts the host's /sys, /dev or /proc sees all that is below, as cAdvisor and
-// device drivers want it: nothing of the runtime covers it but the pod's own files.
+// A pod that mounts the host's /sys, /dev or /proc sees everything below, as cAdvisor and device
+// drivers need: only the pod's own files cover parts of it.
 func TestMountsOfTheHost(t *testing.T) {
 	for own, gone := range map[string][]string{
 		"/sys": {"/sys/fs/cgroup"}, "/sys/fs/": {"/sys/fs/cgroup"}, "/dev": {"/dev/pts", "/dev/mqueue"}, "/proc": nil, "/": nil, "/devices": nil, "/etc": nil,
@@ -101,7 +102,7 @@ func TestMountsOfTheHost(t *testing.T) {
 	}
 }
 
-// An image's volumes come before all other mounts, which may lie in them.
+// An image's volumes come before all other mounts, which may be below them.
 func TestMountsOfVolumes(t *testing.T) {
 	in := input(func(c *api.ContainerConfig) { c.Mounts = []*api.Mount{{ContainerPath: "/x/own", HostPath: "/host"}} })
 	in.Volumes = []Volume{{"/a/b/c", "/v/1"}, {"/a/b/c/d", "/v/2"}}
@@ -113,8 +114,8 @@ func TestMountsOfVolumes(t *testing.T) {
 	}
 }
 
-// Only a container with a cgroup namespace mounts cgroup2 itself: in the host's, that would
-// change the one that the host has.
+// Only a container with a cgroup namespace mounts cgroup2 itself: in the host's namespace, that
+// would change the host's mount options.
 func TestMountsOfCgroups(t *testing.T) {
 	for _, c := range []struct {
 		v2, privileged bool
@@ -133,8 +134,8 @@ func TestMountsOfCgroups(t *testing.T) {
 	}
 }
 
-// TestDevices: a device may be a symlink or a directory of them, and has the place that was
-// asked for, in privileged containers, too.
+// TestDevices: a device may be a symlink or a directory, and appears at the requested path, also in
+// privileged containers.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -197,7 +198,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDefaults: what a container gets that asks for nothing, and what it gets of what it asks.
+// TestDefaults: the defaults of a container that requests nothing, and the effect of requests.
 func TestDefaults(t *testing.T) {
 	s := spec(t, input(nil))
 	if s.Process.Rlimits != nil || s.Linux.Sysctl != nil || s.Hostname != "" || s.Annotations != nil || s.Linux.RootfsPropagation != "" || s.Hooks != nil {
@@ -234,7 +235,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestResources: limits are what was asked for, and what is zero is no limit.
+// TestResources: limits are those requested, and zero means no limit.
 func TestResources(t *testing.T) {
 	full := &api.LinuxContainerResources{
 		CpuPeriod: 50_000, CpuQuota: 25_000, CpuShares: 512, CpusetCpus: "0-1", CpusetMems: "0", MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20,
@@ -248,7 +249,7 @@ func TestResources(t *testing.T) {
 	if r := Resources(&api.LinuxContainerResources{}, Host{HugePages: true}); r.CPU.Period != nil || r.CPU.Quota != nil || r.CPU.Shares != nil || r.Memory != nil || r.HugepageLimits != nil || r.Unified != nil {
 		t.Errorf("of nothing: %+v %+v", r.CPU, r)
 	}
-	// None of the huge pages of a size is a limit, where they are counted.
+	// Zero huge pages of a size is a limit, if the host counts them.
 	if r := Resources(full, Host{HugePages: true}); len(r.HugepageLimits) != 2 || r.HugepageLimits[1] != (specs.LinuxHugepageLimit{Pagesize: "1GB"}) {
 		t.Errorf("huge pages: %+v", r.HugepageLimits)
 	}
@@ -257,8 +258,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestSeccompFile: a profile of the host's is read as a regular file, with or without the old
-// prefix, and is an error by its name when it is none.
+// TestSeccompFile: a profile of the host is read as a regular file, with or without the old prefix;
+// otherwise the error names it.
 func TestSeccompFile(t *testing.T) {
 	dir := t.TempDir()
 	file, bad, pipe, bomb := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "pipe"), filepath.Join(dir, "bomb")
@@ -281,8 +282,8 @@ func TestSeccompFile(t *testing.T) {
 	}
 }
 
-// TestForeignAnnotations: what CRI-O, crun, runc and CRIU read in annotations has no effect,
-// whether the pod or the container has it. See docs/cri-o.md.
+// TestForeignAnnotations: annotations that CRI-O, crun, runc and CRIU interpret have no effect, on
+// the pod or the container. See docs/cri-o.md.
 func TestForeignAnnotations(t *testing.T) {
 	plain := spec(t, input(nil))
 	all := map[string]string{

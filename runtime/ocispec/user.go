@@ -18,22 +18,21 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// MaxUserFile bounds the passwd and group of an image, in bytes.
+// MaxUserFile is the maximum size of an image's /etc/passwd and /etc/group, in bytes.
 const MaxUserFile = 10 << 20
 
-// ReadFile reads a file of a container's root file system, such as "etc/passwd".
-// Whatever an image may put there must not make it block or return without end.
+// ReadFile reads a file of a container's root file system, such as "etc/passwd". It must not block,
+// and must bound its result, whatever the image has at that path.
 type ReadFile func(name string) ([]byte, error)
 
-// User finds the IDs that a container runs with: by what its configuration asks
-// for, else by the image's user ("name", "uid", "uid:gid", "name:group"). Names
-// and group memberships are looked up in the image's own files.
+// User returns the IDs that a container runs with: those of its configuration, else the image's
+// user ("name", "uid", "uid:gid", "name:group"). Names and group memberships are looked up in the
+// image's own files.
 //
-// A group without a user is refused, as the CRI demands.
+// A group without a user is an error, as the CRI requires.
 //
-// What is a number is an ID and never a name, and an ID beyond int32 is refused, as
-// OCI runtimes want it. A container whose configuration has the annotation
-// keys.RunAsNonRoot is refused when the ID that was found is 0.
+// A number is always an ID, never a name. An ID beyond int32 is an error, because OCI runtimes
+// reject it. If the configuration has the annotation keys.RunAsNonRoot, UID 0 is an error.
 func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, error) {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec.GetRunAsGroup() != nil && sec.GetRunAsUser() == nil && sec.GetRunAsUsername() == "" {
@@ -54,7 +53,7 @@ func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, erro
 		return specs.User{}, err
 	}
 	if out.UID == 0 && c.GetAnnotations()[keys.RunAsNonRoot] != "" {
-		return specs.User{}, fmt.Errorf("container has runAsNonRoot and image will run as root: its user %q is that of ID 0", name)
+		return specs.User{}, fmt.Errorf("container has runAsNonRoot and image will run as root: its user %q has UID 0", name)
 	}
 	if group != "" {
 		if out.GID, err = lookupGroup(read, group); err != nil {
@@ -69,8 +68,8 @@ func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, erro
 	return withGroups(read, sec, out, login)
 }
 
-// withGroups adds the groups that the configuration names, and those that the
-// image has the user in.
+// withGroups adds the supplemental groups of the configuration, and the groups of which the user is
+// a member in the image.
 func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs.User, login string) (specs.User, error) {
 	add := func(gid uint32) {
 		if !slices.Contains(out.AdditionalGids, gid) {
@@ -99,19 +98,19 @@ func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs
 	return out, nil
 }
 
-// Home is the home directory of a user by /etc/passwd, or "/", as OCI runtimes set
-// HOME for a process that has none. They look at it inside the container, where it
-// may be a file that a pod has made; a process that has HOME spares crun the look.
+// Home returns a user's home directory from /etc/passwd, or "/", as OCI runtimes set HOME for a
+// process that has none. They read the file inside the container, where the pod may have replaced
+// it; crun does not read it if HOME is set.
 func Home(read ReadFile, uid uint32) string {
 	users, err := readEntries(read, "etc/passwd")
 	if err != nil {
 		return "/"
 	}
 	for e := range users {
-		if id, ok := parseID(e[2]); !ok || id != uid || len(e) <= fields {
+		if id, ok := parseID(e[2]); !ok || id != uid || len(e) <= minFields {
 			continue
 		}
-		if rest := strings.Split(e[fields], ":"); len(rest) > 1 && path.IsAbs(rest[1]) && !strings.Contains(rest[1], "\x00") {
+		if rest := strings.Split(e[minFields], ":"); len(rest) > 1 && path.IsAbs(rest[1]) && !strings.Contains(rest[1], "\x00") {
 			return rest[1]
 		}
 		break
@@ -119,7 +118,7 @@ func Home(read ReadFile, uid uint32) string {
 	return "/"
 }
 
-// lookupUser finds a user by number, which needs no entry, or by name.
+// lookupUser returns a user by UID, which needs no entry in /etc/passwd, or by name.
 func lookupUser(read ReadFile, name string) (u specs.User, login string, err error) {
 	uid, isNumber, err := number("user", name)
 	if err != nil {
@@ -168,8 +167,8 @@ func lookupGroup(read ReadFile, name string) (uint32, error) {
 	return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
 }
 
-// number says whether s is an ID rather than a name. One out of range is neither.
-func number(what, s string) (id uint32, is bool, err error) {
+// number parses s as an ID. isNumber is false if s is a name. A number out of range is an error.
+func number(what, s string) (id uint32, isNumber bool, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0, false, nil
@@ -188,18 +187,18 @@ func inRange(what string, n int64) (uint32, error) {
 	return uint32(n), nil
 }
 
-// parseID reads the ID of an entry. (The parser of moby/sys/user takes what is no
-// number for 0, which is root.)
+// parseID parses the ID in an entry. (The parser of moby/sys/user reads an invalid number as 0,
+// which is root.)
 func parseID(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return uint32(n), err == nil
 }
 
-// fields is how many each line of passwd and group has at least.
-const fields = 4
+// minFields is the minimum number of fields in each line of passwd and group.
+const minFields = 4
 
-// readEntries reads a file of lines with fields between colons, and yields those
-// that have enough of them. A file that is not there has none.
+// readEntries reads a file of colon-separated lines and yields those that have at least minFields
+// fields. A missing file has no entries.
 func readEntries(read ReadFile, name string) (func(yield func([]string) bool), error) {
 	b, err := read(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -210,7 +209,7 @@ func readEntries(read ReadFile, name string) (func(yield func([]string) bool), e
 	}
 	return func(yield func([]string) bool) {
 		for line := range strings.Lines(string(b)) {
-			if e := strings.SplitN(strings.TrimSpace(line), ":", fields+1); len(e) >= fields && !yield(e) {
+			if e := strings.SplitN(strings.TrimSpace(line), ":", minFields+1); len(e) >= minFields && !yield(e) {
 				return
 			}
 		}

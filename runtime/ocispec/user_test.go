@@ -88,7 +88,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// What must not be root is refused if it is root by any other name.
+// A user that must not be root is rejected if it has UID 0 under any name.
 func TestNonRoot(t *testing.T) {
 	image := files(map[string]string{"etc/passwd": "root:x:0:0\nalso:x:0:0\nnina:x:1000:0\n0000:x:7:7\n"})
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestNonRoot(t *testing.T) {
 	}
 }
 
-// A file that is there and cannot be read is not one that is missing.
+// A file that cannot be read is not treated as missing.
 func TestUnreadable(t *testing.T) {
 	bad := errors.New("a FIFO")
 	for _, f := range []string{"etc/passwd", "etc/group"} {
@@ -127,9 +127,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzUser: whatever an image's files hold, looking up a user ends with an error
-// or with an entry of them; a number is that number; and nobody becomes root by
-// another's entry.
+// FuzzUser: whatever an image's files contain, looking up a user returns an error or an entry of
+// them; a number is that UID; and nobody becomes root through another user's entry.
 func FuzzUser(f *testing.F) {
 	f.Add("nina:x:1000:1001::/:/bin/sh", "staff:x:50:nina", "nina:staff")
 	f.Add("1000:x:0:0::/:/bin/sh", "50:x:0:1000", "1000:50")
@@ -163,7 +162,7 @@ func FuzzUser(f *testing.F) {
 	})
 }
 
-// mentions says whether a line has that name and the ID 0.
+// mentions reports whether a line has that name and the ID 0.
 func mentions(file, name string) bool {
 	for line := range strings.Lines(file) {
 		e := strings.Split(strings.TrimSpace(line), ":")
