@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxAnswerHeader bounds the headers of a registry's answer, in bytes.
+	// maxAnswerHeader bounds the headers of a registry's response, in bytes.
 	maxAnswerHeader = 256 << 10
-	// maxToken bounds the answer of a token server, in bytes.
+	// maxToken bounds the response of a token server, in bytes.
 	maxToken = 1 << 20
 )
 
-// wholeKey marks a request whose answer is bounded by who reads it: a layer or a
-// document with a descriptor.
+// wholeKey marks a request whose response body is bounded by its reader: a layer, or a document
+// with a descriptor.
 type wholeKey struct{}
 
-// modest is req with less to ask for: containerd offers to decode zstd, which may
-// take any amount of memory.
-func modest(req *http.Request) *http.Request {
+// withoutZstd removes zstd from the encodings that a request accepts. containerd offers it, but
+// decoding it may take any amount of memory.
+func withoutZstd(req *http.Request) *http.Request {
 	if !strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
 		return req
 	}
@@ -31,12 +31,16 @@ func modest(req *http.Request) *http.Request {
 	return req
 }
 
-// bound ends the body of an answer where no answer of this kind has more, and
-// fails for an answer in an encoding that was not asked for.
+// bound limits the body of a response to the maximum of its kind. It returns an error for a content
+// encoding that was not requested.
 func bound(req *http.Request, res *http.Response) error {
-	encodings := strings.FieldsFunc(strings.Join(res.Header.Values("Content-Encoding"), ","), func(r rune) bool { return r == ' ' || r == '\t' || r == ',' })
-	if len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "gzip") && !strings.EqualFold(encodings[0], "identity") {
-		return fmt.Errorf("%s answers with the content encoding %.100q, which it was not asked for: %w", req.URL.Host, encodings, errdefs.ErrInvalidArgument)
+	encodings := strings.FieldsFunc(strings.Join(res.Header.Values("Content-Encoding"), ","), func(r rune) bool {
+		return r == ' ' || r == '\t' || r == ','
+	})
+	known := func(e string) bool { return strings.EqualFold(e, "gzip") || strings.EqualFold(e, "identity") }
+	if len(encodings) > 1 || len(encodings) == 1 && !known(encodings[0]) {
+		return fmt.Errorf("%s answers with the content encoding %.100q, which was not requested: %w",
+			req.URL.Host, encodings, errdefs.ErrInvalidArgument)
 	}
 	most := int64(maxManifest + 1)
 	switch {
@@ -49,7 +53,7 @@ func bound(req *http.Request, res *http.Response) error {
 	return nil
 }
 
-// boundBody is a body that fails where it becomes too long.
+// boundBody is a body whose Read fails once it exceeds most bytes.
 type boundBody struct {
 	io.ReadCloser
 	left, most int64

@@ -13,8 +13,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestAnswerBombs: whatever a registry or a token server answers with takes little memory, and an
-// answer that goes on is not read on.
+// TestAnswerBombs: responses of registries and token servers use little memory, and endless ones
+// are not read to the end.
 func TestAnswerBombs(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
@@ -105,7 +105,7 @@ func TestAnswerBombs(t *testing.T) {
 	}
 }
 
-// forever writes until the other side has enough.
+// forever writes until the other side closes the connection.
 func forever(out io.Writer) {
 	block := bytes.Repeat([]byte("x"), 64<<10)
 	for range 1 << 20 {
@@ -126,7 +126,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLongerThanDescriptor: a document that is longer or shorter than its descriptor says is refused.
+// TestLongerThanDescriptor: a document whose length differs from its descriptor's is rejected.
 func TestLongerThanDescriptor(t *testing.T) {
 	for _, more := range []int64{1, -1} {
 		hub := newBombRegistry(t)

@@ -21,49 +21,48 @@ import (
 const (
 	// maxEntries bounds the files in an archive.
 	maxEntries = 16384
-	// smallBlob is up to where a blob of an archive stays in memory until it is
-	// known to be wanted, and smallBlobs what all of them may take, in bytes.
+	// smallBlob is the maximum size of a blob that is kept in memory until an image refers to it,
+	// and smallBlobs the maximum of all such blobs, in bytes.
 	smallBlob  = 256 << 10
 	smallBlobs = 8 << 20
-	// maxName bounds a file's name and a link's target, and maxNames all of them
-	// in an archive, in bytes.
+	// maxName bounds a file's name and a link's target, and maxNames the names and targets of an
+	// archive in total, in bytes.
 	maxName  = 4096
 	maxNames = 4 << 20
-	// maxBlobs bounds the layers of all images of an archive in docker's form.
+	// maxBlobs bounds the layers and tags of all images of an archive in docker's format.
 	maxBlobs = 16384
-	// maxPadding bounds what may follow a tar archive's end, and the headers that
-	// one file has (long names, PAX records), in bytes.
+	// maxPadding bounds the data after the end of a tar archive, and the headers of one file (long
+	// names, PAX records), in bytes.
 	maxPadding = 1 << 20
 )
 
-// archive is what an image archive holds: blobs by file name and, read from the
-// files that say so, which images they make.
+// archive is the content of an image archive: blobs by file name. The images are read from its
+// index.json or manifest.json.
 type archive struct {
-	store  content.Store // for what is too big for memory and cannot be read again
-	dir    string        // of the store, for its free space
-	again  io.ReaderAt   // the archive, if it is a plain file; else nil
+	store  content.Store // for blobs that are too large for memory and cannot be read again
+	dir    string        // of the store, to check its free space
+	again  io.ReaderAt   // the archive, if it is a regular file; else nil
 	files  map[string]blob
-	links  map[string]string // symbolic and hard links, path to path
+	links  map[string]string // symbolic and hard links: target by path
 	blobs  map[digest.Digest]blob
-	memory int64 // bytes of blobs in memory
-	names  int   // bytes of names
+	memory int64 // size of the blobs in memory, in bytes
+	names  int   // total length of the names, in bytes
 
 	decoding *sync.Mutex // held while a document is decoded
 }
 
-// blob is a file of an archive: in memory, in the archive itself, or in the
-// content store.
+// blob is a file of an archive. Its data is in memory, in the archive itself, or in the content
+// store.
 type blob struct {
 	size   int64
 	data   []byte
-	at     int64         // where it begins in the archive
-	digest digest.Digest // "" for one that stays in the archive, unread
+	at     int64         // its offset in the archive
+	digest digest.Digest // "" if it is read from the archive later
 }
 
-// readArchive reads a tar stream to its end: small files to memory; others stay
-// where they are when again can read them there, and else go to the content
-// store, under ctx's lease. Names in the archive are only looked up, never used
-// as paths.
+// readArchive reads a tar stream to its end. Small files are kept in memory. Large ones are read
+// later through again; if again is nil, they are written to the content store under ctx's lease.
+// Names in the archive are only map keys, never used as paths.
 func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
 	a := &archive{
 		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.places.decoding,
@@ -89,17 +88,16 @@ func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderA
 			return nil, err
 		}
 	}
-	// What follows the last file is padding, but a stream must be sound to its
-	// end: gzip and zstd have their checksum there.
+	// The rest is padding, but must be read: the checksums of gzip and zstd are at the end.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1)); err != nil {
 		return nil, err
 	} else if n > maxPadding {
-		return nil, fmt.Errorf("the archive goes on after its end: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the archive has data after its end: %w", errdefs.ErrInvalidArgument)
 	}
 	return a, nil
 }
 
-// addEntry notes a file or a link. Other kinds of entries are left out.
+// addEntry adds a file or a link. Entries of other types are skipped.
 func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at *position) error {
 	if h.Typeflag == tar.TypeGNUSparse {
 		return errSparse
@@ -111,7 +109,8 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 	if a.names += len(h.Name) + len(h.Linkname); a.names > maxNames {
 		return fmt.Errorf("the names in the archive have more than %d bytes: %w", maxNames, errdefs.ErrInvalidArgument)
 	}
-	// A name is a part of all records of its header, which would stay in memory.
+	// Clone, because the name is a substring of the header's records, which it would keep in
+	// memory.
 	name, link := strings.Clone(path.Clean(h.Name)), strings.Clone(h.Linkname)
 	switch h.Typeflag {
 	case tar.TypeSymlink:
@@ -128,19 +127,19 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 
 var errSparse = fmt.Errorf("a file of the archive is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
 
-// position counts what was read, and ends a stream that goes on beyond a file and
-// the headers of the next. It is no io.Seeker: nothing is skipped unread.
+// position counts the bytes read, and fails when the headers of one file are too long. It does not
+// implement io.Seeker, so tar reads what it skips.
 type position struct {
 	io.Reader
 	n, most int64
 }
 
-// allow lets a file of that size be read, and what follows it up to the next
-// file. A sparse file is refused before its size counts.
+// allow permits reading a file of this size and the headers of the next one. Sparse files are
+// rejected before their size is used.
 func (p *position) allow(size int64) {
 	p.most = math.MaxInt64
 	if size >= 0 && size < math.MaxInt64-p.n-4*maxPadding {
-		p.most = p.n + size + 4*maxPadding // name, link, PAX records, and what is padding
+		p.most = p.n + size + 4*maxPadding // name, link, PAX records and padding
 	}
 }
 
@@ -160,7 +159,7 @@ func notArchive(err error) error {
 	return err
 }
 
-// add notes a file whose content r reads and which begins at an offset.
+// add adds a file with content r, which begins at offset at of the archive.
 func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, at int64) error {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -178,7 +177,7 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 		b.digest = digest.FromBytes(b.data)
 	case a.again != nil:
 		b.at = at
-		// A name in an OCI layout is a digest; what is read by it is checked then.
+		// The names of blobs in an OCI layout are digests. They are verified when the blob is read.
 		if d, ok := strings.CutPrefix(name, ocispec.ImageBlobsDir+"/"); ok {
 			a.blobs[digest.Digest(strings.Replace(d, "/", ":", 1))] = b
 		}
@@ -197,13 +196,13 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 
 // ingest writes a blob to the content store.
 func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int64) (digest.Digest, error) {
-	// Several imports may go on; the lease keeps their references apart.
+	// The lease ID keeps the references of concurrent imports apart.
 	w, err := content.OpenWriter(ctx, a.store, content.WithRef("import-"+leaseOf(ctx)+"-"+name))
 	if err != nil {
 		return "", err
 	}
 	defer w.Close()
-	if err := w.Truncate(0); err != nil { // a name may come twice
+	if err := w.Truncate(0); err != nil { // the archive may have the same name twice
 		return "", err
 	}
 	if _, err := content.CopyReader(w, newGuard(r, a.dir)); err != nil {
@@ -216,10 +215,10 @@ func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int
 	return sum, nil
 }
 
-// file finds a file by the name that a manifest gives it, through links.
+// file returns the file with a name from a manifest. It follows links.
 func (a *archive) file(name string) (blob, error) {
 	at := path.Clean(name)
-	for range 8 { // links to links, but no loops
+	for range 8 { // bounded, because links may form a loop
 		if b, ok := a.files[at]; ok {
 			return b, nil
 		}
@@ -232,8 +231,7 @@ func (a *archive) file(name string) (blob, error) {
 	return blob{}, fmt.Errorf("%q is not in the archive: %w", name, errdefs.ErrNotFound)
 }
 
-// ReaderAt opens a blob by its digest: of the archive, or one that the content
-// store has already.
+// ReaderAt opens a blob by its digest, from the archive or else from the content store.
 func (a *archive) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	if b, ok := a.blobs[desc.Digest]; ok {
 		return a.open(ctx, b)
@@ -251,19 +249,19 @@ func (a *archive) open(ctx context.Context, b blob) (content.ReaderAt, error) {
 	return a.store.ReaderAt(ctx, ocispec.Descriptor{Digest: b.digest})
 }
 
-// opened is a blob that needs no closing.
+// opened is a blob reader that needs no closing.
 type opened struct{ *io.SectionReader }
 
 func (opened) Close() error { return nil }
 
-// read reads a small blob whole and checks it against its digest.
+// read reads a small blob into memory and verifies its digest.
 func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	ra, err := a.ReaderAt(ctx, desc)
 	if err != nil {
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxManifest { // what it is, not what a descriptor says
+	if ra.Size() > maxManifest { // the actual size, not the descriptor's
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	data, err := io.ReadAll(content.NewReader(ra))

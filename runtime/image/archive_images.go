@@ -24,8 +24,8 @@ type dockerImage struct {
 // dockerList is a manifest.json.
 type dockerList []dockerImage
 
-// UnmarshalJSON implements json.Unmarshaler. All images together may have maxBlobs
-// tags and layers.
+// UnmarshalJSON implements json.Unmarshaler. All images together may have at most maxBlobs tags and
+// layers.
 func (l *dockerList) UnmarshalJSON(b []byte) (err error) {
 	left := maxBlobs
 	*l, err = decodeList(b, "list of images", maxManifests, func(img *dockerImage) error {
@@ -37,27 +37,28 @@ func (l *dockerList) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// named is an image in an archive, with its full reference or "".
+// named is an image in an archive. name is its full reference, or "".
 type named struct {
 	name   string
 	target ocispec.Descriptor
 }
 
-// images lists what the archive holds. An OCI layout wins over docker's
-// manifest.json: docker save writes both.
+// images lists the images of the archive. An OCI layout takes precedence over docker's
+// manifest.json, because docker save writes both.
 func (a *archive) images(ctx context.Context) ([]named, error) {
 	if b, ok := a.files[ocispec.ImageIndexFile]; ok {
 		return a.ociImages(ctx, b)
 	}
 	b, ok := a.files["manifest.json"]
 	if !ok {
-		return nil, fmt.Errorf("neither index.json (OCI layout) nor manifest.json (docker save) is in the archive: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the archive has neither index.json (OCI layout) nor manifest.json (docker save): %w",
+			errdefs.ErrInvalidArgument)
 	}
 	return a.dockerImages(ctx, b)
 }
 
-// ociImages lists the images of an OCI layout. docker and containerd give them
-// their full name by the annotation io.containerd.image.name.
+// ociImages lists the images of an OCI layout. docker and containerd store the full name in the
+// annotation io.containerd.image.name.
 func (a *archive) ociImages(ctx context.Context, b blob) ([]named, error) {
 	var index struct {
 		Manifests manifests `json:"manifests"`
@@ -76,7 +77,7 @@ func (a *archive) ociImages(ctx context.Context, b blob) ([]named, error) {
 	return out, nil
 }
 
-// dockerImages makes manifests of what docker save wrote.
+// dockerImages creates manifests for the images of docker save.
 func (a *archive) dockerImages(ctx context.Context, b blob) ([]named, error) {
 	var list dockerList
 	if _, err := a.readFile(ctx, b, maxManifest, &list); err != nil {
@@ -102,10 +103,10 @@ func (a *archive) dockerImages(ctx context.Context, b blob) ([]named, error) {
 	return out, nil
 }
 
-// dockerManifest makes the manifest that an image in docker's form lacks: the one
-// that containerd makes of an archive with plain layers, so that the image has
-// the same repo digests. Its layers are named by their plain content, which the
-// config lists, so it is the same however the archive compresses them.
+// dockerManifest creates the manifest of an image in docker's format, which has none. It equals
+// containerd's manifest for an archive with uncompressed layers, so the image has the same repo
+// digests. The digests of its layers are those of their uncompressed content, from the config, so
+// they do not depend on the archive's compression.
 func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.Descriptor, error) {
 	file, err := a.file(img.Config)
 	if err != nil {
@@ -118,7 +119,8 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 	}
 	diffs := config.RootFS.DiffIDs
 	if len(diffs) != len(img.Layers) {
-		return ocispec.Descriptor{}, fmt.Errorf("%d layers for %d entries of the root file system in %q: %w", len(img.Layers), len(diffs), img.Config, errdefs.ErrInvalidArgument)
+		return ocispec.Descriptor{}, fmt.Errorf("%d layers for %d entries of the root file system in %q: %w",
+			len(img.Layers), len(diffs), img.Config, errdefs.ErrInvalidArgument)
 	}
 	m := struct {
 		SchemaVersion int                  `json:"schemaVersion"`
@@ -144,15 +146,16 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 		return ocispec.Descriptor{}, err
 	}
 	if a.memory += int64(len(data)); a.memory > 2*smallBlobs {
-		return ocispec.Descriptor{}, fmt.Errorf("the images of the archive are too many: their manifests have more than %d bytes: %w", smallBlobs, errdefs.ErrInvalidArgument)
+		return ocispec.Descriptor{}, fmt.Errorf("the archive has too many images: their manifests have more than %d bytes: %w",
+			smallBlobs, errdefs.ErrInvalidArgument)
 	}
 	made := blob{size: int64(len(data)), data: data, digest: digest.FromBytes(data)}
 	a.blobs[made.digest] = made
 	return ocispec.Descriptor{MediaType: m.MediaType, Digest: made.digest, Size: made.size}, nil
 }
 
-// readFile decodes a JSON file of the archive, of at most most bytes, and returns
-// its digest, by which it can be read from then on.
+// readFile decodes a JSON file of the archive of at most most bytes. It returns the file's digest
+// and makes the file readable by that digest.
 func (a *archive) readFile(ctx context.Context, b blob, most int64, into any) (digest.Digest, error) {
 	if b.size > most {
 		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, most, kindOf(most), errdefs.ErrInvalidArgument)

@@ -59,7 +59,7 @@ func layerOf(tb testing.TB, files ...file) v1.Layer {
 	return l
 }
 
-// noise is n bytes that do not compress, the same for the same seed.
+// noise returns n incompressible bytes, the same for the same seed.
 func noise(seed uint64, n int) string {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -67,7 +67,7 @@ func noise(seed uint64, n int) string {
 	return string(b)
 }
 
-// imageOf makes an image of layers for the host's platform.
+// imageOf returns an image with these layers for the host's platform.
 func imageOf(tb testing.TB, user string, layers ...v1.Layer) v1.Image {
 	tb.Helper()
 	return imageFor(tb, runtime.GOARCH, user, layers...)
@@ -93,7 +93,7 @@ func imageFor(tb testing.TB, arch, user string, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// small is an image of two layers, one of which deletes a file of the other.
+// small returns an image of two layers, one of which deletes a file of the other.
 func small(tb testing.TB) v1.Image {
 	tb.Helper()
 	return imageOf(tb, "1000:100",
@@ -127,7 +127,7 @@ func dockerArchive(tb testing.TB, images map[string]v1.Image) []byte {
 	return b.Bytes()
 }
 
-// ociArchive packs an OCI layout of what add appends to it.
+// ociArchive returns an OCI layout with the images that add appends.
 func ociArchive(tb testing.TB, add func(layout.Path) error) []byte {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// origin is a scheme, a host and a port. A secret is for one.
+// origin is a scheme, a host and a port. Secrets are sent to one origin only.
 type origin struct{ scheme, host, port string }
 
 func originOf(u *url.URL) origin {
@@ -34,23 +34,25 @@ func withoutSecrets(h http.Header) http.Header {
 	return h
 }
 
-// authority is the docker.Authorizer of one registry. The user's secrets go to the
-// registry itself and, as the registry asks for it, to its token server. Where the
-// registry redirects to, a token is asked for without them.
+// authority is the docker.Authorizer of one registry. It sends the user's secrets to the registry
+// itself and to the token server that the registry names. For hosts to which the registry
+// redirects, it requests tokens without secrets.
 type authority struct {
 	registry origin
-	plain    bool // the registry is asked by HTTP, too, if it does not speak TLS
+	plain    bool // HTTP is tried too if the registry does not support TLS
 	client   *http.Client
 	header   http.Header
 	secrets  func(host string) (user, secret string, err error)
-	token    string // a ready token instead of one that is asked for
+	token    string // a fixed token; empty: request one
 
 	mu    sync.Mutex
 	known map[origin]docker.Authorizer
 }
 
-// guardHosts gives each host an authority of its own.
-func guardHosts(hosts docker.RegistryHosts, secrets func(string) (string, string, error), token func(host string) string) docker.RegistryHosts {
+// guardHosts gives each registry host its own authority.
+func guardHosts(
+	hosts docker.RegistryHosts, secrets func(string) (string, string, error), token func(host string) string,
+) docker.RegistryHosts {
 	return func(name string) ([]docker.RegistryHost, error) {
 		list, err := hosts(name)
 		for i := range list {
@@ -58,7 +60,7 @@ func guardHosts(hosts docker.RegistryHosts, secrets func(string) (string, string
 			_, direct := h.Client.Transport.(reach)
 			h.Authorizer = &authority{
 				registry: originOf(&url.URL{Scheme: h.Scheme, Host: h.Host}),
-				plain:    !direct, // containerd's fallback to HTTP is around it
+				plain:    !direct, // containerd's fallback to HTTP wraps the transport
 				client:   h.Client, header: withoutSecrets(h.Header),
 				secrets: secrets, token: token(h.Host),
 				known: map[origin]docker.Authorizer{},
@@ -68,7 +70,7 @@ func guardHosts(hosts docker.RegistryHosts, secrets func(string) (string, string
 	}
 }
 
-// own says whether o is the registry.
+// own reports whether o is the registry.
 func (a *authority) own(o origin) bool {
 	if a.plain && o.scheme == "http" && o.host == a.registry.host {
 		o.scheme = a.registry.scheme
@@ -79,8 +81,8 @@ func (a *authority) own(o origin) bool {
 	return o == a.registry
 }
 
-// of returns what authorizes requests to o.
-func (a *authority) of(o origin) docker.Authorizer {
+// authorizer returns the authorizer of requests to o.
+func (a *authority) authorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.known[o] == nil {
@@ -97,23 +99,23 @@ func (a *authority) of(o origin) docker.Authorizer {
 	return a.known[o]
 }
 
-// Authorize adds what the host of req is to get. Of a request that was redirected
-// to another host it takes what was for the first.
+// Authorize adds the credentials for the host of req. If req was redirected to another host, it
+// removes those of the first host.
 func (a *authority) Authorize(ctx context.Context, req *http.Request) error {
 	o := originOf(req.URL)
 	if !a.own(o) {
 		req.Header = withoutSecrets(req.Header)
 	}
-	return a.of(o).Authorize(asking(ctx, a.registry), req)
+	return a.authorizer(o).Authorize(asking(ctx, a.registry), req)
 }
 
-// AddResponses takes note of a challenge.
+// AddResponses processes the challenge in a response.
 func (a *authority) AddResponses(ctx context.Context, responses []*http.Response) error {
 	o := originOf(responses[len(responses)-1].Request.URL)
-	return a.of(o).AddResponses(asking(ctx, a.registry), responses)
+	return a.authorizer(o).AddResponses(asking(ctx, a.registry), responses)
 }
 
-// bearer is a docker.Authorizer with a token that does not change.
+// bearer is a docker.Authorizer with a fixed token.
 type bearer string
 
 // Authorize adds the token.
@@ -122,22 +124,22 @@ func (b bearer) Authorize(_ context.Context, req *http.Request) error {
 	return nil
 }
 
-// AddResponses is called when the token was refused: there is no other.
+// AddResponses is called when the token was rejected: there is no other.
 func (b bearer) AddResponses(context.Context, []*http.Response) error {
 	return fmt.Errorf("the registry refused the token: %w", docker.ErrInvalidAuthorization)
 }
 
-// askingKey is the context key of the registry for which a token is asked.
+// askingKey is the context key of the registry for which a token is requested.
 type askingKey struct{}
 
-// asking marks requests to a token server.
+// asking returns a context for requests to a token server.
 func asking(ctx context.Context, registry origin) context.Context {
 	return context.WithValue(ctx, askingKey{}, registry)
 }
 
-// guardToken fails for a request to a token server that would carry a secret
-// without TLS, though the registry has it, or to where the token server redirects
-// to. It takes the secrets from a request that needs none.
+// guardToken rejects a request to a token server that would send a secret without TLS although the
+// registry uses TLS, or would send it to another host because of a redirect. For a redirected
+// request that works without secrets, it removes them instead.
 func guardToken(req *http.Request) (*http.Request, error) {
 	registry, ok := req.Context().Value(askingKey{}).(origin)
 	if !ok {
@@ -145,7 +147,8 @@ func guardToken(req *http.Request) (*http.Request, error) {
 	}
 	secret := req.Method == http.MethodPost || req.Header.Get("Authorization") != ""
 	if secret && registry.scheme == "https" && req.URL.Scheme != "https" {
-		return nil, fmt.Errorf("the registry %s wants credentials to be sent to %s without TLS: %w", registry.host, req.URL.Host, errdefs.ErrPermissionDenied)
+		return nil, fmt.Errorf("the registry %s wants credentials to be sent to %s without TLS: %w",
+			registry.host, req.URL.Host, errdefs.ErrPermissionDenied)
 	}
 	first := req
 	for first.Response != nil && first.Response.Request != nil {
@@ -155,7 +158,8 @@ func guardToken(req *http.Request) (*http.Request, error) {
 		return req, nil
 	}
 	if req.Method == http.MethodPost {
-		return nil, fmt.Errorf("the token server %s redirects credentials to %s: %w", first.URL.Host, req.URL.Host, errdefs.ErrPermissionDenied)
+		return nil, fmt.Errorf("the token server %s redirects credentials to %s: %w",
+			first.URL.Host, req.URL.Host, errdefs.ErrPermissionDenied)
 	}
 	req = req.Clone(req.Context())
 	req.Header = withoutSecrets(req.Header)

@@ -20,7 +20,7 @@ import (
 
 const secretWord = "open-sesame"
 
-// thief is a server that remembers requests with secrets in them.
+// thief is a server that records requests with secrets.
 type thief struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -71,15 +71,15 @@ func (x *thief) check(t *testing.T) {
 	}
 }
 
-// TestSecretsStay: what authorizes requests to a registry goes to it alone, wherever it redirects
-// to and whatever that server asks for. An anonymous token of that server is used.
+// TestSecretsStay: credentials of a registry are sent only to the registry, wherever it redirects
+// to and whatever that server demands. An anonymous token of that server is used.
 func TestSecretsStay(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
 	for name, tt := range map[string]struct {
 		auth   *api.AuthConfig
-		header string // of hosts.toml
-		wants  string // what the other server challenges with
+		header string // in hosts.toml
+		wants  string // the other server's challenge
 	}{
 		"a ready token":                     {auth: &api.AuthConfig{RegistryToken: secretWord}},
 		"a ready token, asked for":          {auth: &api.AuthConfig{RegistryToken: secretWord}, wants: "Basic"},
@@ -130,8 +130,8 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
-// TestTokenServer: credentials go to the token server that the registry names, but neither
-// without TLS, if the registry has it, nor to where that server redirects to.
+// TestTokenServer: credentials are sent to the token server that the registry names, but neither
+// without TLS, if the registry uses it, nor to a server to which it redirects.
 func TestTokenServer(t *testing.T) {
 	auth := &api.AuthConfig{Username: "u", Password: secretWord}
 	t.Run("without TLS", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestTokenServer(t *testing.T) {
 			var sent atomic.Int32
 			tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != method {
-					w.WriteHeader(http.StatusNotFound) // then it is asked by GET
+					w.WriteHeader(http.StatusNotFound) // then GET is tried
 					return
 				}
 				sent.Add(1)
@@ -177,7 +177,7 @@ func TestTokenServer(t *testing.T) {
 	}
 }
 
-// wantToken lets a registry ask for a token of realm, whatever it gets.
+// wantToken makes a registry demand a token of realm for every request.
 func wantToken(hub *server, realm string) {
 	hub.set(func(h *server) {
 		h.before = func(w http.ResponseWriter, r *http.Request) bool {
@@ -188,7 +188,7 @@ func wantToken(hub *server, realm string) {
 	})
 }
 
-// TestForeignURLs: the urls of a layer are not followed, for whatever layer a manifest has them.
+// TestForeignURLs: the urls of a layer are not used, whatever its type is.
 func TestForeignURLs(t *testing.T) {
 	asked := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

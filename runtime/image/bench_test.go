@@ -54,8 +54,7 @@ func benchImage(tb testing.TB) v1.Image {
 	return imageOf(tb, "", l)
 }
 
-// cost measures what f does to the machine: CPU, bytes written to disk, and how
-// much more memory than before the process had at most.
+// cost measures f's use of CPU, bytes written to disk, and peak memory.
 func cost(b *testing.B, f func() error) {
 	b.Helper()
 	cpu := func() float64 {

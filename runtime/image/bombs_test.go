@@ -20,11 +20,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// mostHeap is what a hostile image may take of memory.
+// mostHeap is the memory that a hostile image may use.
 const mostHeap = 96 << 20
 
-// heapOf returns by how much the memory of this process grows while f runs, at most. Garbage is
-// collected as in an agent that has little memory.
+// heapOf returns the maximum growth of this process's memory while f runs. Garbage is collected as
+// in an agent with little memory.
 func heapOf(t *testing.T, f func()) int64 {
 	t.Helper()
 	runtime.GC()
@@ -66,12 +66,13 @@ func wantHeap(t *testing.T, f func()) {
 	}
 }
 
-// wide is a JSON document with a value that is repeated in a list, of about n bytes.
+// wide returns a JSON document of about n bytes with a list that repeats one value.
 func wide(before, entry, after string, n int) []byte {
 	return []byte(before + strings.Repeat(entry+",", max(1, n/(len(entry)+1))) + entry + after)
 }
 
-// bombRegistry serves blobs and manifests from memory, compressed for the way if the client takes that.
+// bombRegistry serves blobs and manifests from memory, with gzip content encoding if the client
+// accepts it.
 type bombRegistry struct {
 	*server
 	blobs map[string][]byte // by digest, already compressed by gzip
@@ -115,7 +116,7 @@ func (b *bombRegistry) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// add puts a document into the registry. The last one is what the tag 1 points to.
+// add adds a document to the registry. The tag 1 refers to the last one.
 func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.Descriptor {
 	t.Helper()
 	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(doc), Size: int64(len(doc))}
@@ -124,7 +125,7 @@ func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.D
 	return d
 }
 
-// indexOf is an index that lists entries, filled up to n bytes by something that is ignored.
+// indexOf returns an index of these entries, padded to n bytes by an ignored field.
 func indexOf(t *testing.T, n int, entries ...ocispec.Descriptor) []byte {
 	t.Helper()
 	text := toJSON(t, map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": entries})
@@ -195,16 +196,16 @@ var documentBombs = map[string]struct {
 	}},
 }
 
-// addImage puts an image without layers into the registry.
+// addImage adds an image without layers to the registry.
 func (b *bombRegistry) addImage(t *testing.T, config []byte) {
 	t.Helper()
 	c := b.add(t, ocispec.MediaTypeImageConfig, config)
 	b.add(t, ocispec.MediaTypeImageManifest, []byte(manifestOpen+`"config":`+toJSON(t, c)+`}`))
 }
 
-// TestDocumentBombs: whatever a registry sends for an index, a manifest or a config, it takes little
-// memory; so it does when several are pulled at once, and when the images are loaded at the next start.
-// One kind is pulled four times at once, with ISLET_TEST_LONG every kind.
+// TestDocumentBombs: any index, manifest or config of a registry uses little memory, also when
+// several images are pulled at once, and when images are loaded at the next start. One kind is
+// pulled four times at once; with ISLET_TEST_LONG, every kind.
 func TestDocumentBombs(t *testing.T) {
 	for name, bomb := range documentBombs {
 		together := 1
@@ -239,7 +240,7 @@ func TestDocumentBombs(t *testing.T) {
 	}
 }
 
-// A config that is decoded as a stream is decoded to the same.
+// Decoding a config as a stream gives the same result.
 func TestConfigDocument(t *testing.T) {
 	hub := newBombRegistry(t)
 	long := "LONG=" + strings.Repeat("x", keptConfig)

@@ -11,13 +11,13 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxNested bounds how deep indexes hold indexes.
+// maxNested bounds the nesting of indexes.
 const maxNested = 4
 
-// maxTold bounds how many other platforms an error names.
+// maxTold bounds how many other platforms an error lists.
 const maxTold = 16
 
-// pick is the image for this host within what a name points to.
+// pick is the image for this host's platform.
 type pick struct {
 	parents  []ocispec.Descriptor // indexes above the manifest, outermost first
 	manifest ocispec.Descriptor
@@ -26,23 +26,23 @@ type pick struct {
 	image    ocispec.Image
 }
 
-// candidate is a manifest that may fit the host.
+// candidate is a manifest that may be for this host's platform.
 type candidate struct {
 	parents  []ocispec.Descriptor
 	desc     ocispec.Descriptor
-	platform *ocispec.Platform // nil: only its config can tell
+	platform *ocispec.Platform // nil: only the config names the platform
 }
 
-// choose finds the image for the host's platform in target, reading blobs by
-// read, and checks that manifest and config fit together. Without a fitting one
-// the error is errdefs.ErrNotFound and names the platforms that there are.
+// choose finds the image for the host's platform below target. It reads documents with read and
+// checks that manifest and config are consistent. If there is none, the error is
+// errdefs.ErrNotFound and lists the platforms of the image.
 func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)
 	return s.chooseOf(ctx, target, d)
 }
 
-// chooseOf is choose for documents that the caller goes on using.
+// chooseOf is choose for documents that the caller continues to use.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
 	w := walk{of: s, read: d, left: maxManifests}
 	all, err := w.candidates(ctx, target, nil)
@@ -73,7 +73,7 @@ func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *do
 	return nil, &wrongPlatform{want: platforms.Format(platforms.DefaultSpec()), have: w.seen}
 }
 
-// wrongPlatform says that an image is for other hosts than this one.
+// wrongPlatform is the error of an image that has no variant for this host.
 type wrongPlatform struct {
 	want string
 	have []string
@@ -83,10 +83,10 @@ func (w *wrongPlatform) Error() string {
 	return fmt.Sprintf("no image for %s, only for %v", w.want, w.have)
 }
 
-// Is makes it errdefs.ErrNotFound.
+// Is reports a wrongPlatform as errdefs.ErrNotFound.
 func (w *wrongPlatform) Is(target error) bool { return target == errdefs.ErrNotFound }
 
-// compare puts what fits best first and what is not known last.
+// compare sorts the best match first and unknown platforms last.
 func (s *Service) compare(a, b *ocispec.Platform) int {
 	switch {
 	case a == nil && b == nil:
@@ -103,27 +103,27 @@ func (s *Service) compare(a, b *ocispec.Platform) int {
 	return 0
 }
 
-// walk goes through indexes, and through no more entries than left: hostile
-// indexes may hold themselves many times over.
+// walk walks through indexes. left bounds the number of entries, because a hostile index may refer
+// to the same indexes many times.
 type walk struct {
 	of   *Service
 	read *documents
 	left int
-	seen []string // platforms that do not fit
+	seen []string // platforms that do not match
 }
 
-// tell remembers a platform that does not fit, for the error.
+// tell adds a platform to the error's list.
 func (w *walk) tell(p ocispec.Platform) {
 	if name := platforms.Format(p); len(w.seen) < maxTold && !slices.Contains(w.seen, name) {
 		w.seen = append(w.seen, name)
 	}
 }
 
-// candidates lists the manifests below desc. Manifests are not read: an archive
-// may lack those of other platforms. Indexes of other platforms are not read
-// either.
+// candidates lists the manifests below desc. It does not read manifests, because an archive may
+// lack those of other platforms, nor indexes of other platforms.
 func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents []ocispec.Descriptor) ([]candidate, error) {
-	if w.left--; w.left < 0 {
+	w.left--
+	if w.left < 0 {
 		return nil, fmt.Errorf("index %s holds more than %d entries: %w", desc.Digest, maxManifests, errdefs.ErrInvalidArgument)
 	}
 	if images.IsManifestType(desc.MediaType) {
@@ -165,7 +165,8 @@ func readDocument(ctx context.Context, desc ocispec.Descriptor, d *documents) (d
 	}
 	switch {
 	case doc.SchemaVersion == 1 || desc.MediaType == images.MediaTypeDockerSchema1Manifest:
-		return document{}, fmt.Errorf("manifest %s has the schema 1 of old registries, which is not supported: build the image again: %w", desc.Digest, errdefs.ErrNotImplemented)
+		return document{}, fmt.Errorf("manifest %s has the schema 1 of old registries, which is not supported: build the image again: %w",
+			desc.Digest, errdefs.ErrNotImplemented)
 	case doc.isIndex() && (doc.Config != nil || len(doc.Layers) > 0):
 		return document{}, fmt.Errorf("%s is an index and a manifest at once: %w", desc.Digest, errdefs.ErrInvalidArgument)
 	}
@@ -196,14 +197,14 @@ func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
 	}
 	for _, l := range doc.Layers {
 		if images.IsLayerType(l.MediaType) {
-			// No foreign sources, and the same download key in every image.
+			// Drop the other fields: no foreign URLs, and the same download key in every image.
 			p.layers = append(p.layers, ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
 		}
 	}
 	return p, p.check()
 }
 
-// check fails unless layers and root file system fit together.
+// check returns an error unless the layers match the config's root file system.
 func (p *pick) check() error {
 	for _, l := range p.layers {
 		if err := l.Digest.Validate(); err != nil {

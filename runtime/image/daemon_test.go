@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// newDaemon opens a storage of the test's own.
+// newDaemon opens a storage for the test.
 func newDaemon(tb testing.TB, dir string) *daemon.Daemon {
 	tb.Helper()
 	d := openDaemon(tb, dir)
@@ -35,8 +35,8 @@ func logger(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(tb.Output(), nil))
 }
 
-// onSmallDisk mounts a file system of some size, in bytes. It is in memory, so
-// that tests do not wait for a disk.
+// onSmallDisk mounts a file system of some size, in bytes. It is in memory, so that tests do not
+// wait for a disk.
 func onSmallDisk(tb testing.TB, size int) string {
 	tb.Helper()
 	return onSmallDiskWith(tb, fmt.Sprintf("size=%d", size))
@@ -56,7 +56,7 @@ func onSmallDiskWith(tb testing.TB, options string) string {
 	return dir
 }
 
-// newService makes a Service over a storage of the test's own.
+// newService returns a Service with a storage for the test.
 func newService(tb testing.TB, with func(*Config)) *Service {
 	tb.Helper()
 	dir := onSmallDisk(tb, 1<<30)
@@ -76,8 +76,7 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 	return s
 }
 
-// left says what of images there is in containerd: records, leases, blobs,
-// downloads and snapshots.
+// left returns what containerd has of images: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()
 	ctx := namespaced(context.Background())

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxManifests bounds what an index and those in it list.
+	// maxManifests bounds the entries of an index, including the indexes in it.
 	maxManifests = 1024
-	// maxLayers bounds the layers of an image; overlayfs mounts fewer than 500.
+	// maxLayers bounds the layers of an image. An overlayfs mount supports fewer than 500.
 	maxLayers = 500
 	// maxWords bounds each list of strings and each map of a config.
 	maxWords = 16384
-	// maxFeatures bounds the features of an operating system in a platform.
+	// maxFeatures bounds the os.features of a platform.
 	maxFeatures = 64
-	// maxWord bounds digests, media types and the parts of a platform, in bytes.
+	// maxWord bounds digests, media types and the fields of a platform, in bytes.
 	maxWord = 255
 	// maxUser bounds the user in a config, in bytes.
 	maxUser = 4096
 )
 
-// document is an index or a manifest: only what this package needs of it.
+// document is an index or a manifest, with only the fields that this package needs.
 type document struct {
 	SchemaVersion int         `json:"schemaVersion"`
 	MediaType     string      `json:"mediaType"`
@@ -36,8 +36,8 @@ type document struct {
 
 func (d document) isIndex() bool { return len(d.Manifests) > 0 }
 
-// descriptor is a descriptor without what takes memory and is not needed: urls,
-// data and all annotations but the names.
+// descriptor is a descriptor without large fields that are not needed: urls, data, and all
+// annotations but the image's names.
 type descriptor struct {
 	MediaType    string        `json:"mediaType"`
 	Digest       digest.Digest `json:"digest"`
@@ -50,7 +50,7 @@ type descriptor struct {
 	} `json:"annotations"`
 }
 
-// platform is what a descriptor or a config says of the hosts that it is for.
+// platform is the platform in a descriptor or a config.
 type platform struct {
 	Architecture string   `json:"architecture"`
 	OS           string   `json:"os"`
@@ -67,7 +67,7 @@ func (p *platform) check() error {
 	return short(append([]string{p.Architecture, p.OS, p.OSVersion, p.Variant}, p.OSFeatures...)...)
 }
 
-// spec is the descriptor in the form that containerd has, without annotations.
+// spec converts the descriptor to containerd's type, without annotations.
 func (d *descriptor) spec() ocispec.Descriptor {
 	out := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType}
 	if d.Platform != nil {
@@ -89,7 +89,7 @@ func (d *descriptor) check() error {
 	return short(d.MediaType, string(d.Digest), d.ArtifactType)
 }
 
-// short fails if one of the words is longer than maxWord.
+// short returns an error if one of the words is longer than maxWord.
 func short(words ...string) error {
 	for _, w := range words {
 		if len(w) > maxWord {
@@ -99,7 +99,7 @@ func short(words ...string) error {
 	return nil
 }
 
-// configDocument is a config: only what a container is made from.
+// configDocument is an image config, with only the fields that containers need.
 type configDocument struct {
 	platform
 	Config struct {
@@ -117,14 +117,14 @@ type configDocument struct {
 	} `json:"rootfs"`
 }
 
-// spec is the config in the form that containerd has, or an error if a part of it
-// is too long.
+// spec converts the config to containerd's type. It returns an error if a field is too long.
 func (c *configDocument) spec() (ocispec.Image, error) {
 	if err := c.check(); err != nil {
 		return ocispec.Image{}, err
 	}
 	if len(c.Config.User) > maxUser {
-		return ocispec.Image{}, fmt.Errorf("the user has %d bytes, more than %d: %w", len(c.Config.User), maxUser, errdefs.ErrInvalidArgument)
+		return ocispec.Image{}, fmt.Errorf("the user has %d bytes, more than %d: %w",
+			len(c.Config.User), maxUser, errdefs.ErrInvalidArgument)
 	}
 	return ocispec.Image{
 		Platform: c.platform.spec(),
@@ -136,7 +136,7 @@ func (c *configDocument) spec() (ocispec.Image, error) {
 	}, nil
 }
 
-// Lists that are decoded as streams, which end at a number of entries.
+// Lists that are decoded entry by entry, with a maximum number of entries.
 type (
 	manifests []descriptor
 	layerList []descriptor
@@ -152,8 +152,8 @@ func (l *manifests) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Beside layers of a file system there
-// may be some others, such as attestations.
+// UnmarshalJSON implements json.Unmarshaler. The list may also have entries that are not file
+// system layers, such as attestations.
 func (l *layerList) UnmarshalJSON(b []byte) (err error) {
 	*l, err = decodeList(b, "layers", 2*maxLayers, (*descriptor).check)
 	return err
@@ -204,8 +204,8 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeList decodes at most most entries of a JSON array; null is an empty one.
-// check is called for each entry. It may be nil.
+// decodeList decodes a JSON array of at most most entries; null is an empty array. It calls check,
+// if not nil, for each entry.
 func decodeList[T any](b []byte, what string, most int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if opened, err := open(dec, what, '['); err != nil || !opened {
@@ -230,7 +230,7 @@ func decodeList[T any](b []byte, what string, most int, check func(*T) error) ([
 	return out, nil
 }
 
-// open reads the beginning of an array or object. It returns false for null.
+// open reads the opening delimiter of an array or object. It returns false for null.
 func open(dec *json.Decoder, what string, delim json.Delim) (bool, error) {
 	t, err := dec.Token()
 	if err != nil || t == nil {
@@ -246,7 +246,7 @@ func tooMany(what string, most int) error {
 	return fmt.Errorf("%s has more than %d entries: %w", what, most, errdefs.ErrInvalidArgument)
 }
 
-// ignored is a JSON value that nobody needs.
+// ignored discards a JSON value.
 type ignored struct{}
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// magics are how compressed streams begin.
+// magics are the first bytes of compressed streams.
 var magics = []struct {
 	name  string
 	magic []byte
@@ -24,14 +24,14 @@ var magics = []struct {
 	{"zip", []byte("PK\x03\x04")},
 }
 
-// headSize is how many bytes of a stream tell how it is compressed.
+// headSize is the number of bytes from which the compression is detected.
 const headSize = 512
 
-// ustar is where a tar header has its magic. What has it is plain, however the
-// name of the first file begins.
+// ustar is the offset of the magic in a tar header. A stream that has it is uncompressed, whatever
+// the name of its first file begins with.
 const ustar = 257
 
-// compression names how a stream that begins with head is compressed, "" for not.
+// compression returns the compression of a stream that begins with head, or "" for none.
 func compression(head []byte) string {
 	if len(head) > ustar && bytes.HasPrefix(head[ustar:], []byte("ustar")) {
 		return ""
@@ -41,17 +41,16 @@ func compression(head []byte) string {
 			return m.name
 		}
 	}
-	// A frame to be skipped, by which pzstd and others begin a zstd stream.
+	// A skippable frame, with which pzstd and others begin a zstd stream.
 	if len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18}) {
 		return "zstd"
 	}
 	return ""
 }
 
-// decompress returns the plain stream behind r, which may be plain itself, gzip
-// or zstd, but only once. One goroutine does the work, the caller's, so that
-// memory stays small; window is called before a zstd stream takes as many bytes.
-// Close does not close r.
+// decompress returns the uncompressed content of r, which may be uncompressed, gzip or zstd,
+// compressed once. Decompression runs in the goroutine that calls Read, so that it needs little
+// memory. window is called before a zstd stream allocates that many bytes. Close does not close r.
 func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)
@@ -66,7 +65,8 @@ func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, err
 		out, err = gzip.NewReader(in)
 	case "zstd":
 		var d *zstd.Decoder
-		d, err = zstd.NewReader(newFrames(in, window), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		d, err = zstd.NewReader(newFrames(in, window), zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err == nil {
 			out = d.IOReadCloser()
 		}

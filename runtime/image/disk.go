@@ -9,44 +9,47 @@ import (
 	"syscall"
 )
 
-// diskFull says that the file system of dir has no room for more image data.
+// diskFull is the error of a file system that has no space left for image data.
 type diskFull struct {
 	dir  string
 	free int64
 }
 
 func (e *diskFull) Error() string {
-	return fmt.Sprintf("the disk of %s is full: %d MiB are free and %d MiB are kept for running pods; remove images or other files", e.dir, e.free>>20, int64(reserve)>>20)
+	return fmt.Sprintf("the disk of %s is full: %d MiB are free and %d MiB are kept for running pods; remove images or other files",
+		e.dir, e.free>>20, int64(reserve)>>20)
 }
 
-// Is makes a diskFull what it is: no space left on device.
+// Is reports a diskFull as ENOSPC.
 func (e *diskFull) Is(target error) bool { return target == syscall.ENOSPC }
 
-// inodesUsed says that the file system of dir has no room for more files.
+// inodesUsed is the error of a file system that has no inodes left for image data.
 type inodesUsed struct {
 	dir        string
 	free, keep int64
 }
 
 func (e *inodesUsed) Error() string {
-	return fmt.Sprintf("the disk of %s can hold no more files: %d inodes are free and %d are kept for running pods; remove images or other files", e.dir, e.free, e.keep)
+	return fmt.Sprintf("the disk of %s can hold no more files: %d inodes are free and %d are kept for running pods; "+
+		"remove images or other files",
+		e.dir, e.free, e.keep)
 }
 
 func (e *inodesUsed) Is(target error) bool { return target == syscall.ENOSPC }
 
 const (
-	// guardStep and guardFiles are how many bytes and files pass between two looks
-	// at the disk.
+	// guardStep and guardFiles are the numbers of bytes and files that are written between two
+	// checks of the disk.
 	guardStep  = 8 << 20
 	guardFiles = 256
-	// reserveInodes is what an import or a pull leaves free of inodes; of a small
-	// file system one in reserveShare.
+	// reserveInodes is the number of inodes that imports and pulls leave free; on a small file
+	// system it is 1/reserveShare of all inodes.
 	reserveInodes = 4096
 	reserveShare  = 20
 )
 
-// room fails unless the file system of dir has room for that much, beside what is
-// kept for running pods.
+// room returns an error unless the file system of dir has that much space in addition to the
+// reserve for running pods.
 func room(dir string, bytes, inodes int64) error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
@@ -56,13 +59,14 @@ func room(dir string, bytes, inodes int64) error {
 		return &diskFull{dir: dir, free: free}
 	}
 	keep := min(int64(st.Files)/reserveShare, reserveInodes)
-	if free := int64(st.Ffree); st.Files > 0 && free-keep < inodes { // some make inodes as they need them
+	// Files is 0 if the file system creates inodes dynamically.
+	if free := int64(st.Ffree); st.Files > 0 && free-keep < inodes {
 		return &inodesUsed{dir: dir, free: free, keep: keep}
 	}
 	return nil
 }
 
-// freeBytes is how much there is free on the file system of dir; 0: unknown.
+// freeBytes returns the free space on the file system of dir; 0 if unknown.
 func freeBytes(dir string) int64 {
 	var st syscall.Statfs_t
 	if syscall.Statfs(dir, &st) != nil {
@@ -71,24 +75,24 @@ func freeBytes(dir string) int64 {
 	return int64(st.Bavail) * int64(st.Bsize)
 }
 
-// guard ends a stream that is written to dir with an error before the file
-// system of dir is full. That bounds decompression bombs too.
+// guard is a reader of data that is written to dir. It fails before the file system of dir is full,
+// which also bounds decompression bombs.
 type guard struct {
 	io.Reader
 	dir  string
-	left int64 // bytes until the next look
-	// wrote counts what was read, and so is written. Nil: nobody asks.
+	left int64 // bytes until the next check
+	// wrote counts the bytes read, which are then written; may be nil.
 	wrote *atomic.Uint64
 }
 
 func newGuard(r io.Reader, dir string) *guard { return &guard{Reader: r, dir: dir} }
 
-// counting is newGuard of what counts as written by the Service.
+// counting returns a guard that also counts towards Wrote.
 func (s *Service) counting(r io.Reader) *guard {
 	return &guard{Reader: r, dir: s.c.Root, wrote: &s.wrote}
 }
 
-// Wrote is how many bytes pulls and imports have written since this process started:
+// Wrote returns the number of bytes that pulls and imports have written since this process started:
 // downloads and unpacked layers.
 func (s *Service) Wrote() uint64 { return s.wrote.Load() }
 
@@ -107,20 +111,21 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// filesGuard ends the unpacking of a layer before the file system of dir is full
-// of what the stream does not show: a sparse file is a few bytes in the stream and
-// as many on disk as its header says, and a file without content takes an inode,
-// with one for each directory in its name. Layers are unpacked side by side, so
-// promised is what all of them are about to write.
+// filesGuard stops the unpacking of a layer before the file system of dir is full because of data
+// that the stream's length does not show. A sparse file is short in the stream and as large on disk
+// as its header says. A file without content takes an inode, and one for each directory in its
+// name. Layers are unpacked concurrently, so promised is the total of all files that are about to
+// be written.
 type filesGuard struct {
 	dir      string
 	promised *atomic.Int64
-	own      int64 // of promised
-	files    int64 // since the last look
-	small    int64 // bytes of them
+	own      int64 // this layer's part of promised
+	files    int64 // since the last check
+	small    int64 // their size in bytes
 }
 
-// next is called before each file, with its header; containerd's archive.Filter.
+// next is called with the header of each file before it is unpacked. It implements containerd's
+// archive.Filter.
 func (g *filesGuard) next(h *tar.Header) (bool, error) {
 	g.done()
 	g.files += 1 + int64(strings.Count(h.Name, "/"))
@@ -138,7 +143,7 @@ func (g *filesGuard) next(h *tar.Header) (bool, error) {
 	return true, nil
 }
 
-// done takes back what was promised for a file, which is written.
+// done subtracts a written file from promised.
 func (g *filesGuard) done() {
 	g.promised.Add(-g.own)
 	g.own = 0

@@ -1,6 +1,6 @@
-// Package image keeps the images of this node: it imports them from archives,
-// pulls them from registries, unpacks them so that containers start at once,
-// and answers the CRI's ImageService and the container runtime about them.
+// Package image manages the images of this node: it imports them from archives, pulls them from
+// registries, unpacks them so that containers start at once, implements the CRI's ImageService and
+// resolves images for the container runtime.
 //
 //	<state-dir>/images/*.tar --Inbox--+
 //	islet images import --------------+--> ImportArchive --+
@@ -10,20 +10,19 @@
 //	runtime/ctrd <-- Resolve <--+                                                                       |
 //	ListImages, ImageStatus  <--+------------------------ index (in memory, built once) <---------------+
 //
-// An image is recorded last, when every layer of it is unpacked and flushed to
-// disk, so what is recorded is complete, whatever happened to power or process
-// before. Everything that is made on the way hangs on a lease of containerd and
-// goes with it when the import fails; a pull's lease stays for a day, so that the
-// next one goes on from there. What a process that died left half done is not
-// trusted: it goes before the next one makes its first layer.
+// An image is recorded last, when all of its layers are unpacked and flushed to disk. So a recorded
+// image is complete, even after a power cut. Everything that is created before is held by a
+// containerd lease and removed with it when an import fails. A pull's lease is kept for a day, so
+// that the next pull resumes. Layers that a dead process left half unpacked are not trusted: they
+// are removed before the first layer is unpacked.
 //
-// Flash is small and wears: compressed layers are dropped once they are unpacked,
-// for a snapshot is all that a container needs, and an archive that is a plain
-// file is unpacked from where it lies. Streams are decompressed by the goroutine
-// that writes them, so a layer of any size takes a few MiB of memory.
+// Flash is small and wears out. Compressed layers are deleted once they are unpacked, because
+// containers need only the snapshots, and an archive that is a regular file is unpacked in place.
+// Streams are decompressed by the goroutine that writes them, so a layer of any size takes a few
+// MiB of memory.
 //
-// A Service is the only writer of image records, so its index stays true
-// without watching. A record is named by tag (or by digest, or by its ID when
-// it has no name); repo digests of a tag are derived, not stored. When a tag
-// moves, the image that had it stays under its digest until it is removed.
+// A Service is the only writer of image records, so its index needs no watch. A record's name is a
+// tag, a digest, or the image ID if the image has no name; repo digests of a tag are derived, not
+// stored. When a tag moves to another image, the old image keeps a record under its digest until it
+// is removed.
 package image

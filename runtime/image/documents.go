@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	// maxManifest bounds an index or a manifest, in bytes. Registries take 4 MiB.
+	// maxManifest bounds an index or a manifest, in bytes. Registries accept 4 MiB.
 	maxManifest = 4 << 20
 	// maxConfig bounds the config of an image, in bytes.
 	maxConfig = 1 << 20
-	// maxDocuments bounds all indexes, manifests and configs that are read to find
-	// the one image, in bytes.
+	// maxDocuments bounds the indexes, manifests and configs that are read to find one image, in
+	// total and in bytes.
 	maxDocuments = 8 << 20
-	// fewDocuments is how many bytes of them an image may take while others take
-	// theirs. One image at a time may take more.
+	// fewDocuments is how many bytes of documents an image may use while others use theirs. Only
+	// one image at a time may use more.
 	fewDocuments = 256 << 10
 )
 
-// readFunc reads a small blob: an index, a manifest or a config. The blob is not
-// longer than its descriptor says, if that has a size.
+// readFunc reads a small blob: an index, a manifest or a config. If the descriptor has a size, the
+// blob is not longer.
 type readFunc func(context.Context, ocispec.Descriptor) ([]byte, error)
 
-// documents reads the indexes, manifests and configs of one image, within one
-// budget of bytes. It keeps what it has read until keepOnly.
+// documents reads the indexes, manifests and configs of one image, within a budget of bytes. It
+// caches them until keepOnly.
 type documents struct {
 	of    *Service
 	from  readFunc
-	left  int64 // bytes of the budget
+	left  int64 // bytes left of the budget
 	kept  map[digest.Digest][]byte
-	large bool // it has the place of the one image that may take more than fewDocuments
+	large bool // this image may exceed fewDocuments
 
-	most time.Duration // that reading may take; it does not count while the image waits
-	late *time.Timer   // ends the reading; nil: nothing does
+	most time.Duration // maximum reading time, not counting time in which the image waits for others
+	late *time.Timer   // ends the reading; may be nil
 }
 
 func (s *Service) newDocuments(from readFunc) *documents {
 	return &documents{of: s, from: from, left: maxDocuments, kept: map[digest.Digest][]byte{}}
 }
 
-// read returns a document that was kept, or else reads it. It is a readFunc.
+// read returns a document from the cache, or reads it. It is a readFunc.
 func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if b, ok := d.kept[desc.Digest]; ok {
 		return b, nil
@@ -56,14 +56,15 @@ func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	return d.from(ctx, desc)
 }
 
-// decode reads a document of at most most bytes, counts it against the budget and
-// decodes it. In one process one document is decoded at a time.
+// decode reads a document of at most most bytes, subtracts it from the budget and decodes it. Only
+// one document of the process is decoded at a time.
 func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most int64, into any) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return fmt.Errorf("digest %.300q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
 	}
 	if desc.Size > most {
-		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w", desc.Digest, desc.Size, most, kindOf(most), errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
+			desc.Digest, desc.Size, most, kindOf(most), errdefs.ErrInvalidArgument)
 	}
 	if err := d.spend(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
 		return err
@@ -74,7 +75,8 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most in
 	}
 	size := int64(len(b))
 	if size > most {
-		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w", desc.Digest, size, most, kindOf(most), errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
+			desc.Digest, size, most, kindOf(most), errdefs.ErrInvalidArgument)
 	}
 	// An archive's descriptors may lack the size.
 	if err := d.spend(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
@@ -89,15 +91,15 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most in
 	return nil
 }
 
-// readStored reads a document from a content store. What has the digest may be
-// something much larger, such as a layer that is being downloaded.
+// readStored reads a document from a content store. It checks the stored size, because the digest
+// may be that of a much larger blob, such as a layer.
 func readStored(ctx context.Context, store content.Provider, desc ocispec.Descriptor) ([]byte, error) {
 	ra, err := store.ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest})
 	if err != nil {
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxManifest { // what it is, not what a descriptor says
+	if ra.Size() > maxManifest { // the actual size, not the descriptor's
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	b := make([]byte, ra.Size())
@@ -114,11 +116,12 @@ func kindOf(most int64) string {
 	return "an index or a manifest"
 }
 
-// spend counts n bytes. Beyond fewDocuments it waits until no other image has as
-// many.
+// spend subtracts n bytes from the budget. Beyond fewDocuments it waits until no other image uses
+// as many.
 func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
-		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w", what, maxDocuments, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",
+			what, maxDocuments, errdefs.ErrInvalidArgument)
 	}
 	if d.large || maxDocuments-d.left <= fewDocuments {
 		return nil
@@ -134,7 +137,7 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 	return nil
 }
 
-// within returns a context that ends with errStalled when reading takes longer than most.
+// within returns a context that is cancelled with errStalled if reading takes longer than most.
 func (d *documents) within(ctx context.Context, most time.Duration) (bounded context.Context, done func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	d.most, d.late = most, time.AfterFunc(most, func() { cancel(errStalled) })
@@ -144,7 +147,8 @@ func (d *documents) within(ctx context.Context, most time.Duration) (bounded con
 	}
 }
 
-// keepOnly forgets all documents but those of p and lets others take many.
+// keepOnly drops all cached documents except those of p, and lets another image exceed
+// fewDocuments.
 func (d *documents) keepOnly(p *pick) {
 	kept := map[digest.Digest][]byte{}
 	if p != nil {
@@ -161,7 +165,7 @@ func (d *documents) keepOnly(p *pick) {
 	}
 }
 
-// documents lists the indexes, the manifest and the config of the image.
+// documents returns the descriptors of the image's indexes, manifest and config.
 func (p *pick) documents() []ocispec.Descriptor {
 	return append(append([]ocispec.Descriptor{}, p.parents...), p.manifest, p.config)
 }

@@ -11,11 +11,11 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// usageCache is what the images' snapshots use, until images change.
+// usageCache caches the disk usage of the images' snapshots until the images change.
 type usageCache struct {
 	mu     sync.Mutex
 	known  bool
-	change int // counts changes, so that one during a walk is not lost
+	change int // counts changes, to detect one during a walk
 	usage  snapshots.Usage
 	at     time.Time
 }
@@ -27,10 +27,10 @@ func (u *usageCache) forget() {
 	u.change++
 }
 
-// ImageFsInfo tells what images use on the file system of Config.Root: the
-// bytes and inodes of their unpacked layers. It adds up what containerd noted
-// when it unpacked them, after a change of images, and else answers from memory.
-// The writable layers of containers count with the containers.
+// ImageFsInfo returns the usage of images on the file system of Config.Root: the bytes and inodes
+// of their unpacked layers. After a change of images it adds up the figures that containerd stored
+// when it unpacked them; otherwise the result is cached. Writable layers are counted with the
+// containers.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	u, at, err := s.imageUsage(namespaced(ctx))
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, e
 	for _, name := range layers {
 		u, err := sn.Usage(ctx, name)
 		if errdefs.IsNotFound(err) {
-			continue // removed meanwhile
+			continue // removed concurrently
 		}
 		if err != nil {
 			return snapshots.Usage{}, time.Time{}, fmt.Errorf("usage of image layer %s: %w", name, err)

@@ -14,9 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imports tries to import data and checks what must hold whatever it is: an
-// error leaves nothing behind; an image that was imported can be looked at and
-// removed, and then nothing is left either.
+// imports tries to import data and checks what must hold in any case: an error leaves nothing
+// behind; an imported image can be inspected and removed, and then nothing is left either.
 func imports(t *testing.T, s *Service, data []byte) {
 	t.Helper()
 	refs, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "fuzz", nil)
@@ -40,11 +39,11 @@ func imports(t *testing.T, s *Service, data []byte) {
 }
 
 func fuzzService(f *testing.F) *Service {
-	dir := onSmallDisk(f, 4*reserve) // in memory: a disk would make it slow
+	dir := onSmallDisk(f, 4*reserve) // in memory, because a disk would be slow
 	return serviceOn(f, newDaemon(f, dir), dir, func(c *Config) { c.Log = slog.New(slog.DiscardHandler) })
 }
 
-// FuzzImport imports whatever bytes.
+// FuzzImport imports arbitrary bytes.
 func FuzzImport(f *testing.F) {
 	img := imageOf(f, "", layerOf(f, file{name: "a", body: "a"}))
 	docker := dockerArchive(f, map[string]v1.Image{"demo:1": img})
@@ -56,8 +55,8 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { imports(t, s, data) })
 }
 
-// FuzzImportParts puts whatever bytes where an archive has its index, manifests,
-// config and layer, so that they come to be read.
+// FuzzImportParts puts arbitrary bytes in place of an archive's index, manifests, config and layer,
+// so that they are read.
 func FuzzImportParts(f *testing.F) {
 	layer := tarOf(f, file{name: "a", body: "a"}, file{name: ".wh.b"})
 	config := toJSON(f, ocispec.Image{
@@ -91,7 +90,7 @@ func FuzzImportParts(f *testing.F) {
 	})
 }
 
-// relink lets the first entry of an index point to manifest, whatever that is.
+// relink makes the first entry of an index refer to manifest.
 func relink(index, manifest string) string {
 	var x ocispec.Index
 	if json.Unmarshal([]byte(index), &x) != nil || len(x.Manifests) == 0 {

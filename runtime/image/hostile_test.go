@@ -35,8 +35,8 @@ func toJSON(tb testing.TB, v any) string {
 	return string(b)
 }
 
-// Archives that are wrong in some way: each is an error that says so, and none
-// leaves anything or touches the host.
+// Invalid archives: each causes a specific error, leaves nothing behind and does not touch the
+// host.
 func TestImportHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	config := toJSON(t, ocispec.Image{Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}})
@@ -77,7 +77,7 @@ func TestImportHostile(t *testing.T) {
 		"index of itself":   {ociOf(t, toJSON(t, loop)), "digest"},
 		"bad digest":        {tarOf(t, file{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:../../x","size":3}]}`}), "digest"},
 		"huge claim":        {tarOf(t, file{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"` + digest.FromString("x").String() + `","size":9223372036854775807}]}`}), "more than the"},
-		"goes on":           {append(bytes.Clone(good), make([]byte, 2*maxPadding)...), "goes on after its end"},
+		"goes on":           {append(bytes.Clone(good), make([]byte, 2*maxPadding)...), "has data after its end"},
 		"evil layer":        {dockerArchive(t, map[string]v1.Image{"xx:1": imageOf(t, "", layerOf(t, file{name: "l", link: filepath.Dir(outside), typ: tar.TypeSymlink}, file{name: "l/outside", body: "x"}), layerOf(t, file{name: "../../../../../../" + outside, body: "x"}))}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestImportHostile(t *testing.T) {
 	}
 }
 
-// importers are the ways of an archive into a Service.
+// importers are the functions that import an archive.
 var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
 	"stream": func(tb testing.TB, s *Service, data []byte) ([]string, error) {
 		return s.ImportArchive(tb.Context(), bytes.NewReader(data), "stream", nil)
@@ -124,7 +124,7 @@ var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
 	},
 }
 
-// swapLayers gives two layers of an archive each other's content.
+// swapLayers swaps the contents of two layers of an archive.
 func swapLayers(t *testing.T, b []byte) []byte {
 	t.Helper()
 	var files []file
@@ -151,7 +151,7 @@ func swapLayers(t *testing.T, b []byte) []byte {
 	return tarOf(t, files...)
 }
 
-// ociOf is a layout whose index points to one blob.
+// ociOf returns a layout whose index refers to one blob.
 func ociOf(t *testing.T, blob string) []byte {
 	t.Helper()
 	d := digest.FromString(blob)
@@ -159,8 +159,7 @@ func ociOf(t *testing.T, blob string) []byte {
 	return tarOf(t, file{name: "blobs/sha256/" + d.Encoded(), body: blob}, file{name: "index.json", body: toJSON(t, index)})
 }
 
-// A disk that is nearly full refuses images by its name, leaves nothing of them
-// and takes them when there is room.
+// A nearly full disk rejects images, leaves nothing of them and accepts them when there is space.
 func TestDiskFull(t *testing.T) {
 	dir := onSmallDisk(t, reserve+10<<20)
 	s := serviceOn(t, newDaemon(t, dir), dir, nil)
@@ -184,7 +183,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestHiddenBombs: what a layer takes on the disk need not pass through its stream.
+// TestHiddenBombs: a layer may use disk space that does not show in its stream's length.
 func TestHiddenBombs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options string
@@ -232,7 +231,7 @@ func free(t *testing.T, dir string) freeSpace {
 	return freeSpace{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree)}
 }
 
-// sparse is a tar entry of a file that is one hole, in the PAX form of GNU tar.
+// sparse returns a tar entry of a file that is one hole, in GNU tar's PAX format.
 func sparse(name string, size int64) []byte {
 	block := func(name string, kind byte, data string) []byte {
 		h := make([]byte, 512, 1536)
@@ -252,7 +251,7 @@ func sparse(name string, size int64) []byte {
 	}
 	var records string
 	for _, kv := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=" + name, fmt.Sprint("GNU.sparse.realsize=", size)} {
-		n := len(kv) + 4 // the length counts itself, in two digits
+		n := len(kv) + 4 // the length includes its own two digits
 		records += fmt.Sprintf("%d %s\n", n, kv)
 	}
 	hole := fmt.Sprintf("1\n%d\n0\n", size) // a fragment of no bytes at the end
@@ -275,7 +274,7 @@ func emptyFiles(t *testing.T, n int, below string) []byte {
 	return b.Bytes()
 }
 
-// bombLayer is an archive with a layer that is small until it is unpacked.
+// bombLayer returns an archive with a layer that is small until it is unpacked.
 func bombLayer(t *testing.T, size int64) []byte {
 	t.Helper()
 	var plain bytes.Buffer
@@ -292,7 +291,7 @@ func bombLayer(t *testing.T, size int64) []byte {
 	return archiveOf(t, plain.Bytes())
 }
 
-// archiveOf is an archive of an image with one layer.
+// archiveOf returns an archive of an image with one layer.
 func archiveOf(t *testing.T, plain []byte) []byte {
 	t.Helper()
 	var layer bytes.Buffer

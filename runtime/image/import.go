@@ -17,18 +17,17 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Labels by which containerd's garbage collector goes from an image's index to
-// its manifest, config and snapshots.
+// Labels through which containerd's garbage collector finds an index's manifest, config and
+// snapshots.
 const (
 	gcContent  = "containerd.io/gc.ref.content."
 	gcSnapshot = "containerd.io/gc.ref.snapshot."
 )
 
-// ImportArchive imports the images of an OCI layout or docker-archive tarball,
-// which may be compressed with gzip or zstd, and returns their references, or
-// the image ID of one that the archive does not name. name is for messages. Of
-// an image for several platforms the host's is taken. Importing again is
-// success. A tarball that is damaged anywhere leaves nothing behind.
+// ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be
+// compressed with gzip or zstd. It returns their references; an image without a name is returned by
+// its image ID. name is used in messages. Of an image for several platforms, the host's is
+// imported. Importing again is success. If the tarball is damaged anywhere, nothing is imported.
 func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
 	progress, end := s.going.follow(name, 0, progress)
 	defer end()
@@ -71,10 +70,12 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 	return s.readArchive(ctx, plain, nil)
 }
 
-// importFile is ImportArchive for a file, unless known says of the digest of its
-// content that it need not be. Layers of an archive that is not compressed as a
-// whole are unpacked from where they are, so nothing is written twice.
-func (s *Service) importFile(ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress)) ([]string, error) {
+// importFile is ImportArchive for a file. It imports nothing if known returns true for the digest
+// of the file's content. The layers of an archive that is not compressed as a whole are unpacked in
+// place, so nothing is written twice.
+func (s *Service) importFile(
+	ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
+) ([]string, error) {
 	refs, err := s.importFileOnce(namespaced(ctx), f, known, progress)
 	if err != nil {
 		return nil, importError(f.Name(), err)
@@ -82,7 +83,9 @@ func (s *Service) importFile(ctx context.Context, f *os.File, known func(digest.
 	return refs, nil
 }
 
-func (s *Service) importFileOnce(ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress)) ([]string, error) {
+func (s *Service) importFileOnce(
+	ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
+) ([]string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -97,7 +100,8 @@ func (s *Service) importFileOnce(ctx context.Context, f *os.File, known func(dig
 	sum := digest.Canonical.Digester()
 	in := io.TeeReader(untilDone{ctx, &meter{Reader: f, name: f.Name(), tell: progress}}, sum.Hash())
 	var a *archive
-	if how := compression(head[:n]); how != "" {
+	how := compression(head[:n])
+	if how != "" {
 		_, err = io.Copy(io.Discard, in)
 	} else {
 		a, err = s.readArchive(ctx, in, f)
@@ -137,7 +141,8 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 		var wrong *wrongPlatform
 		switch {
 		case errors.As(err, &wrong):
-			if told++; told <= maxTold {
+			told++
+			if told <= maxTold {
 				other = errors.Join(other, fmt.Errorf("%s: %w", n.label(), err))
 			}
 		case err != nil:
@@ -153,7 +158,7 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	if other != nil {
 		return nil, other
 	}
-	return nil, fmt.Errorf("the archive holds no image: %w", errdefs.ErrInvalidArgument)
+	return nil, fmt.Errorf("the archive has no image: %w", errdefs.ErrInvalidArgument)
 }
 
 func (n named) label() string {
@@ -163,7 +168,7 @@ func (n named) label() string {
 	return n.target.Digest.String()
 }
 
-// importImage unpacks and records one image of an archive, unless it is here.
+// importImage unpacks and records one image of an archive, unless it already exists.
 func (s *Service) importImage(ctx context.Context, a *archive, n named) (string, error) {
 	p, err := s.choose(ctx, n.target, a.read)
 	if err != nil {
@@ -193,7 +198,7 @@ func (s *Service) importImage(ctx context.Context, a *archive, n named) (string,
 	return name, nil
 }
 
-// target is what a name of the image points to.
+// target returns the descriptor that the image's name refers to.
 func (p *pick) target() ocispec.Descriptor {
 	if len(p.parents) > 0 {
 		return p.parents[0]
@@ -201,10 +206,9 @@ func (p *pick) target() ocispec.Descriptor {
 	return p.manifest
 }
 
-// keep writes indexes, manifest and config of an unpacked image to the content
-// store where they are missing, each with the label that leads the garbage
-// collector to the next: index, manifest, config, snapshot. Layers are not
-// among them, so their blobs go.
+// keep writes the indexes, manifest and config of an unpacked image to the content store, unless
+// they exist. Each gets the label that leads the garbage collector to the next: index, manifest,
+// config, snapshot. Layers are not referenced, so their blobs are deleted.
 func (s *Service) keep(ctx context.Context, p *pick, read readFunc) error {
 	labels := map[string]string{}
 	if chain := p.entry().chainID; chain != "" {
@@ -233,7 +237,7 @@ func (s *Service) keepBlob(ctx context.Context, desc ocispec.Descriptor, labels 
 	}
 	store := s.c.Client.ContentStore()
 	size := ocispec.Descriptor{Digest: desc.Digest, Size: int64(len(b))}
-	// One that is there already is held by the lease from here on.
+	// If the blob exists already, this adds it to the lease.
 	err = content.WriteBlob(ctx, store, "keep-"+leaseOf(ctx)+"-"+desc.Digest.String(), bytes.NewReader(b), size, content.WithLabels(labels))
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", desc.Digest, err)

@@ -32,7 +32,7 @@ func TestImport(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newService(t, nil)
-			for _, imp := range []string{"stream", "stream", "file", "file"} { // again is success
+			for _, imp := range []string{"stream", "stream", "file", "file"} { // repeated imports succeed
 				refs, err := importers[imp](t, s, c.data)
 				if err != nil {
 					t.Fatal(err)
@@ -107,7 +107,7 @@ func wantImage(t *testing.T, s *Service, ref, id string) {
 	}
 }
 
-// wantFiles looks into an image as a container would see it.
+// wantFiles checks an image's files as a container would see them.
 func wantFiles(t *testing.T, s *Service, ref string, want map[string]string, gone ...string) {
 	t.Helper()
 	ctx := namespaced(t.Context())
@@ -148,7 +148,7 @@ func count(list []string, prefix string) int {
 	return n
 }
 
-// An archive that ends too early, wherever, is an error and leaves nothing.
+// A truncated archive is an error and leaves nothing.
 func TestImportTruncated(t *testing.T) {
 	s := newService(t, nil)
 	for name, data := range map[string][]byte{
@@ -171,7 +171,7 @@ func TestImportTruncated(t *testing.T) {
 	}
 }
 
-// What a process that died left unpacked is not trusted by the next one.
+// Layers that a dead process left unpacked are not trusted by the next one.
 func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
@@ -209,7 +209,7 @@ func TestForsake(t *testing.T) {
 	}
 }
 
-// Both snapshotters hold what the layers say, whiteouts included.
+// Both snapshotters apply layers completely, including whiteouts.
 func TestSnapshotters(t *testing.T) {
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})
 	for _, name := range []string{daemon.Overlay, daemon.Native} {

@@ -20,61 +20,59 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Imports remembers over restarts what was imported. A key is the digest of an
-// archive's content, or begins with "file:" or "image:"; the Inbox makes them.
+// Imports persistently stores which archives were imported. A key is the digest of an archive's
+// content, or has the prefix "file:" or "image:"; the Inbox creates the keys.
 type Imports interface {
 	Imported(ctx context.Context, key string) (bool, error)
-	// AddImport is durable when it returns. Adding again is success.
+	// AddImport has stored the key durably when it returns. Adding a key again is success.
 	AddImport(ctx context.Context, key, name string) error
 }
 
-// InboxConfig is what an Inbox needs.
+// InboxConfig configures NewInbox.
 type InboxConfig struct {
-	// Dir is the directory of archives. It is made when missing.
+	// Dir is the directory of archives. It is created if it does not exist.
 	Dir     string
 	Service *Service
 	Imports Imports
-	// Report is called with a file's name and why it could not be imported, and
-	// with nil once it could or is gone. It must not block. Nil: errors are logged.
+	// Report is called with a file's name and the error of its import, and with nil once the import
+	// has succeeded or the file is gone. It must not block. If nil, errors are logged.
 	Report func(file string, err error)
 	Log    *slog.Logger
 }
 
-// Inbox imports the image archives that lie or appear in a directory, one after
-// the other, in the background. It reads a file when nobody has it open for
-// writing any more; names that begin with a dot are left alone, so a writer can
-// also rename to the final name.
+// Inbox imports the image archives in a directory, one after the other, in the background. It reads
+// a file once no process has it open for writing. It ignores names that begin with a dot, so a
+// writer can also rename a file to its final name.
 //
-// An archive is imported once, however often it is copied here and the node
-// restarts: what was imported is remembered by content, and by inode, size and
-// times so that not every start reads every archive. An image that is removed
-// while its archive stays is not imported again by itself, for someone wanted
-// it gone; but as soon as a pod needs it, WaitImage has it imported again.
+// An archive is imported once, even if it is copied again or the node restarts: imported archives
+// are stored by content, and by inode, size and times so that a start does not read every archive.
+// An image that was removed while its archive stays is not imported again automatically, because
+// someone removed it on purpose. When a pod needs it, WaitImage makes the Inbox import it again.
 type Inbox struct {
 	c     InboxConfig
-	again chan struct{} // capacity 1: look now, forgetting what was imported
+	again chan struct{} // capacity 1: look now, and ignore what was imported before
 
 	mu    sync.Mutex
 	turn  chan struct{}   // closed and replaced when an import or a look has ended
-	idle  bool            // nothing to import was left at the last look
-	vain  map[string]bool // images that a forced look did not bring
+	idle  bool            // the last look left nothing to import
+	vain  map[string]bool // images that a forced look did not find
 	force bool
 }
 
 const (
-	// settle is how long after a change the directory is looked at, and retryOpen
-	// how long after it was seen that a file is still being written. More changes put a look
-	// off, by retryOpen at most.
+	// settle is the delay between a change of the directory and the look; further changes extend
+	// it, by retryOpen at most. retryOpen is also the delay after a file that is still being
+	// written was seen.
 	settle    = 100 * time.Millisecond
 	retryOpen = time.Second
-	// lookEvery is for directories whose changes nobody tells.
+	// lookEvery is the interval of looks without any event, for directories that send none.
 	lookEvery = time.Minute
-	// maxRetry bounds the time between attempts to import after an error that is
-	// not the archive's, such as a full disk.
+	// maxRetry is the maximum delay between attempts to import after an error that is not caused by
+	// the archive, such as a full disk.
 	maxRetry = time.Hour
 )
 
-// NewInbox makes an Inbox. Run starts it.
+// NewInbox returns an Inbox. Run starts it.
 func NewInbox(c InboxConfig) (*Inbox, error) {
 	switch {
 	case c.Dir == "":
@@ -85,16 +83,15 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 	if c.Report == nil {
 		c.Report = func(file string, err error) {
 			if err != nil {
-				c.Log.Warn("image archive not imported", "file", file, "error", err)
+				c.Log.Warn("an image archive could not be imported", "file", file, "error", err)
 			}
 		}
 	}
 	return &Inbox{c: c, again: make(chan struct{}, 1), turn: make(chan struct{}), vain: map[string]bool{}}, nil
 }
 
-// WaitImage returns when the image is here, when no archive in the inbox can
-// bring it any more, or when ctx ends. Before the first look is over every
-// archive may bring it.
+// WaitImage returns when the image exists, when no archive in the inbox can contain it any more, or
+// when ctx ends. Until the first look has ended, every archive may contain it.
 func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 	for asked := false; ; {
 		b.mu.Lock()
@@ -111,7 +108,7 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 				b.vain[ref] = true
 				b.mu.Unlock()
 			}
-			if asked || vain || !b.once(ctx, ref) {
+			if asked || vain || !b.importedBefore(ctx, ref) {
 				return nil
 			}
 			asked = true
@@ -126,15 +123,15 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 	}
 }
 
-// once says whether an archive brought this image before.
-func (b *Inbox) once(ctx context.Context, ref string) bool {
+// importedBefore reports whether an archive with this image was imported before.
+func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
 	named, err := normalize(ref)
 	if err != nil {
 		return false
 	}
 	yes, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
 	if err != nil {
-		b.c.Log.Warn("whether an archive had the image is not known", "image", ref, "error", err)
+		b.c.Log.Warn("the record of an earlier import of the image could not be read", "image", ref, "error", err)
 	}
 	return yes
 }
@@ -151,11 +148,11 @@ func (b *Inbox) lookAgain() {
 
 func imageKey(ref string) string { return "image:" + ref }
 
-// Run imports until ctx ends.
+// Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
-	// An inbox that cannot be read takes nothing else along: each look reports it.
+	// An unreadable inbox must not stop anything else: each look reports it.
 	if err := os.MkdirAll(b.c.Dir, 0o700); err != nil {
-		b.c.Log.Warn("the image inbox cannot be made", "dir", b.c.Dir, "error", err)
+		b.c.Log.Warn("the image inbox could not be created", "dir", b.c.Dir, "error", err)
 	}
 	var events <-chan fsnotify.Event
 	var failures <-chan error
@@ -166,12 +163,12 @@ func (b *Inbox) Run(ctx context.Context) error {
 		err = watcher.Add(b.c.Dir)
 	}
 	if err != nil {
-		b.c.Log.Warn("changes of the image inbox are seen late", "dir", b.c.Dir, "every", lookEvery, "error", err)
+		b.c.Log.Warn("the image inbox cannot be watched: it is read at intervals", "dir", b.c.Dir, "every", lookEvery, "error", err)
 	}
 	l := &looker{inbox: b, files: map[string]*archiveFile{}}
 	due := time.NewTimer(0)
 	defer due.Stop()
-	var late time.Time // when the look begins that events put off; zero: none is
+	var late time.Time // deadline of a look that events delay; zero: none is delayed
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {
@@ -185,7 +182,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-events:
 			changed()
-		case <-failures: // such as more events than could be told; unread, it was the last news
+		case <-failures: // such as an event overflow; if it were not read, the watcher would stop
 			changed()
 		case <-b.again:
 			l.forget()
@@ -194,14 +191,14 @@ func (b *Inbox) Run(ctx context.Context) error {
 			late = time.Time{}
 			next := l.look(ctx)
 			if watcher != nil && next == lookEvery {
-				_ = watcher.Add(b.c.Dir) // it may have been replaced; if that fails the next look tells
+				_ = watcher.Add(b.c.Dir) // it may have been replaced; if this fails, the next look reports it
 			}
 			due.Reset(next)
 		}
 	}
 }
 
-// tell wakes those who wait for images.
+// tell wakes the callers of WaitImage.
 func (b *Inbox) tell(idle bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,21 +207,21 @@ func (b *Inbox) tell(idle bool) {
 	b.turn = make(chan struct{})
 }
 
-// looker is what Run knows of the files in the directory.
+// looker is Run's state of the files in the directory.
 type looker struct {
 	inbox  *Inbox
 	files  map[string]*archiveFile
-	forced bool // what was imported does not count
-	blind  bool // the directory cannot be read
+	forced bool // ignore what was imported before
+	blind  bool // the directory could not be read
 }
 
-// forget makes the next look import everything once more.
+// forget makes the next look import everything again.
 func (l *looker) forget() {
 	l.forced = true
 	clear(l.files)
 }
 
-// look imports what is new in the directory and says when to look again.
+// look imports new files in the directory and returns the delay until the next look.
 func (l *looker) look(ctx context.Context) (next time.Duration) {
 	b := l.inbox
 	next = lookEvery
@@ -269,10 +266,10 @@ func (l *looker) look(ctx context.Context) (next time.Duration) {
 	return next
 }
 
-// file imports one file if it is new and whole. open says that someone still
-// writes it. The error is new: it is told once for each attempt.
+// file imports one file if it is new or changed and complete. open is true if another process is
+// still writing it. An error is returned once per attempt.
 func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -302,7 +299,7 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 		return false, nil
 	}
 	if now, kerr := fileKey(f); kerr == nil && now != key {
-		delete(l.files, path) // it changed meanwhile: whatever came of it, again
+		delete(l.files, path) // it was changed during the import: import it again
 		return true, nil
 	}
 	if err == nil {
@@ -324,7 +321,7 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 	return false, err
 }
 
-// importOnce imports an archive unless that was done before.
+// importOnce imports an archive unless it was imported before.
 func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced bool) error {
 	if !forced {
 		if done, err := b.c.Imports.Imported(ctx, key); done || err != nil {

@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// archiveFile is a file as it was when it was last dealt with.
+// archiveFile is the state of a file at the last attempt to import it.
 type archiveFile struct {
 	key    string
 	failed bool
 	tries  int
-	next   time.Time // when to try again after an error; zero: when it changes
-	forced bool      // what was imported does not count for the next try either
-	free   int64     // bytes of the disk when it was full; else 0
+	next   time.Time // time of the next attempt after an error; zero: when the file changes
+	forced bool      // the next attempt also ignores what was imported before
+	free   int64     // free bytes when the disk was full; else 0
 }
 
-// roomAgain is how much more there must be on a disk that was full before an archive
-// is tried again at once, in bytes.
+// roomAgain is how many more bytes must be free after a full disk before an archive is tried again
+// at once.
 const roomAgain = 16 << 20
 
-// due says whether to try again after an error.
+// due reports whether the next attempt after an error is due.
 func (f *archiveFile) due(disk string) bool {
 	if f.next.IsZero() {
 		return false
@@ -32,8 +32,8 @@ func (f *archiveFile) due(disk string) bool {
 	return !time.Now().Before(f.next) || f.free > 0 && freeBytes(disk) >= f.free+roomAgain
 }
 
-// fileKey changes when a file does, without reading it. It is "" for what is no
-// file, such as a FIFO.
+// fileKey returns a key that changes when the file does, without reading it. It is "" if f is not a
+// regular file.
 func fileKey(f *os.File) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -46,8 +46,8 @@ func fileKey(f *os.File) (string, error) {
 	return fmt.Sprintf("file:%d:%d:%d:%d", st.Ino, st.Size, info.ModTime().UnixNano(), time.Unix(st.Ctim.Unix()).UnixNano()), nil
 }
 
-// beingWritten says whether someone has the file open for writing. Where the
-// file system cannot tell, a file that changed just now counts as open.
+// beingWritten reports whether a process has the file open for writing. If the file system does not
+// support leases, it reports whether the file was changed just now.
 func beingWritten(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {

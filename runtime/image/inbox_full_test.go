@@ -11,8 +11,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestInboxFullDisk: an image that was removed while the disk was filling comes back from its archive
-// as soon as there is room, although the archive was imported before and the first try failed.
+// TestInboxFullDisk: an image that was removed while the disk was full is imported again from its
+// archive as soon as there is space, although the archive was imported before and the first attempt
+// failed.
 func TestInboxFullDisk(t *testing.T) {
 	x := newInbox(t)
 	writeFile(t, filepath.Join(x.dir, "one.tar"), dockerArchive(t, map[string]v1.Image{"one:1": small(t)}))
@@ -44,9 +45,9 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// Something changes in the directory, so it is looked at before a minute is over.
+	// A change of the directory makes the Inbox look before a minute is over.
 	writeFile(t, filepath.Join(x.dir, "other.tar"), []byte("not an archive"))
-	for range 2 { // one report that one.tar is well, one that other.tar is not
+	for range 2 { // reports of one.tar's success and other.tar's failure
 		r := recv(t, x.reports)
 		if (r.file == "one.tar") != (r.err == nil) {
 			t.Fatalf("report %+v", r)

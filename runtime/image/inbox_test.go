@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// memory is an Imports.
+// memory implements Imports.
 type memory struct {
 	mu   sync.Mutex
 	keys map[string]string
@@ -34,7 +34,7 @@ func (m *memory) AddImport(_ context.Context, key, name string) error {
 	return nil
 }
 
-// report is what an Inbox told of a file.
+// report is a call of Report.
 type report struct {
 	file string
 	err  error
@@ -86,7 +86,7 @@ func (x *inboxTest) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-// wait waits for an image as a pod does and says whether it came.
+// wait waits for an image as a pod does and reports whether it exists.
 func (x *inboxTest) wait(t *testing.T, ref string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -127,7 +127,7 @@ func TestInbox(t *testing.T) {
 	}
 	recv(t, x.changes)
 
-	// What appears later comes too, by the event, whether written or moved here.
+	// Files that appear later are imported because of the event, whether written or moved here.
 	writeFile(t, filepath.Join(x.dir, "two.tar.gz"), gzipped(t, dockerArchive(t, map[string]v1.Image{"two:1": imageOf(t, "")})))
 	recv(t, x.changes)
 	if !x.wait(t, "two:1") {
@@ -149,7 +149,7 @@ func TestInbox(t *testing.T) {
 		t.Fatal("imported again")
 	}
 
-	// An image that was removed comes back when a pod needs it, and only then.
+	// A removed image is imported again when a pod needs it, and only then.
 	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,8 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// TestBusyInbox: an archive comes while another one is being written, however long that takes.
+// TestBusyInbox: an archive is imported while another one is being written, however long that
+// takes.
 func TestBusyInbox(t *testing.T) {
 	x := newInbox(t)
 	x.start(t)
@@ -205,7 +206,7 @@ func TestBusyInbox(t *testing.T) {
 	}
 }
 
-// A file that someone still writes is left alone until it is closed.
+// A file that is being written is not read until it is closed.
 func TestInboxHalfWritten(t *testing.T) {
 	x := newInbox(t)
 	data := dockerArchive(t, map[string]v1.Image{"slow:1": small(t)})
@@ -236,7 +237,7 @@ func TestInboxHalfWritten(t *testing.T) {
 	}
 }
 
-// Stopping in the middle of an import leaves nothing, and the next start does it.
+// Stopping in the middle of an import leaves nothing, and the next start imports it.
 func TestInboxStopped(t *testing.T) {
 	x := newInbox(t)
 	var layers []v1.Layer
@@ -251,7 +252,7 @@ func TestInboxStopped(t *testing.T) {
 	if !x.wait(t, "big:1") {
 		t.Fatal("did not come")
 	}
-	stop() // the image is there before its import has tidied up
+	stop() // the image exists before its import has cleaned up
 	if got := left(t, x.svc); count(got, "lease ")+count(got, "download ") > 0 || count(got, "snapshot ") != len(layers) {
 		t.Errorf("left over: %q", got)
 	}

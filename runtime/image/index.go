@@ -17,25 +17,24 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// entry is one image as the index keeps it. It is never changed after it was
-// put there.
+// entry is an image in the index. It never changes once it is added.
 type entry struct {
-	id       digest.Digest // of the config, which is what CRI calls the image ID
+	id       digest.Digest // digest of the config, the CRI's image ID
 	chainID  digest.Digest // of the top snapshot
 	manifest ocispec.Descriptor
 	user     string
-	config   *ocispec.Image // what a container is made from; nil: too large to keep
-	size     int64          // of manifest, config and compressed layers, in bytes
+	config   *ocispec.Image // what containers need of the config; nil: too large to cache
+	size     int64          // bytes of manifest, config and compressed layers
 }
 
 // record is one name of an image.
 type record struct {
-	target digest.Digest // what the name points to: an index or the manifest
+	target digest.Digest // digest of the index or manifest that the name refers to
 	id     digest.Digest
 }
 
-// index holds every image of the node in memory: some kilobytes for each, built
-// from containerd's records on first use.
+// index has every image of the node in memory, some kilobytes each. It is built from containerd's
+// records on first use.
 type index struct {
 	mu     sync.Mutex
 	loaded bool
@@ -59,7 +58,7 @@ func (s *Service) load(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			// Left out it counts as absent, and so is pulled or imported again.
+			// Without an entry it counts as absent, so it is pulled or imported again.
 			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "error", err)
 			continue
 		}
@@ -70,8 +69,8 @@ func (s *Service) load(ctx context.Context) error {
 	return nil
 }
 
-// readEntry reads an image from containerd's content store, and is an error
-// unless its snapshot is there too.
+// readEntry reads an image from containerd's content store. It returns an error unless the image's
+// snapshot exists too.
 func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*entry, error) {
 	store := s.c.Client.ContentStore()
 	p, err := s.choose(ctx, target, func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
@@ -89,7 +88,7 @@ func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*en
 	return e, nil
 }
 
-// chain lists the names of the snapshots of an image, bottom first.
+// chain returns the chain IDs of the image's snapshots, bottom first.
 func (p *pick) chain() []digest.Digest {
 	return identity.ChainIDs(slices.Clone(p.image.RootFS.DiffIDs))
 }
@@ -111,14 +110,15 @@ func (p *pick) entry() *entry {
 	return e
 }
 
-// keptConfig is up to where the index keeps what a container is made from, in
-// bytes. Larger ones are read again when they are needed.
+// keptConfig is the maximum size of a config that the index caches, in bytes. Larger ones are read
+// again when they are needed.
 const keptConfig = 16 << 10
 
-// weight is about what c takes in memory, in bytes.
+// weight returns the approximate size of c in memory, in bytes.
 func weight(c *ocispec.ImageConfig) (sum int) {
 	const header = 16
-	for _, list := range [][]string{c.Env, c.Entrypoint, c.Cmd, slices.Collect(maps.Keys(c.Volumes)), {c.User, c.WorkingDir, c.StopSignal}} {
+	lists := [][]string{c.Env, c.Entrypoint, c.Cmd, slices.Collect(maps.Keys(c.Volumes)), {c.User, c.WorkingDir, c.StopSignal}}
+	for _, list := range lists {
 		for _, word := range list {
 			sum += header + len(word)
 		}
@@ -126,7 +126,7 @@ func weight(c *ocispec.ImageConfig) (sum int) {
 	return sum
 }
 
-// configOf is what a container of the image is made from.
+// configOf returns the config of an image, from the index or the content store.
 func (s *Service) configOf(ctx context.Context, e *entry) (ocispec.Image, error) {
 	if e.config != nil {
 		return *e.config, nil
@@ -142,8 +142,8 @@ func (s *Service) configOf(ctx context.Context, e *entry) (ocispec.Image, error)
 	return doc.spec()
 }
 
-// find returns the image that ref names: by ID, by tag or digest, or by the
-// beginning of an ID. It is errdefs.ErrNotFound when there is none.
+// find returns the image with this ID, tag, digest or ID prefix. The error is errdefs.ErrNotFound
+// if there is none.
 func (s *Service) find(ctx context.Context, ref string) (*entry, error) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -179,7 +179,8 @@ func (x *index) byName(named reference.Named) *entry {
 	}
 	repo := reference.TrimNamed(named).String()
 	for name, r := range x.names {
-		if e := x.images[r.id]; inRepo(name, repo) && (r.target == digested.Digest() || e.manifest.Digest == digested.Digest()) {
+		e := x.images[r.id]
+		if inRepo(name, repo) && (r.target == digested.Digest() || e.manifest.Digest == digested.Digest()) {
 			return e
 		}
 	}
@@ -198,7 +199,7 @@ func (x *index) byPrefix(prefix string) (*entry, error) {
 			continue
 		}
 		if found != nil {
-			return nil, fmt.Errorf("image ID %q is the beginning of several: %w", prefix, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("several image IDs begin with %q: %w", prefix, errdefs.ErrInvalidArgument)
 		}
 		found = e
 	}
@@ -208,7 +209,7 @@ func (x *index) byPrefix(prefix string) (*entry, error) {
 	return found, nil
 }
 
-// namesOf lists the names of an image, sorted.
+// namesOf returns the names of an image, sorted.
 func (x *index) namesOf(id digest.Digest) []string {
 	var out []string
 	for name, r := range x.names {
@@ -220,26 +221,26 @@ func (x *index) namesOf(id digest.Digest) []string {
 	return out
 }
 
-// record gives a complete image a name, in containerd's metadata and here. The
-// caller still holds the lease under which the image was made. Nothing is
-// written when the name already means this image.
+// record stores a complete image under a name, in containerd's metadata and in the index. The
+// caller still holds the lease under which the image was created. If the name already refers to
+// this image, nothing is written.
 func (s *Service) record(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	if err := s.load(ctx); err != nil {
 		return err
 	}
-	old, had := s.index.names[name]
-	if had && old.target == target.Digest && old.id == e.id {
+	old, exists := s.index.names[name]
+	if exists && old.target == target.Digest && old.id == e.id {
 		return nil
 	}
-	if had && old.id != e.id {
+	if exists && old.id != e.id {
 		if err := s.keepUntagged(ctx, name, old); err != nil {
 			return err
 		}
 	}
 	store := s.c.Client.ImageService()
-	// Annotations and platform of the descriptor are the index's, not ours.
+	// The descriptor's annotations and platform belong to the index above, so leave them out.
 	img := images.Image{Name: name, Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
 	_, err := store.Create(ctx, img)
 	if errdefs.IsAlreadyExists(err) {
@@ -254,9 +255,8 @@ func (s *Service) record(ctx context.Context, name string, target ocispec.Descri
 	return nil
 }
 
-// keepUntagged names the image that loses its tag by digest, unless it has
-// another name: it may still be wanted, and image collection decides when it
-// goes.
+// keepUntagged stores the image that loses its tag under its digest, unless it has another name. It
+// may still be needed; image garbage collection decides when it is removed.
 func (s *Service) keepUntagged(ctx context.Context, name string, old record) error {
 	if len(s.index.namesOf(old.id)) > 1 {
 		return nil
@@ -277,7 +277,7 @@ func (s *Service) keepUntagged(ctx context.Context, name string, old record) err
 	return nil
 }
 
-// dropUnnamed forgets images that no name is left of.
+// dropUnnamed removes images without a name from the index.
 func (x *index) dropUnnamed() {
 	named := map[digest.Digest]bool{}
 	for _, r := range x.names {
@@ -286,7 +286,7 @@ func (x *index) dropUnnamed() {
 	maps.DeleteFunc(x.images, func(id digest.Digest, _ *entry) bool { return !named[id] })
 }
 
-// removeNames deletes every name of an image and collects what only it held.
+// removeNames deletes every name of an image and collects its garbage.
 func (s *Service) removeNames(ctx context.Context, ref string) error {
 	e, err := s.find(ctx, ref)
 	if err != nil {

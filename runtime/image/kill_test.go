@@ -12,16 +12,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Environment of a process that is to be killed: its storage, an archive, and
-// where the registry is.
+// Environment of a process that is to be killed: its storage, an archive, and the registry.
 const (
 	envDir     = "ISLET_TEST_DIR"
 	envArchive = "ISLET_TEST_ARCHIVE"
 	envCerts   = "ISLET_TEST_CERTS"
 )
 
-// TestKilled is no test but what TestKill kills: it imports, pulls and removes
-// images for ever.
+// TestKilled is not a test but the process that TestKill kills: it imports, pulls and removes
+// images forever.
 func TestKilled(t *testing.T) {
 	dir := os.Getenv(envDir)
 	if dir == "" {
@@ -53,8 +52,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A process that is killed at any moment leaves nothing that the next one does
-// not use or remove, and no image that is not whole.
+// A process killed at any moment leaves nothing that the next one does not use or remove, and no
+// incomplete image.
 func TestKill(t *testing.T) {
 	dir := onSmallDisk(t, 1<<30)
 	hub := newServer(t, false)
@@ -80,7 +79,7 @@ func TestKill(t *testing.T) {
 		if _, err := out.Read(up); err != nil || string(up) != "up\n" {
 			t.Errorf("the process did not start: %q, %v", up, err)
 		}
-		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // a random moment is the point
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // the random moment is intended
 		child.Process.Kill()
 		child.Wait()
 		if t.Failed() {

@@ -16,37 +16,39 @@ import (
 )
 
 const (
-	// A file of a layer takes its path and fileCost bytes of memory until the layer
-	// is unpacked, and a directory dirCost beside its name and attributes.
+	// Approximate bytes of memory per file of a layer, in addition to its path, until the layer is
+	// unpacked; and per directory, in addition to its name and attributes.
 	fileCost, dirCost = 64, 512
-	// xattrPrefix is how PAX records of extended attributes begin.
+	// xattrPrefix is the prefix of PAX records of extended attributes.
 	xattrPrefix = "SCHILY.xattr."
 )
 
-// layerNames bounds what the files of a layer take in memory while it is unpacked,
-// and how much is read and written for them. containerd keeps the path of each
-// file, and all headers of directories.
+// layerNames bounds the memory that a layer's files use while it is unpacked, and the bytes that
+// are read and written for them. containerd keeps the path of each file and the headers of all
+// directories in memory.
 type layerNames struct {
 	in   *position
-	root string // where the layer is unpacked
+	root string // directory in which the layer is unpacked
 	disk string // a path on its file system
 	need func(bytes int64) error
 
-	linked     bool   // there was a symbolic link, so a path may be longer than its name
-	dir, path  string // the directory of the last file, and what it resolves to
-	size, most int64  // bytes of all files, and of the file system
+	linked     bool   // a symbolic link was seen, so a resolved path may be longer than the name
+	dir, path  string // directory of the last file, and its resolved path
+	size, most int64  // total size of the files, and size of the file system
 }
 
-// next is called before each file, with its header; containerd's archive.Filter.
-// It takes from the header what is not needed.
+// next is called with the header of each file before it is unpacked. It implements containerd's
+// archive.Filter, and removes unneeded fields from the header.
 func (l *layerNames) next(h *tar.Header) error {
 	if len(h.Name) > maxName || len(h.Linkname) > maxName {
-		return fmt.Errorf("the name %.40q... or what it links to has more than %d bytes: %w", h.Name, maxName, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("the name %.40q... or what it links to has more than %d bytes: %w",
+			h.Name, maxName, errdefs.ErrInvalidArgument)
 	}
 	if err := l.content(h); err != nil {
 		return err
 	}
-	// Each string is a part of all records of the header, which would stay in memory.
+	// Clone, because each string is a substring of the header's records, which it would keep in
+	// memory.
 	h.Name, h.Linkname, h.Uname, h.Gname = strings.Clone(h.Name), strings.Clone(h.Linkname), "", ""
 	maps.DeleteFunc(h.PAXRecords, func(key, _ string) bool { return !strings.HasPrefix(key, xattrPrefix) })
 	cost := int64(fileCost + len(h.Name))
@@ -72,7 +74,7 @@ func (l *layerNames) next(h *tar.Header) error {
 	return l.need(cost + int64(max(len(l.root), len(l.path))))
 }
 
-// content bounds how much is read of the stream for this file, and written for all.
+// content bounds the bytes read from the stream for this file, and written for all files.
 func (l *layerNames) content(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse {
 		l.in.allow(0)
@@ -85,7 +87,7 @@ func (l *layerNames) content(h *tar.Header) error {
 		}
 		l.most = int64(st.Blocks) * int64(st.Bsize)
 	}
-	if h.Size > l.most { // a sparse file may say so
+	if h.Size > l.most { // as the header of a sparse file may claim
 		return room(l.disk, h.Size, 0)
 	}
 	l.in.allow(h.Size)
@@ -95,13 +97,13 @@ func (l *layerNames) content(h *tar.Header) error {
 	return nil
 }
 
-// maxTwice is how much a layer may write of files that it has several times, beyond
-// the size of the disk, in bytes.
+// maxTwice is how many bytes a layer may write beyond the size of the disk, because it may have the
+// same file several times.
 const maxTwice = 1 << 30
 
-// bottomWhiteout handles whiteouts in an image's first layer, where there is nothing
-// to hide: a whiteout removes what the layer itself has, and to make a directory
-// opaque changes nothing. Walking for it is what could take hours.
+// bottomWhiteout handles whiteouts in an image's first layer, which has no lower layer to hide. A
+// whiteout removes the layer's own file, and an opaque directory needs nothing: containerd's walk
+// of the directory could take hours.
 func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	const prefix, opaque = ".wh.", ".wh..wh..opq"
 	base := filepath.Base(path)
@@ -114,7 +116,7 @@ func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	return true, nil
 }
 
-// yielding is a reader that yields before each read.
+// yielding is a reader that calls yield before each read.
 type yielding struct {
 	io.Reader
 	yield func() error

@@ -23,7 +23,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// packed writes a tar stream and compresses it as it is written. The stream is not ended.
+// packed writes a tar stream and compresses it. It does not write the end of the stream.
 func packed(t *testing.T, write func(*tar.Writer, io.Writer)) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -50,7 +50,7 @@ func putEntry(t *testing.T, w *tar.Writer, h tar.Header) {
 	}
 }
 
-// ended is two empty blocks, with which a tar stream ends, and then more of them.
+// ended writes the two empty blocks that end a tar stream, and then more bytes.
 func ended(t *testing.T, w io.Writer, more int) {
 	t.Helper()
 	if _, err := io.CopyN(w, zeros{}, int64(1024+more)); err != nil {
@@ -58,7 +58,7 @@ func ended(t *testing.T, w io.Writer, more int) {
 	}
 }
 
-// TestArchiveBombs: what the headers of an archive say takes little memory, and an archive ends.
+// TestArchiveBombs: the headers of an archive use little memory, and endless archives are rejected.
 func TestArchiveBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
@@ -111,7 +111,7 @@ func TestArchiveBombs(t *testing.T) {
 	}
 }
 
-// paxHeaderOnly is a PAX header without the file that it is for.
+// paxHeaderOnly returns a PAX header without its file.
 func paxHeaderOnly(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -133,14 +133,15 @@ func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bott
 	return dir, err
 }
 
-// TestLayerBombs: what a layer's files are called takes a bounded part of memory, and a layer ends.
+// TestLayerBombs: the names of a layer's files use a bounded amount of memory, and endless layers
+// are rejected.
 func TestLayerBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
 		says  string
 		write func(*tar.Writer, io.Writer)
 	}{
-		"padding": {"goes on after its end", func(w *tar.Writer, z io.Writer) {
+		"padding": {"has data after its end", func(w *tar.Writer, z io.Writer) {
 			putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
 			ended(t, z, 2*maxPadding)
 		}},
@@ -178,7 +179,7 @@ func TestLayerBombs(t *testing.T) {
 	}
 }
 
-// TestNamesBehindLinks: a path counts as what it resolves to, however short the name in the layer is.
+// TestNamesBehindLinks: the resolved path counts, however short the name in the layer is.
 func TestNamesBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)
@@ -210,7 +211,7 @@ func TestNamesBehindLinks(t *testing.T) {
 	t.Error("any number of files")
 }
 
-// TestEndlessPadding: zeros behind a layer's end, a thousandfold compressed, are given up at once.
+// TestEndlessPadding: highly compressed zeros after a layer's end are rejected early.
 func TestEndlessPadding(t *testing.T) {
 	layer := packed(t, func(w *tar.Writer, z io.Writer) {
 		putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
@@ -227,7 +228,7 @@ func TestEndlessPadding(t *testing.T) {
 	at := &place{of: &s.places}
 	defer at.end()
 	_, err := s.extract(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
-	if err == nil || !strings.Contains(err.Error(), "goes on after its end") || read > 1<<20 {
+	if err == nil || !strings.Contains(err.Error(), "has data after its end") || read > 1<<20 {
 		t.Errorf("after %d bytes: %v", read, err)
 	}
 }
@@ -236,8 +237,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestOpaqueWhiteouts: a directory that is made opaque is not searched once for each marker, and in an
-// image's first layer not at all, so it loses nothing that the layer itself brings.
+// TestOpaqueWhiteouts: an opaque directory is not walked once for each marker, and in an image's
+// first layer not at all, so it loses nothing that the layer itself contains.
 func TestOpaqueWhiteouts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -262,7 +263,7 @@ func TestOpaqueWhiteouts(t *testing.T) {
 		}
 		want := files
 		if bottom {
-			want++ // the directory that has no entry of its own
+			want++ // the directory without an entry
 		}
 		if list, err := os.ReadDir(filepath.Join(dir, "d")); err != nil || len(list) != want {
 			t.Errorf("bottom %v: %d files are left, want %d (%v)", bottom, len(list), want, err)
@@ -270,13 +271,13 @@ func TestOpaqueWhiteouts(t *testing.T) {
 	}
 }
 
-// skippable is a zstd frame that a decoder leaves out, as pzstd and others put at the beginning.
+// skippable returns a skippable zstd frame, as pzstd and others put at the beginning.
 func skippable(n int) []byte {
 	return slices.Concat([]byte{0x50, 0x2a, 0x4d, 0x18, byte(n), byte(n >> 8), 0, 0}, make([]byte, n))
 }
 
-// TestZstdFrames: a zstd stream may begin with a frame to be skipped, have several frames and a window
-// of 64 MiB. With a larger one the error says so, and what to do.
+// TestZstdFrames: a zstd stream may begin with a skippable frame, have several frames and a window
+// of 64 MiB. The error for a larger window explains what to do.
 func TestZstdFrames(t *testing.T) {
 	plain := tarOf(t, file{name: "a", body: noise(3, 300<<10)})
 	whole := zstded(t, plain)
@@ -318,7 +319,7 @@ func TestZstdFrames(t *testing.T) {
 			if at.window < tt.needs {
 				t.Errorf("the window was seen as %d bytes, want %d", at.window, tt.needs)
 			}
-			at.end() // the import needs the same
+			at.end() // the import needs the same resources
 			if _, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveWith(t, plain, tt.data)), "zstd", nil); err != nil {
 				t.Errorf("import: %v", err)
 			}
@@ -326,7 +327,7 @@ func TestZstdFrames(t *testing.T) {
 	}
 }
 
-// windowed compresses with a window.
+// windowed compresses with a given window size.
 func windowed(t *testing.T, b []byte, window int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -334,7 +335,7 @@ func windowed(t *testing.T, b []byte, window int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without the size of the content the frame says the window.
+	// The frame's header has the window size only without the content size.
 	for _, part := range [][]byte{b[:len(b)/2], b[len(b)/2:]} {
 		if _, err := w.Write(part); err != nil {
 			t.Fatal(err)
@@ -349,7 +350,7 @@ func windowed(t *testing.T, b []byte, window int) []byte {
 	return out.Bytes()
 }
 
-// archiveWith is an archive of an image with one layer, as it is packed.
+// archiveWith returns an archive of an image with one packed layer.
 func archiveWith(t *testing.T, plain, layer []byte) []byte {
 	t.Helper()
 	config := ocispec.Image{
@@ -362,8 +363,8 @@ func archiveWith(t *testing.T, plain, layer []byte) []byte {
 		file{name: "l", body: string(layer)})
 }
 
-// TestCompressionOfNames: a plain tar archive whose first file is called like the beginning of a
-// compressed stream is plain.
+// TestCompressionOfNames: an uncompressed tar archive is recognized even if the name of its first
+// file begins like a compressed stream.
 func TestCompressionOfNames(t *testing.T) {
 	s := newService(t, nil)
 	for _, name := range []string{"BZh.txt", "PK\x03\x04", "\x1f\x8b", "P*M\x18"} {
@@ -374,7 +375,8 @@ func TestCompressionOfNames(t *testing.T) {
 	}
 }
 
-// TestLayerTypes: a layer that is no tar archive, or encrypted, is refused by its media type.
+// TestLayerTypes: a layer that is not a tar archive, or is encrypted, is rejected because of its
+// media type.
 func TestLayerTypes(t *testing.T) {
 	const oci, docker = "application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."
 	for _, good := range []string{oci + "v1.tar", oci + "v1.tar+gzip", oci + "v1.tar+zstd", oci + "nondistributable.v1.tar+gzip", docker + "diff.tar", docker + "diff.tar.gzip", docker + "diff.tar.zstd", docker + "foreign.diff.tar.gzip"} {

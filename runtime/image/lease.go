@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Labels of a lease: what it is for, and for a pull the image reference.
+// Labels of a lease: its purpose, and for a pull the image reference.
 const (
 	labelLease = "islet.dev/image-lease"
 	labelRef   = "islet.dev/image-ref"
@@ -23,21 +23,21 @@ const (
 	leasePull   = "pull"
 )
 
-// cleanupTimeout bounds giving up a lease, which collects garbage.
+// cleanupTimeout is the timeout for deleting a lease, which runs the garbage collector.
 const cleanupTimeout = time.Minute
 
-// leaseSet knows the leases that this process works under, so that a sweep
-// leaves them alone and no two pulls work under one.
+// leaseSet tracks the leases in use by this process, so that a sweep skips them and no two pulls
+// share one.
 type leaseSet struct {
 	forsaken sync.Mutex // guards clean
-	clean    bool       // see forsake
+	clean    bool       // forsake has run
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // closed when it is let go
+	busy map[string]chan struct{} // closed when the lease is released
 }
 
-// acquire takes a lease as soon as no other has it. It is taken before it
-// exists in containerd.
+// acquire waits until no one else uses a lease and marks it as used. This happens before the lease
+// is created in containerd.
 func (l *leaseSet) acquire(ctx context.Context, id string) error {
 	for {
 		busy := l.take(id)
@@ -52,12 +52,13 @@ func (l *leaseSet) acquire(ctx context.Context, id string) error {
 	}
 }
 
-// try takes a lease if no other has it.
+// try marks a lease as used unless it is used already.
 func (l *leaseSet) try(id string) bool {
 	return l.take(id) == nil
 }
 
-// take takes a lease, or returns what is closed when it is free.
+// take marks a lease as used, or returns a channel that is closed when the current user releases
+// it.
 func (l *leaseSet) take(id string) (busy <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,16 +72,15 @@ func (l *leaseSet) take(id string) (busy <-chan struct{}) {
 	return nil
 }
 
-func (l *leaseSet) letGo(id string) {
+func (l *leaseSet) release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.busy[id])
 	delete(l.busy, id)
 }
 
-// withLease returns a context under whose lease content and snapshots are safe
-// from garbage collection. done gives the lease up and collects at once what
-// only it held.
+// withLease returns a context with a new lease, which protects content and snapshots from garbage
+// collection. done deletes the lease and collects everything that only it protected.
 func (s *Service) withLease(ctx context.Context) (leased context.Context, done func(), err error) {
 	if err := s.forsake(ctx); err != nil {
 		return nil, nil, err
@@ -95,19 +95,18 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 	}
 	l, err := s.c.Client.LeasesService().Create(ctx, leases.WithID(id), leases.WithLabel(labelLease, leaseImport))
 	if err != nil {
-		s.leases.letGo(id)
+		s.leases.release(id)
 		return nil, nil, fmt.Errorf("create lease: %w", err)
 	}
 	return leases.WithLease(ctx, l.ID), func() {
 		s.drop(ctx, l)
-		s.leases.letGo(l.ID)
+		s.leases.release(l.ID)
 	}, nil
 }
 
-// forsake gives up, before this process makes its first layer, what an earlier
-// one left that is no image yet: imports whole, and of pulls the layers that were
-// unpacked, though not what was downloaded. Such layers may not have reached the
-// disk when power went; what an image record leads to has.
+// forsake removes, before this process creates its first layer, unfinished work of an earlier
+// process: imports completely, and of pulls the unpacked layers but not the downloads. Such layers
+// may not have reached the disk before a power cut; layers of recorded images have.
 func (s *Service) forsake(ctx context.Context) error {
 	s.leases.forsaken.Lock()
 	defer s.leases.forsaken.Unlock()
@@ -122,7 +121,7 @@ func (s *Service) forsake(ctx context.Context) error {
 	for _, l := range all {
 		if l.Labels[labelLease] != leasePull {
 			if err := m.Delete(ctx, l); err != nil {
-				return fmt.Errorf("give up lease %s: %w", l.ID, err)
+				return fmt.Errorf("delete lease %s: %w", l.ID, err)
 			}
 			continue
 		}
@@ -135,7 +134,7 @@ func (s *Service) forsake(ctx context.Context) error {
 				continue
 			}
 			if err := m.DeleteResource(ctx, l, r); err != nil {
-				return fmt.Errorf("give up %s %s: %w", r.Type, r.ID, err)
+				return fmt.Errorf("remove %s %s from its lease: %w", r.Type, r.ID, err)
 			}
 		}
 	}
@@ -148,7 +147,7 @@ func (s *Service) forsake(ctx context.Context) error {
 	return nil
 }
 
-// collect frees at once what nothing holds: giving up a lease does that.
+// collect runs the garbage collector, by deleting a lease.
 func (s *Service) collect(ctx context.Context) error {
 	_, done, err := s.newLease(ctx)
 	if err == nil {
@@ -157,19 +156,19 @@ func (s *Service) collect(ctx context.Context) error {
 	return err
 }
 
-// drop deletes a lease, also when ctx has ended, and collects what only it held.
+// drop deletes a lease, even if ctx has ended, and collects everything that only it protected.
 func (s *Service) drop(ctx context.Context, l leases.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	err := s.c.Client.LeasesService().Delete(ctx, l, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
-		// The lease stays; the next sweep takes it.
-		s.log.Warn("lease of an image not given up", "lease", l.ID, "error", err)
+		// The lease stays; the next sweep deletes it.
+		s.log.Warn("the lease of an image could not be deleted", "lease", l.ID, "error", err)
 	}
 }
 
-// sweep drops the leases of imports that no longer go on, and of pulls that made
-// no progress for too long or, oldest first, together keep too much.
+// sweep deletes the leases of imports that are not running any more, and of pulls without progress
+// for partialAge; then the oldest leases while all of them keep more than partialBytes.
 func (s *Service) sweep(ctx context.Context) error {
 	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
@@ -185,13 +184,12 @@ func (s *Service) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepLease drops one lease, or adds to kept what it keeps. A pull of the same
-// image waits until that is done.
+// sweepLease deletes one lease, or adds its size to kept. A pull of the same image waits meanwhile.
 func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) error {
 	if !s.leases.try(l.ID) {
-		return nil // its import or pull goes on
+		return nil // its import or pull is running
 	}
-	defer s.leases.letGo(l.ID)
+	defer s.leases.release(l.ID)
 	if l.Labels[labelLease] == leasePull {
 		size, at, err := s.partial(ctx, l)
 		if err != nil {
@@ -206,8 +204,8 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 	return nil
 }
 
-// partial tells how many bytes of downloads a lease keeps and when the last of
-// them came, the zero time when there is nothing that a pull could go on from.
+// partial returns the bytes of downloads that a lease keeps, and the time of the last progress; the
+// zero time if there is nothing that a pull could resume.
 func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at time.Time, err error) {
 	held, err := s.c.Client.LeasesService().ListResources(ctx, l)
 	if err != nil {
@@ -221,7 +219,7 @@ func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at t
 		case "ingests":
 			st, err := store.Status(ctx, r.ID)
 			if err != nil {
-				continue // finished: it is among the content
+				continue // complete: it is in the content store
 			}
 			n, t = st.Offset, st.UpdatedAt
 		case "content":
@@ -239,7 +237,7 @@ func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at t
 	return size, at, nil
 }
 
-// holdSnapshot adds a snapshot to ctx's lease, whether it is there or not.
+// holdSnapshot adds a snapshot to ctx's lease, even if it does not exist yet.
 func (s *Service) holdSnapshot(ctx context.Context, id string) error {
 	r := leases.Resource{Type: "snapshots/" + s.c.Snapshotter, ID: id}
 	if err := s.c.Client.LeasesService().AddResource(ctx, leases.Lease{ID: leaseOf(ctx)}, r); err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxParallelImagePulls bounds how many images are pulled at once, and is reached;
+// maxParallelImagePulls limits the number of concurrent pulls, and that number is reached;
 // serializeImagePulls makes it one.
 func TestMaxParallel(t *testing.T) {
 	for _, tt := range []struct {
@@ -40,7 +40,7 @@ func TestMaxParallel(t *testing.T) {
 				}
 			}
 			mu.Unlock()
-			<-full // once as many go on as may
+			<-full // the maximum number is running
 			return false
 		}
 		hub.mu.Unlock()
@@ -63,7 +63,7 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
-// TestPullRate: pulls that download something wait for their turn, others do not.
+// TestPullRate: pulls that download something are limited, others are not.
 func TestPullRate(t *testing.T) {
 	hub := newServer(t, false)
 	for _, name := range []string{"first", "second"} {

@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// turnTime is how long one layer is unpacked while others wait for their turn.
+	// turnTime is how long one layer is unpacked before others that wait get a turn.
 	turnTime = 2 * time.Second
 
-	// What a layer or a compressed archive needs of memory has three classes: little,
-	// which any number of them may have; some; and much. Bytes.
+	// A layer or a compressed archive has one of three memory classes: little, for any number at a
+	// time; some; and much. Limits in bytes.
 	littleWindow, littleNames = 1 << 20, 2 << 20
 	someWindow, someNames     = 8 << 20, 4 << 20
-	// maxWindow bounds what a zstd stream may demand to keep in memory. Images are
-	// made with 8 MiB; only "zstd --ultra --long" asks for more.
+	// maxWindow is the maximum window of a zstd stream, in bytes. Images are created with 8 MiB;
+	// only "zstd --ultra --long" needs more.
 	maxWindow = 64 << 20
-	// maxLayerNames bounds what the names of a layer's files take in memory.
+	// maxLayerNames bounds the memory for the names of a layer's files.
 	maxLayerNames = 48 << 20
-	// maxUnpack bounds both together.
+	// maxUnpack bounds the memory for the window and the names together.
 	maxUnpack = 72 << 20
 
-	// someAtOnce and muchAtOnce are how many may be of a class at one time.
+	// someAtOnce and muchAtOnce are the maximum numbers of layers in each class at a time.
 	someAtOnce, muchAtOnce = 3, 1
 )
 
-// places are what all images share: turns to unpack a layer, and memory. No layer keeps its turn for longer than share while another waits;
-// its memory it keeps to its end.
+// places are the resources that all images share: turns to unpack a layer, and memory. A layer
+// gives up its turn after share if another one waits; it keeps its memory until it is unpacked.
 type places struct {
 	turns   *semaphore.Weighted
 	waiting atomic.Int32
 	share   time.Duration
-	memory  [2]*semaphore.Weighted // some, much
+	memory  [2]*semaphore.Weighted // for the classes some and much
 
 	decoding  sync.Mutex          // held while a document is decoded
-	documents *semaphore.Weighted // of the image whose documents take much memory
+	documents *semaphore.Weighted // one for the image that may exceed fewDocuments
 }
 
 func newPlaces(turns int) places {
@@ -53,12 +53,12 @@ func newPlaces(turns int) places {
 	}
 }
 
-// place is what one layer or archive has of places. One goroutine uses it.
+// place is one layer's or archive's part of places. It is used by one goroutine.
 type place struct {
 	of            *places
 	turn          bool
 	since         time.Time
-	class         int // of memory: 0 little, 1 some, 2 much
+	class         int // memory class: 0 little, 1 some, 2 much
 	window, names int64
 }
 
@@ -73,7 +73,7 @@ func (p *place) begin(ctx context.Context) error {
 	return nil
 }
 
-// pause lets another have the turn.
+// pause gives up the turn.
 func (p *place) pause() {
 	if p.turn {
 		p.turn = false
@@ -81,8 +81,9 @@ func (p *place) pause() {
 	}
 }
 
-// yield lets those who wait go first, if this one has had its share.
-func (p *place) yield(ctx context.Context) error {
+// takeTurns gives up the turn and waits for the next one, if the share is used up and others are
+// waiting.
+func (p *place) takeTurns(ctx context.Context) error {
 	if !p.turn || p.of.waiting.Load() == 0 || time.Since(p.since) < p.of.share {
 		return nil
 	}
@@ -90,7 +91,7 @@ func (p *place) yield(ctx context.Context) error {
 	return p.begin(ctx)
 }
 
-// end gives everything back.
+// end releases the turn and the memory.
 func (p *place) end() {
 	p.pause()
 	for ; p.class > 0; p.class-- {
@@ -98,10 +99,11 @@ func (p *place) end() {
 	}
 }
 
-// needWindow waits until a zstd window of that many bytes may be had.
+// needWindow waits until a zstd window of that many bytes may be allocated.
 func (p *place) needWindow(ctx context.Context, bytes int64) error {
 	if bytes > maxWindow {
-		return fmt.Errorf("the zstd stream needs a window of %d MiB, more than the %d MiB that are supported: compress with a smaller one, such as by zstd without --ultra and with --long=%d at most: %w",
+		return fmt.Errorf("the zstd stream needs a window of %d MiB, more than the %d MiB that are supported: "+
+			"compress with a smaller one, such as by zstd without --ultra and with --long=%d at most: %w",
 			bytes>>20, int64(maxWindow)>>20, longestWindow, errdefs.ErrInvalidArgument)
 	}
 	if bytes <= p.window {
@@ -114,20 +116,20 @@ func (p *place) needWindow(ctx context.Context, bytes int64) error {
 // longestWindow is the binary logarithm of maxWindow.
 const longestWindow = 26
 
-// needNames waits until names may take that many bytes more.
+// needNames waits until the names may take that many more bytes.
 func (p *place) needNames(ctx context.Context, bytes int64) error {
 	p.names += bytes
 	return p.classify(ctx)
 }
 
-// classify waits for the class of memory that is needed. It waits only for a
-// higher class than it has, so nobody waits in a circle, and meanwhile gives its
-// turn to others.
+// classify waits for the memory class that is needed. It only ever waits for a higher class than it
+// holds, which excludes deadlocks, and gives up its turn meanwhile.
 func (p *place) classify(ctx context.Context) error {
 	class := 0
 	switch {
 	case p.names > maxLayerNames || p.names+p.window > maxUnpack:
-		return fmt.Errorf("the layer has too many files: their names and a window of %d MiB need more than %d MiB of memory; make several layers of it: %w",
+		return fmt.Errorf("the layer has too many files: their names and a window of %d MiB need more than %d MiB of memory; "+
+			"make several layers of it: %w",
 			p.window>>20, min(int64(maxUnpack)-p.window, maxLayerNames)>>20, errdefs.ErrInvalidArgument)
 	case p.window > someWindow || p.names > someNames:
 		class = 2
@@ -142,7 +144,7 @@ func (p *place) classify(ctx context.Context) error {
 	return nil
 }
 
-// enter takes the next class.
+// enter acquires the next class.
 func (p *place) enter(ctx context.Context, class *semaphore.Weighted) error {
 	if class.TryAcquire(1) {
 		p.class++

@@ -11,8 +11,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestTurns: a layer that has had its share lets one that waits go first, and comes again after it; alone
-// it goes on.
+// TestTurns: a layer that has used its share gives up its turn to a waiting one, and continues
+// after it; without others it continues.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(1)
@@ -21,7 +21,7 @@ func TestTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(turnTime)
-		if err := long.yield(t.Context()); err != nil || !long.turn {
+		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
 			t.Fatalf("alone: %v", err)
 		}
 		var short atomic.Bool
@@ -37,16 +37,16 @@ func TestTurns(t *testing.T) {
 		if short.Load() {
 			t.Error("two have the one turn")
 		}
-		if err := long.yield(t.Context()); err != nil || !short.Load() || !long.turn {
+		if err := long.takeTurns(t.Context()); err != nil || !short.Load() || !long.turn {
 			t.Errorf("the short one had its turn: %v (%v)", short.Load(), err)
 		}
-		// Within its share it does not give way.
+		// Within its share it keeps its turn.
 		ctx, cancel := context.WithCancel(t.Context())
 		late := make(chan error)
 		go func() { late <- (&place{of: &places}).begin(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
-		if err := long.yield(t.Context()); err != nil || !long.turn {
+		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
 			t.Errorf("within its share: %v", err)
 		}
 		cancel()
@@ -57,8 +57,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestMemoryClasses: one layer at a time has much memory, some have some, and any number little. Who
-// waits for memory has no turn meanwhile, and whatever the order is, all come to an end.
+// TestMemoryClasses: one layer at a time has much memory, some have some, and any number little. A
+// layer that waits for memory has no turn, and in any order all finish.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(2)
@@ -84,7 +84,7 @@ func TestMemoryClasses(t *testing.T) {
 					defer count(&some, &mostSome)()
 				}
 				time.Sleep(time.Second)
-				check(p.yield(t.Context()))
+				check(p.takeTurns(t.Context()))
 				if i%3 > 1 {
 					check(p.needNames(t.Context(), someNames+1))
 					defer count(&much, &mostMuch)()
@@ -93,7 +93,7 @@ func TestMemoryClasses(t *testing.T) {
 					t.Error("no turn")
 				}
 				time.Sleep(time.Second)
-				check(p.yield(t.Context()))
+				check(p.takeTurns(t.Context()))
 				ended.Add(1)
 			}()
 		}
@@ -109,8 +109,8 @@ func TestMemoryClasses(t *testing.T) {
 	})
 }
 
-// TestDocumentsWait: the time that an image waits for another one's documents is no time in which its
-// registry sends nothing; after that it has its own.
+// TestDocumentsWait: waiting for another image's documents does not count as a stalled registry;
+// afterwards the image has its full time.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{places: newPlaces(1)}

@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// meterStep is how many bytes of an archive pass between two reports.
+// meterStep is the number of bytes between two progress reports of an archive.
 const meterStep = 1 << 20
 
-// meter reports how much of a stream was read.
+// meter is a reader that reports the bytes read.
 type meter struct {
 	io.Reader
 	name string
@@ -31,10 +31,10 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tellEvery is how long after a report of a pull the next one comes at least.
+// tellEvery is the minimum interval between two progress reports of a pull.
 const tellEvery = 100 * time.Millisecond
 
-// transfer adds up the layers of a pull, from several goroutines, and reports.
+// transfer adds up the progress of a pull's layers, from several goroutines, and reports it.
 type transfer struct {
 	ref  string
 	tell func(cri.ImportProgress)
@@ -55,33 +55,33 @@ func (t *transfer) add(n int64) {
 	}
 }
 
-// now is how many bytes have come.
+// now returns the number of bytes downloaded.
 func (t *transfer) now() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.current
 }
 
-// status reports another phase. What is called does not overlap with add's.
+// status reports another phase. Calls of tell never overlap.
 func (t *transfer) status(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tell(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
 }
 
-// defaultStall is how long a download may bring nothing before it is given up.
+// defaultStall is how long a download may receive nothing before it is cancelled.
 const defaultStall = time.Minute
 
-// errStalled is the cause by which a download without data is cancelled.
+// errStalled is the cancellation cause of a download that receives nothing.
 var errStalled = errors.New("the registry sends no data")
 
-// download is the body of a layer. It counts, gives up when nothing comes or the
-// disk is full, and can be moved to where an earlier download ended.
+// download is the body of a layer. It counts bytes, fails if nothing arrives or the disk is full,
+// and supports Seek to resume an earlier download.
 type download struct {
 	io.ReadCloser
 	to    *transfer
 	stall time.Duration
-	idle  *time.Timer // runs during a Read: a slow disk is no stalled download
+	idle  *time.Timer // runs only during a Read: a slow disk is not a stalled download
 	limit *guard
 	at    int64
 }
@@ -95,11 +95,11 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek moves to an offset from the beginning, the only way it is used.
+// Seek moves to an offset from the beginning. Other uses are not supported.
 func (d *download) Seek(offset int64, whence int) (int64, error) {
 	s, ok := d.ReadCloser.(io.Seeker)
 	if !ok || whence != io.SeekStart {
-		return 0, errors.New("download cannot be moved")
+		return 0, errors.New("download does not support seeking")
 	}
 	at, err := s.Seek(offset, whence)
 	if err == nil {

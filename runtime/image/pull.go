@@ -23,17 +23,18 @@ import (
 // layersAtOnce bounds the downloads of one pull.
 const layersAtOnce = 3
 
-// PullImage pulls an image by tag or digest and unpacks it. The answer is the
-// image ID. When the image is here as the registry has it, nothing is written.
+// PullImage pulls an image by tag or digest, unpacks it and returns its image ID. If the registry's
+// image already exists here, nothing is written.
 func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return s.PullWithProgress(ctx, req, nil)
 }
 
-// PullWithProgress is PullImage that tells how it goes; progress is called by
-// one goroutine at a time. What a pull that fails or is killed has downloaded is
-// kept for a day, and the next pull of the same image goes on from there. An
-// error because of the network begins with RegistryUnavailable.
-func (s *Service) PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress)) (*api.PullImageResponse, error) {
+// PullWithProgress is PullImage with progress reports; calls of progress do not overlap. The
+// downloads of a pull that fails or is killed are kept for a day, and the next pull of the same
+// image resumes them. A network error begins with RegistryUnavailable.
+func (s *Service) PullWithProgress(
+	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),
+) (*api.PullImageResponse, error) {
 	ctx = namespaced(ctx)
 	ref, err := normalize(req.GetImage().GetImage())
 	if err != nil {
@@ -94,9 +95,9 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	return p.config.Digest, nil
 }
 
-// choosePulled is choose for a pull. It ends in a bounded time, as one pull at a time
-// may read many bytes of documents. Those of the image are in memory afterwards,
-// or in the content store if they are large.
+// choosePulled is choose for a pull. Its time is bounded, because only one pull at a time may read
+// many bytes of documents. Afterwards the image's documents are in memory, or in the content store
+// if they are large.
 func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4
@@ -120,7 +121,7 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 	return p, nil
 }
 
-// resolve asks what a name points to. Each of several mirrors gets its time.
+// resolve resolves a name at the registry. The timeout allows for several mirrors.
 func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocispec.Descriptor, error) {
 	const mirrors = 4
 	ctx, cancel := context.WithTimeoutCause(ctx, mirrors*s.stall, errStalled)
@@ -129,12 +130,12 @@ func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocis
 	return target, err
 }
 
-// recorded is the ID of the image that name means, if it points to target.
+// recorded returns the ID of the image that name refers to, if its record points to target.
 func (s *Service) recorded(ctx context.Context, name string, target digest.Digest) digest.Digest {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	if s.load(ctx) != nil {
-		return "" // the pull will meet the error again
+		return "" // the pull will fail with the same error
 	}
 	if r := s.index.names[name]; r.target == target {
 		return r.id
@@ -142,9 +143,9 @@ func (s *Service) recorded(ctx context.Context, name string, target digest.Diges
 	return ""
 }
 
-// pullLease is withLease for a pull: the lease belongs to the image's name, one
-// pull at a time, and is kept when the pull did not succeed, so that what was
-// downloaded is there for the next.
+// pullLease is withLease for a pull. The lease belongs to the image's name, so pulls of one name
+// run one at a time. If the pull fails the lease is kept, so that the next pull can resume the
+// downloads.
 func (s *Service) pullLease(ctx context.Context, name string) (leased context.Context, done func(ok bool), err error) {
 	if err := s.forsake(ctx); err != nil {
 		return nil, nil, err
@@ -153,29 +154,30 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 	if err := s.leases.acquire(ctx, l.ID); err != nil {
 		return nil, nil, err
 	}
-	_, err = s.c.Client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(map[string]string{labelLease: leasePull, labelRef: name}))
+	labels := leases.WithLabels(map[string]string{labelLease: leasePull, labelRef: name})
+	_, err = s.c.Client.LeasesService().Create(ctx, leases.WithID(l.ID), labels)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
-		s.leases.letGo(l.ID)
+		s.leases.release(l.ID)
 		return nil, nil, fmt.Errorf("create lease: %w", err)
 	}
 	return leases.WithLease(ctx, l.ID), func(ok bool) {
 		if ok {
 			s.drop(ctx, l)
 		}
-		s.leases.letGo(l.ID)
+		s.leases.release(l.ID)
 		if ok {
 			return
 		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		if err := s.sweep(clean); err != nil {
-			s.log.Warn("sweep of unfinished images failed", "error", err)
+			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
 		}
 	}, nil
 }
 
-// pullLayers downloads the layers that are not unpacked yet, several at once,
-// and unpacks each as soon as it and those below it are here.
+// pullLayers downloads the layers that are not unpacked yet, several at a time, and unpacks each
+// once it and the layers below it have arrived.
 func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetcher, t *transfer) error {
 	have, err := s.unpacked(ctx, p.chain())
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	arrived := arrivals{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
 	var wanted []ocispec.Descriptor
 	for _, l := range p.layers[have:] {
-		if arrived.done[l.Digest] == nil { // an image may have a layer twice
+		if arrived.done[l.Digest] == nil { // an image may have the same layer twice
 			arrived.done[l.Digest] = make(chan struct{})
 			wanted = append(wanted, l)
 		}
@@ -238,9 +240,9 @@ func (a arrivals) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (conten
 	}
 }
 
-// fetchLayer downloads a layer to the content store, going on where an earlier
-// download ended. If that one proves to be damaged, as when power was cut while
-// it was written, it is thrown away and begun anew.
+// fetchLayer downloads a layer to the content store and resumes an earlier download. If the result
+// is damaged, for example because a power cut hit the earlier download, it is discarded and
+// downloaded again.
 func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
 	store, key := s.c.Client.ContentStore(), remotes.MakeRefKey(ctx, l)
 	for {
@@ -256,7 +258,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 		if err == nil || !resumed || network || ctx.Err() != nil {
 			return err
 		}
-		s.log.Info("download is damaged and begins anew", "layer", l.Digest, "error", err)
+		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
 		t.add(before - t.now())
 		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			return err
@@ -275,7 +277,7 @@ func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher re
 	return err
 }
 
-// watched is a fetcher whose downloads are counted and do not stall for ever.
+// watched is a fetcher that counts bytes and cancels stalled downloads.
 type watched struct {
 	remotes.Fetcher
 	of     *Service
@@ -283,7 +285,7 @@ type watched struct {
 	cancel context.CancelCauseFunc
 }
 
-// Fetch begins a download.
+// Fetch starts a download.
 func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	idle := time.AfterFunc(w.of.stall, func() { w.cancel(errStalled) })
 	body, err := w.Fetcher.Fetch(context.WithValue(ctx, wholeKey{}, true), desc)
@@ -294,8 +296,8 @@ func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClo
 	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.counting(body)}, nil
 }
 
-// smallBlobsOf reads indexes, manifests and configs: from the content store, or
-// from the registry.
+// smallBlobsOf reads indexes, manifests and configs from the content store, or else from the
+// registry.
 type smallBlobsOf struct {
 	store   content.Provider
 	fetcher remotes.Fetcher
@@ -310,8 +312,7 @@ func (r *smallBlobsOf) read(ctx context.Context, desc ocispec.Descriptor) ([]byt
 	return b, err
 }
 
-// fetch reads a blob from the registry. One that is shorter or longer than its
-// descriptor says is an error.
+// fetch reads a blob from the registry. A length other than the descriptor's is an error.
 func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size <= 0 || desc.Size > maxManifest {
 		return nil, fmt.Errorf("its descriptor says %d bytes: %w", desc.Size, errdefs.ErrInvalidArgument)
@@ -328,7 +329,8 @@ func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]by
 		return nil, err
 	}
 	if n, err := io.ReadFull(body, make([]byte, 1)); n > 0 || err != io.EOF {
-		return nil, fmt.Errorf("the registry sent more than the %d bytes that its descriptor says: %w", desc.Size, errors.Join(errdefs.ErrDataLoss, err))
+		return nil, fmt.Errorf("the registry sent more than the %d bytes that its descriptor says: %w",
+			desc.Size, errors.Join(errdefs.ErrDataLoss, err))
 	}
 	if got := desc.Digest.Algorithm().FromBytes(b); got != desc.Digest {
 		return nil, errors.Join(fmt.Errorf("the registry sent %s instead", got), errdefs.ErrDataLoss)

@@ -52,7 +52,7 @@ func TestPull(t *testing.T) {
 			wantImage(t, s, "registry.example/demo@"+sum, imageID(t, img))
 			wantFiles(t, s, "registry.example/demo:1", map[string]string{"hello": "hello\n"}, "gone")
 
-			// The same again asks the registry once and writes nothing.
+			// A repeated pull makes one request and writes nothing.
 			hub.set(func(*server) {})
 			if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
 				t.Fatal(err)
@@ -73,8 +73,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// A connection that breaks off is picked up where it ended, within one pull, in
-// the next pull, and after the process was killed.
+// A broken download is resumed, within one pull, in the next pull, and after the process was
+// killed.
 func TestPullResumes(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(7, 3<<20)}))
 	hub := newServer(t, false)
@@ -120,7 +120,7 @@ func TestPullResumes(t *testing.T) {
 	d := openDaemon(t, dir)
 	s := serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs })
 	t.Run("the next pull", func(t *testing.T) {
-		// Once broken off, the registry is out of order.
+		// After the first failure, the registry is out of order.
 		broken := false
 		hub.set(func(h *server) {
 			h.cut = func(blob string) int {
@@ -140,7 +140,7 @@ func TestPullResumes(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), crierrors.ErrRegistryUnavailable.Error()) {
 			t.Fatalf("pull from a broken registry: %v", err)
 		}
-		// It is broken off again, this time by the death of the agent.
+		// The second failure is the death of the agent.
 		ctx, kill := context.WithCancel(t.Context())
 		hub.set(func(h *server) {
 			h.before = nil
@@ -181,8 +181,7 @@ func TestPullResumes(t *testing.T) {
 	})
 }
 
-// What a power cut left of a download may be anything: the pull finds out and
-// begins anew.
+// A power cut may leave anything of a download: the pull detects this and starts again.
 func TestPullDamagedPartial(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(8, 2<<20)}))
 	hub := newServer(t, false)
@@ -211,16 +210,16 @@ func TestPullDamagedPartial(t *testing.T) {
 	}
 }
 
-// resumes matches a request for the rest of a blob.
+// resumes matches a Range header for the rest of a blob.
 var resumes = regexp.MustCompile(`bytes=[1-9][0-9]*-$`)
 
-// A registry that falls silent in the middle is given up, and what came is kept.
+// A download from a registry that stops sending is cancelled, and the received bytes are kept.
 func TestPullStalls(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(6, 2<<20)}))
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", img)
 	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
-	s.stall = 2 * time.Second // for a busy machine to take what does come
+	s.stall = 2 * time.Second // long enough for a busy machine to receive data
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -255,11 +254,11 @@ func TestPullStalls(t *testing.T) {
 		t.Fatalf("pull from a silent registry: %v", err)
 	}
 	hub.set(func(h *server) { h.before = nil })
-	s.stall = time.Minute // a busy machine is no silent registry
+	s.stall = time.Minute // a busy machine must not count as a silent registry
 	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
 		t.Fatal(err)
 	}
-	// How much had arrived when the pull gave up is the machine's affair.
+	// The number of bytes that had arrived depends on the machine.
 	if got := hub.requests("GET /v2/demo/blobs/" + layer.String()); len(got) != 1 || !resumes.MatchString(got[0]) {
 		t.Errorf("asked %q", got)
 	}
@@ -343,7 +342,7 @@ func TestPullMirrors(t *testing.T) {
 	}
 }
 
-// A tag that moves leaves the old image under its digest.
+// When a tag moves, the old image is kept under its digest.
 func TestPullMovedTag(t *testing.T) {
 	hub := newServer(t, false)
 	first, second := small(t), imageOf(t, "1000", layerOf(t, file{name: "new", body: "2"}))

@@ -13,33 +13,32 @@ import (
 )
 
 const (
-	// patience is how long a registry may take to accept a connection, TLS and all,
-	// and impatience where the way out of this node is known to be down: one in the
-	// same network answers within that.
+	// patience is how long a registry may take to accept a connection, including TLS. impatience
+	// applies while this node's uplink is known to be down: registries in the local network still
+	// respond within that time.
 	patience   = time.Minute
 	impatience = 3 * time.Second
-	// silence is how long a registry is not asked again that did not answer.
+	// silence is how long a registry that did not respond is not contacted again.
 	silence = 30 * time.Second
-	// askLatest is the most that a registry may ask for.
+	// askLatest is the maximum Retry-After that is honoured.
 	askLatest = 10 * time.Minute
-	// maxHosts bounds of how many registries something is remembered.
+	// maxHosts is the maximum number of registries in hosts.
 	maxHosts = 256
 )
 
-// hosts remembers which registries cannot be asked now: those that asked not to be
-// (429 and 503 with Retry-After) and those that did not answer. Then every other
-// pull fails at once, instead of waiting for the same. One that refused a
-// connection answered: to ask it again costs nothing.
+// hosts tracks the registries that should not be contacted for now: those that sent 429 or 503 with
+// Retry-After, and those that did not respond. Pulls from them fail at once instead of waiting for
+// the same result. A registry that refused a connection is not tracked: trying again costs nothing.
 // https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
 type hosts struct {
-	down func() bool // the way out of this node is down; nil: unknown
+	down func() bool // reports whether this node's uplink is down; nil: unknown
 
-	mu  sync.Mutex
-	not map[string]*notNow
+	mu     sync.Mutex
+	paused map[string]*notNow
 }
 
-// notNow is why a registry is not asked. It is a net.Error, so that its registry
-// counts as one that cannot be reached.
+// notNow is why a registry is not contacted for now. It implements net.Error, so it counts as a
+// network error.
 type notNow struct {
 	host  string
 	until time.Time
@@ -50,22 +49,22 @@ func (e *notNow) Error() string {
 	return fmt.Sprintf("registry %s %s and is asked again in %v", e.host, e.why, time.Until(e.until).Round(time.Second))
 }
 
-// RetryAfter is when the registry is asked again; whoever pulls need not try before.
+// RetryAfter returns how long a puller should wait before the next attempt.
 func (e *notNow) RetryAfter() time.Duration { return max(time.Until(e.until), 0) }
 
 func (*notNow) Timeout() bool   { return true }
 func (*notNow) Temporary() bool { return true }
 
-// ask fails for a registry that cannot be asked now.
+// ask returns an error for a registry that should not be contacted for now.
 func (h *hosts) ask(host string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.not[host]
+	n := h.paused[host]
 	if n == nil {
 		return nil
 	}
 	if !time.Now().Before(n.until) {
-		delete(h.not, host)
+		delete(h.paused, host)
 		return nil
 	}
 	return n
@@ -74,28 +73,28 @@ func (h *hosts) ask(host string) error {
 func (h *hosts) note(host, why string, wait time.Duration) *notNow {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.not == nil || len(h.not) >= maxHosts {
-		h.not = map[string]*notNow{}
+	if h.paused == nil || len(h.paused) >= maxHosts {
+		h.paused = map[string]*notNow{}
 	}
-	h.not[host] = &notNow{host: host, until: time.Now().Add(wait), why: why}
-	return h.not[host]
+	h.paused[host] = &notNow{host: host, until: time.Now().Add(wait), why: why}
+	return h.paused[host]
 }
 
-// reach asks registries as hosts allows.
+// reach is a transport that consults hosts before each request.
 type reach struct {
 	http.RoundTripper
 	hosts *hosts
 }
 
-var errNoAnswer = errors.New("it does not answer")
+var errNoAnswer = errors.New("it does not respond")
 
-// RoundTrip fails at once for a registry that cannot be asked now.
+// RoundTrip fails at once for a registry that should not be contacted for now.
 func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := req.URL.Host
 	if err := r.hosts.ask(host); err != nil {
 		return nil, err
 	}
-	req, err := guardToken(modest(req))
+	req, err := guardToken(withoutZstd(req))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +111,7 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 		silent := errors.Is(context.Cause(ctx), errNoAnswer)
 		cancel(nil)
 		if silent {
-			return nil, r.hosts.note(host, fmt.Sprintf("does not answer within %v", limit), silence)
+			return nil, r.hosts.note(host, fmt.Sprintf("does not respond within %v", limit), silence)
 		}
 		return nil, err
 	}
@@ -129,14 +128,14 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// CloseIdleConnections is called by http.Client.
+// CloseIdleConnections implements the method that http.Client looks for.
 func (r reach) CloseIdleConnections() {
 	if c, ok := r.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// retryAfter reads a Retry-After, in seconds or as a date, within bounds. 0: none.
+// retryAfter parses a Retry-After header, in seconds or as a date, and bounds it. 0: none.
 func retryAfter(header string, now time.Time) time.Duration {
 	var wait time.Duration
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
@@ -147,7 +146,7 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return min(max(wait, 0), askLatest)
 }
 
-// canceller ends a request's context with its body.
+// canceller cancels a request's context when its body is closed.
 type canceller struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc

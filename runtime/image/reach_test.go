@@ -14,7 +14,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// TestRegistryTrouble: all that is no answer about the image is one kind of error.
+// TestRegistryTrouble: all errors other than responses about the image are of one kind.
 func TestRegistryTrouble(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -42,7 +42,7 @@ func TestRegistryTrouble(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: a registry that asked for time gets it, from every pull.
+// TestRetryAfter: every pull respects a registry's Retry-After.
 func TestRetryAfter(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -94,8 +94,8 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
-// TestSilentRegistry: what does not answer is waited for once, and not for long
-// where the way out is down.
+// TestSilentRegistry: pulls wait once for a registry that does not respond, and only briefly if the
+// uplink is down.
 func TestSilentRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -137,7 +137,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPullLocalhost: a registry on this host needs neither TLS nor a setting.
+// TestPullLocalhost: a registry on this host needs neither TLS nor configuration.
 func TestPullLocalhost(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -166,5 +166,5 @@ func TestPullLocalhost(t *testing.T) {
 func (h *hosts) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.not = nil
+	h.paused = nil
 }

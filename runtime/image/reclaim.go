@@ -11,9 +11,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Reclaim frees what belongs to no image: downloads of pulls that stopped, however new they
-// are, and layers and content that nothing refers to, also those on the disk that
-// containerd's records do not know. What a pull or an import that goes on works at stays.
+// Reclaim frees everything that belongs to no image: downloads of pulls that have stopped, however
+// recently, and layers and content that nothing refers to, including files on disk that are not in
+// containerd's records. Running pulls and imports are not affected.
 func (s *Service) Reclaim(ctx context.Context) error {
 	ctx = namespaced(ctx)
 	if err := s.forsake(ctx); err != nil {
@@ -24,17 +24,18 @@ func (s *Service) Reclaim(ctx context.Context) error {
 		return fmt.Errorf("list leases: %w", err)
 	}
 	for _, l := range all {
-		if s.leases.try(l.ID) { // else its import or pull goes on
+		if s.leases.try(l.ID) { // else its import or pull is running
 			s.drop(ctx, l)
-			s.leases.letGo(l.ID)
+			s.leases.release(l.ID)
 		}
 	}
 	defer s.usage.forget()
 	return s.collectAll(ctx)
 }
 
-// collectAll frees what nothing holds, and compares the disk with the records: containerd
-// does so only where something was deleted, so a layer and a blob are made for it to delete.
+// collectAll collects everything that nothing refers to and compares the disk with the records.
+// containerd does the latter only for stores in which it deleted something, so this creates a
+// snapshot and a blob for it to delete.
 func (s *Service) collectAll(ctx context.Context) error {
 	leased, done, err := s.newLease(ctx)
 	if err != nil {
@@ -43,12 +44,12 @@ func (s *Service) collectAll(ctx context.Context) error {
 	defer done()
 	name := "islet-reclaim-" + rand.Text()
 	if _, err := s.snapshots().Prepare(leased, name, ""); err != nil {
-		return fmt.Errorf("look for layers that nobody knows: %w", err)
+		return fmt.Errorf("search for unreferenced layers: %w", err)
 	}
 	blob := []byte(name)
 	d := ocispec.Descriptor{MediaType: "text/plain", Digest: digest.FromBytes(blob), Size: int64(len(blob))}
 	if err := content.WriteBlob(leased, s.c.Client.ContentStore(), name, bytes.NewReader(blob), d); err != nil {
-		return fmt.Errorf("look for content that nobody knows: %w", err)
+		return fmt.Errorf("search for unreferenced content: %w", err)
 	}
 	return nil
 }

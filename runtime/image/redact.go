@@ -2,12 +2,12 @@ package image
 
 import "regexp"
 
-// queries finds the query of each URL in a text. A registry sends a client on to URLs whose
-// query is a credential of its own: a signature that fetches the layer for whoever has it. A
-// colon is a part of the query, as in a time, unless the text goes on behind it.
+// queries matches the query of each URL in a text. Registries redirect to URLs whose query contains
+// a signature, with which anyone can download the layer. A colon is part of the query, as in a
+// time, unless it ends the URL in the text.
 var queries = regexp.MustCompile(`(\bhttps?://[^\s?"'<>]+)\?(?:[^\s"'<>:]|:+[^\s"'<>:])*`)
 
-// A redacted error has no query of a URL in its text, which becomes an event of the pod.
+// A redacted error has no URL queries in its text, which becomes an event of the pod.
 type redacted struct{ error }
 
 func withoutQueries(err error) error {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestQueriesAreSecret: whatever a registry sends a pull on to, and however that fails, the
-// error has the host and nothing of the URL's query, and is still the kind of error it was.
+// TestQueriesAreSecret: wherever a registry redirects a pull, and however that fails, the error has
+// the host but no part of the URL's query, and is still of the same kind.
 func TestQueriesAreSecret(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))

@@ -9,9 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// normalize makes a full reference of what a person writes: docker.io and
-// library are filled in, a missing tag becomes latest, and a digest wins over a
-// tag beside it.
+// normalize parses a reference as users write it: it fills in docker.io and library, and latest if
+// there is no tag. If there is a digest, the tag is dropped.
 func normalize(ref string) (reference.Named, error) {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -20,8 +19,8 @@ func normalize(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// nameFromArchive is the full reference that an archive gives an image, or ""
-// when its annotation is only a tag ("1.2"), which names no image.
+// nameFromArchive returns the full reference in an archive's annotation, or "" if it is only a tag
+// ("1.2").
 func nameFromArchive(annotation string) string {
 	if !strings.ContainsAny(annotation, "/:@") {
 		return ""
@@ -33,13 +32,13 @@ func nameFromArchive(annotation string) string {
 	return named.String()
 }
 
-// withDigest is the name under which an image of named's repository is kept
-// when its tag has moved on.
+// withDigest returns the name of an image in named's repository by digest, used when its tag has
+// moved.
 func withDigest(named reference.Named, d digest.Digest) string {
 	return reference.TrimNamed(named).String() + "@" + d.String()
 }
 
-// idPrefix says whether ref may be a shortened image ID.
+// idPrefix reports whether ref may be a shortened image ID.
 func idPrefix(ref string) bool {
 	return len(ref) >= 6 && len(ref) <= 64 && strings.Trim(ref, "0123456789abcdef") == ""
 }

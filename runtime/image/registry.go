@@ -20,14 +20,13 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// registry talks to the registries that hold one image.
+// registry is the client of the registries that have one image.
 type registry struct {
 	remotes.Resolver
 	clients []*http.Client
 }
 
-// newRegistry reads CertsDir anew for every pull, so that a change of it needs
-// no restart.
+// newRegistry reads CertsDir for every pull, so that changes need no restart.
 func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registry {
 	r := &registry{}
 	o := config.HostOptions{
@@ -60,15 +59,15 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 	return r
 }
 
-// close ends the connections that are idle; they would linger.
+// close closes idle connections, which would otherwise stay open.
 func (r *registry) close() {
 	for _, c := range r.clients {
 		c.CloseIdleConnections()
 	}
 }
 
-// credentials are what auth has for host: a user and a password, or "" and an
-// identity token. Both are empty when auth is for another host.
+// credentials returns auth's credentials for host: a user and a password, or "" and an identity
+// token. Both are empty if auth is for another host.
 func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
 	if auth == nil || !serves(auth.ServerAddress, host) {
 		return "", "", nil
@@ -85,15 +84,15 @@ func credentials(auth *api.AuthConfig, host string) (user, secret string, err er
 		}
 		user, secret, ok := strings.Cut(strings.TrimRight(string(b), "\x00"), ":")
 		if !ok {
-			return "", "", fmt.Errorf("credentials for %s are not of the form user:password: %w", host, errdefs.ErrInvalidArgument)
+			return "", "", fmt.Errorf("credentials for %s do not have the form user:password: %w", host, errdefs.ErrInvalidArgument)
 		}
 		return user, secret, nil
 	}
 	return "", "", nil
 }
 
-// serves says whether an address as a docker config has it ("", a host, or a
-// URL with a path) is that of host.
+// serves reports whether an address of a docker config ("", a host, or a URL with a path) means
+// host.
 func serves(address, host string) bool {
 	if address == "" {
 		return true
@@ -105,7 +104,7 @@ func serves(address, host string) bool {
 	return hub(address) == hub(host)
 }
 
-// hub makes one of the names that Docker Hub goes by.
+// hub returns one name for all host names of Docker Hub.
 func hub(host string) string {
 	switch host {
 	case "index.docker.io", "registry-1.docker.io":
@@ -114,9 +113,8 @@ func hub(host string) string {
 	return host
 }
 
-// unavailable marks an error that says that the registry cannot be reached or
-// is out of order as CRI's RegistryUnavailable, whose name the kubelet looks for
-// at the beginning of the message.
+// unavailable marks errors that mean that a registry is unreachable or out of order as CRI's
+// RegistryUnavailable. The kubelet looks for that name at the beginning of the message.
 func unavailable(err error) error {
 	var (
 		status  rerrors.ErrUnexpectedStatus
@@ -130,7 +128,8 @@ func unavailable(err error) error {
 		if status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests {
 			return err
 		}
-	case errors.As(err, &network), errors.As(err, &u), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, errStalled):
+	case errors.As(err, &network), errors.As(err, &u),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, errStalled):
 	default:
 		return err
 	}

@@ -20,15 +20,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// server is a registry that remembers what it was asked and can be told to
-// break off.
+// server is a registry that records requests and can be made to break off.
 type server struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string                                      // "GET /v2/... Range"
 	sizes  map[string]int64                              // of blobs
-	cut    func(blob string) int                         // after how many bytes a blob breaks off
-	before func(http.ResponseWriter, *http.Request) bool // true: it answered
+	cut    func(blob string) int                         // number of bytes after which a blob breaks off
+	before func(http.ResponseWriter, *http.Request) bool // true: it has replied
 }
 
 func newServer(t testing.TB, tls bool) *server {
@@ -39,7 +38,7 @@ func newServer(t testing.TB, tls bool) *server {
 		s.mu.Lock()
 		s.asked = append(s.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
 		cut, before := s.cut, s.before
-		if from := r.Header.Get("Range"); strings.HasSuffix(from, "-") { // which the inner one does not know
+		if from := r.Header.Get("Range"); strings.HasSuffix(from, "-") { // the inner handler does not support it
 			r.Header.Set("Range", from+strconv.FormatInt(s.sizes[path.Base(r.URL.Path)]-1, 10))
 		}
 		s.mu.Unlock()
@@ -85,7 +84,7 @@ func (s *server) host(t testing.TB) string {
 	return u.Host
 }
 
-// push puts an image into the registry and returns its manifest's digest.
+// push adds an image to the registry and returns its manifest's digest.
 func (s *server) push(t testing.TB, repo string, img v1.Image) string {
 	t.Helper()
 	repo, tag, _ := strings.Cut(repo, ":")
@@ -173,7 +172,8 @@ func (s *server) set(f func(*server)) {
 	f(s)
 }
 
-// certsDir says by hosts.toml that registry.example is served by hosts, in order.
+// certsDir returns a directory with a hosts.toml in which hosts serve registry.example, in this
+// order.
 func certsDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -19,69 +19,68 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Namespace is the containerd namespace of everything that CRI sees.
+// Namespace is the containerd namespace of everything that the CRI shows.
 const Namespace = "k8s.io"
 
-// Config is what a Service needs.
+// Config configures New.
 type Config struct {
 	Client *client.Client
-	// Root is the directory that holds containerd's content and snapshots. Its
-	// file system is what ImageFsInfo names and what imports never fill.
+	// Root is the directory with containerd's content and snapshots. ImageFsInfo reports its file
+	// system, and imports and pulls leave reserve free there.
 	Root string
 	// Snapshotter is the name of containerd's snapshotter, such as overlayfs.
 	Snapshotter string
-	// CertsDir holds a folder per registry with a hosts.toml (mirrors, CAs, plain
-	// HTTP), as containerd's config_path does. Empty: HTTPS and the system's CAs.
+	// CertsDir has a folder per registry with a hosts.toml (mirrors, CAs, plain HTTP), like
+	// containerd's config_path. Empty: HTTPS and the system's CAs.
 	CertsDir string
-	// SerializePulls lets one pull at a time go on, as serializeImagePulls of the
-	// KubeletConfiguration says.
+	// SerializePulls makes pulls run one at a time, like serializeImagePulls of the
+	// KubeletConfiguration.
 	SerializePulls bool
-	// LinkDown reports that the way out of this node is known to be down: a registry
-	// that does not answer soon is not waited for. Nil: unknown.
+	// LinkDown reports whether this node's uplink is known to be down; then connections to
+	// registries have a short timeout. Nil: unknown.
 	LinkDown func() bool
-	// MaxParallel bounds pulls going on at once; 0 means 4. With SerializePulls it
-	// has no meaning.
+	// MaxParallel is the maximum number of concurrent pulls; 0 means 4. It is ignored with
+	// SerializePulls.
 	MaxParallel int
-	// PullsPerSecond bounds pulls that download something, after PullBurst of them, as
-	// registryPullQPS and registryBurst say; the next ones wait. 0: any number.
+	// PullsPerSecond and PullBurst limit the rate of pulls that download something, like
+	// registryPullQPS and registryBurst. Further pulls wait. 0: no limit.
 	PullsPerSecond, PullBurst int
-	// Now is the time by which certificates of registries are judged; nil: time.Now.
+	// Now returns the time for validating registries' certificates; nil: time.Now.
 	Now func() time.Time
-	// OnChange is called after an image was added, from the goroutine that added
-	// it; it must not block. May be nil.
+	// OnChange is called after an image was added, by the goroutine that added it; it must not
+	// block. May be nil.
 	OnChange func()
-	// OnRemove is called after images were removed, from the goroutine that removed
-	// them. May be nil.
+	// OnRemove is called after images were removed, by the goroutine that removed them. May be nil.
 	OnRemove func()
 	Log      *slog.Logger
 }
 
 const (
-	// partialAge bounds how long a pull that stopped may be resumed.
+	// partialAge is how long a stopped pull can be resumed.
 	partialAge = 24 * time.Hour
-	// partialBytes bounds what all stopped pulls together keep on disk.
+	// partialBytes bounds the downloads of all stopped pulls on disk.
 	partialBytes = 2 << 30
-	// reserve is what an import or a pull leaves free on the disk, in bytes, so
-	// that pods and the store can go on writing.
+	// reserve is the disk space that imports and pulls leave free, in bytes, so that pods and the
+	// store can continue to write.
 	reserve = 64 << 20
 
 	defaultParallel = 4
 )
 
-// Service implements cri.Images and cri.Archives over containerd. All methods
-// may be called at once from many goroutines.
+// Service implements cri.Images and cri.Archives with containerd. Its methods are safe for
+// concurrent use.
 type Service struct {
 	c        Config
 	log      *slog.Logger
 	platform platforms.MatchComparer
 	index    index
 	leases   leaseSet
-	going    going
+	going    activities
 	pulls    *semaphore.Weighted
 	rate     *rate.Limiter
-	places   places // what is unpacked and read shares
+	places   places // shared by everything that is unpacked and read
 	hosts    hosts
-	promised atomic.Int64 // bytes that layers being unpacked are about to write
+	promised atomic.Int64 // bytes that layers in progress are about to write
 	wrote    atomic.Uint64
 	dirty    atomic.Bool // layers were unpacked since the last flush
 	flushing sync.Mutex
@@ -94,7 +93,7 @@ var (
 	_ cri.Archives = (*Service)(nil)
 )
 
-// New makes a Service. It touches neither disk nor network.
+// New returns a Service. It accesses neither disk nor network.
 func New(c Config) (*Service, error) {
 	switch {
 	case c.Client == nil:
@@ -121,17 +120,16 @@ func New(c Config) (*Service, error) {
 		platform: platforms.Only(platforms.DefaultSpec()),
 		pulls:    semaphore.NewWeighted(int64(parallel)),
 		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
-		// Unpacking is bound by CPU and flash; more at once only costs memory.
+		// Unpacking is limited by CPU and flash; more concurrency only costs memory.
 		places: newPlaces(min(2, runtime.GOMAXPROCS(0))),
 	}, nil
 }
 
-// sweepEvery is how often Run looks for pulls that nobody resumed.
+// sweepEvery is the interval at which Run removes pulls that were not resumed.
 const sweepEvery = 6 * time.Hour
 
-// Run removes what imports and pulls of an earlier process left half done,
-// keeping what a pull can resume, and from time to time what nobody resumed. It
-// blocks until ctx ends.
+// Run removes unfinished imports and pulls of an earlier process, except downloads that can be
+// resumed, and at intervals those that were not resumed in time. It blocks until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -141,7 +139,7 @@ func (s *Service) Run(ctx context.Context) error {
 			err = s.sweep(namespaced(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("sweep of unfinished images failed", "error", err)
+			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -162,7 +160,7 @@ func namespaced(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, Namespace)
 }
 
-// noImage is the error for a reference that nothing here answers to.
+// noImage returns the error for an image that does not exist here.
 func noImage(ref string, kind error) error {
 	return fmt.Errorf("image %q: %w", ref, kind)
 }

@@ -19,27 +19,25 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resolved is an image as a container is made from it.
+// Resolved is an image with everything that a container needs of it.
 type Resolved struct {
-	// ID is the image ID (the digest of its config), ChainID the name of its top
-	// snapshot, "" for an image without layers. Both exist.
+	// ID is the image ID (the digest of its config). ChainID is the name of its top snapshot, ""
+	// for an image without layers. Both exist.
 	ID, ChainID string
-	// RepoDigest names the image by digest in its registry; "" for one that came
-	// without a name.
+	// RepoDigest is the image's digest in its registry; "" for an image imported without a name.
 	RepoDigest  string
 	Snapshotter string
-	// Image is named by ID and has the host's manifest as its target.
+	// Image has the ID as its name and the host's manifest as its target.
 	Image client.Image
-	// Config is the part of the image's config that a container is made from:
-	// platform, user, environment, command, volumes, working directory and stop
-	// signal. It is shared: do not change what it points to.
+	// Config has the fields of the image's config that containers need: platform, user,
+	// environment, command, volumes, working directory and stop signal. It is shared: do not modify
+	// its slices and maps.
 	Config ocispec.Image
 }
 
-// Resolve returns the image that ref names: an ID or the beginning of one, or a
-// reference by tag or digest, short names being filled in. It is
-// errdefs.ErrNotFound when the image is not here. It costs no I/O after the
-// first call, unless the image's environment or command is very long.
+// Resolve returns the image with this ID, ID prefix, or reference by tag or digest; short names are
+// completed. The error is errdefs.ErrNotFound if it does not exist. After the first call this needs
+// no I/O, unless the image's environment or command is very long.
 func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	e, err := s.find(namespaced(ctx), ref)
 	if err != nil {
@@ -63,7 +61,7 @@ func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	}, nil
 }
 
-// ListImages lists the images, in the order of their IDs.
+// ListImages returns the images, sorted by ID.
 func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*api.ListImagesResponse, error) {
 	ctx = namespaced(ctx)
 	if ref := req.GetFilter().GetImage().GetImage(); ref != "" {
@@ -85,8 +83,8 @@ func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*
 	return out, nil
 }
 
-// ImageStatus describes an image; one that is not here has no Image in the
-// answer and is no error. Verbose adds the image's config and chain ID.
+// ImageStatus returns the status of an image. If it does not exist, the response has no Image, and
+// there is no error. Verbose adds the image's config and chain ID.
 func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	ctx = namespaced(ctx)
 	e, err := s.find(ctx, req.GetImage().GetImage())
@@ -108,7 +106,7 @@ func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) 
 	return out, nil
 }
 
-// verbose is the map of further facts in the form that crictl shows.
+// verbose returns the verbose information in the form that crictl displays.
 func (s *Service) verbose(ctx context.Context, e *entry) (map[string]string, error) {
 	config, err := readStored(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: e.id})
 	if err != nil {
@@ -121,7 +119,7 @@ func (s *Service) verbose(ctx context.Context, e *entry) (map[string]string, err
 	return map[string]string{"info": string(info)}, nil
 }
 
-// criImage describes e. The caller holds x.mu.
+// criImage converts e to the CRI's type. The caller holds x.mu.
 func (x *index) criImage(e *entry) *api.Image {
 	img := &api.Image{
 		Id:   e.id.String(),
@@ -130,7 +128,7 @@ func (x *index) criImage(e *entry) *api.Image {
 	}
 	for _, name := range x.namesOf(e.id) {
 		if _, err := digest.Parse(name); err == nil {
-			continue // named by ID, for want of a name
+			continue // the name is the image ID, for an image without a name
 		}
 		n, err := reference.ParseNormalizedNamed(name)
 		if err != nil {
@@ -147,8 +145,8 @@ func (x *index) criImage(e *entry) *api.Image {
 	return img
 }
 
-// user splits the user of an image's config into what CRI wants: a number or a
-// name, without the group.
+// user splits the user of an image's config into the CRI's fields: a number or a name, without the
+// group.
 func user(u string) (*api.Int64Value, string) {
 	u, _, _ = strings.Cut(u, ":")
 	if uid, err := strconv.ParseInt(u, 10, 64); err == nil {
@@ -157,10 +155,9 @@ func user(u string) (*api.Int64Value, string) {
 	return nil, u
 }
 
-// RemoveImage deletes every name of an image and frees what only it needs
-// before it returns. An image that is not here is success. Whether a container
-// uses it is the caller's business; what a container runs from stays until the
-// container is removed.
+// RemoveImage deletes every name of an image and frees its space before it returns. If the image
+// does not exist, that is success. The caller checks whether containers use it; snapshots in use by
+// a container stay until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	err := s.removeNames(namespaced(ctx), ref)
@@ -174,8 +171,7 @@ func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) 
 	return &api.RemoveImageResponse{}, nil
 }
 
-// Untag takes one name from an image. With its last tag the image goes too, as by
-// RemoveImage.
+// Untag removes one name from an image. Removing the last tag removes the image, like RemoveImage.
 func (s *Service) Untag(ctx context.Context, name string) error {
 	ctx = namespaced(ctx)
 	ref, err := normalize(name)
@@ -187,7 +183,9 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 		return err
 	}
 	s.index.mu.Lock()
-	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool { return n == ref.String() || strings.Contains(n, "@") })
+	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool {
+		return n == ref.String() || strings.Contains(n, "@")
+	})
 	_, known := s.index.names[ref.String()]
 	if !known || len(others) == 0 {
 		s.index.mu.Unlock()

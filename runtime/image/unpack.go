@@ -25,9 +25,9 @@ func (s *Service) snapshots() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpack makes the snapshots of an image above the first have ones, bottom
-// layer first, from blobs that src has, under ctx's lease, and brings them to
-// disk. Until then a power cut may tear them, see forsake.
+// unpack creates the snapshots of an image's layers from index have on, bottom first, from the
+// blobs of src and under ctx's lease, and flushes them to disk. Until then a power cut may damage
+// them, see forsake.
 func (s *Service) unpack(ctx context.Context, p *pick, have int, src content.Provider) error {
 	chain := p.chain()
 	for i := have; i < len(chain); i++ {
@@ -42,8 +42,7 @@ func (s *Service) unpack(ctx context.Context, p *pick, have int, src content.Pro
 	return s.flush()
 }
 
-// flush brings unpacked layers to disk, also those that another image has
-// brought and not flushed yet.
+// flush writes unpacked layers to disk, including those of other images that are not flushed yet.
 func (s *Service) flush() error {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
@@ -65,8 +64,8 @@ func (s *Service) flush() error {
 	return nil
 }
 
-// unpacked counts the layers of chain that are there, from the bottom, and
-// holds the topmost by ctx's lease.
+// unpacked returns the number of layers of chain that exist, from the bottom, and adds the topmost
+// to ctx's lease.
 func (s *Service) unpacked(ctx context.Context, chain []digest.Digest) (int, error) {
 	sn := s.snapshots()
 	for i := len(chain); i > 0; i-- {
@@ -88,8 +87,10 @@ func (s *Service) unpacked(ctx context.Context, chain []digest.Digest) (int, err
 	return 0, nil
 }
 
-func (s *Service) unpackLayer(ctx context.Context, layer ocispec.Descriptor, diffID digest.Digest, parent, id string, src content.Provider) (err error) {
-	blob, err := src.ReaderAt(ctx, layer) // which may wait for a download
+func (s *Service) unpackLayer(
+	ctx context.Context, layer ocispec.Descriptor, diffID digest.Digest, parent, id string, src content.Provider,
+) (err error) {
+	blob, err := src.ReaderAt(ctx, layer) // may wait for a download
 	if err != nil {
 		return err
 	}
@@ -129,33 +130,34 @@ func (s *Service) unpackLayer(ctx context.Context, layer ocispec.Descriptor, dif
 	return err
 }
 
-// discard removes the snapshot of a layer that was not needed or not finished,
-// also when ctx has ended.
+// discard removes the snapshot of an unneeded or unfinished layer, even if ctx has ended.
 func (s *Service) discard(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := s.snapshots().Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
-		// It goes with the lease.
-		s.log.Warn("snapshot of an unfinished layer not removed", "snapshot", key, "error", err)
+		// It is collected with the lease.
+		s.log.Warn("the snapshot of an unfinished layer could not be removed", "snapshot", key, "error", err)
 	}
 }
 
-// supported fails for a layer that is no tar archive, or is encrypted. How it is
-// compressed its content says, as with containerd.
+// supported returns an error for a layer that is not a tar archive, or is encrypted. The
+// compression is detected from the content, as in containerd.
 func supported(mediaType string) error {
 	how, err := images.DiffCompression(context.Background(), mediaType)
 	base, suffix, _ := strings.Cut(mediaType, "+")
 	if err == nil && !strings.Contains(suffix, "encrypted") && (how != "" || suffix == "" && strings.HasSuffix(base, ".tar")) {
 		return nil
 	}
-	return fmt.Errorf("the layer's media type %q is not supported: use a tar archive, plain or compressed with gzip or zstd: %w", mediaType, errdefs.ErrNotImplemented)
+	return fmt.Errorf("the layer's media type %q is not supported: use a tar archive, plain or compressed with gzip or zstd: %w",
+		mediaType, errdefs.ErrNotImplemented)
 }
 
-// extract unpacks a layer into a new snapshot and returns the digest of its
-// plain content. It writes to the snapshot's directory and mounts nothing: a
-// mount would outlive a process that is killed. bottom says that the layer is an
-// image's first.
-func (s *Service) extract(ctx context.Context, at *place, r io.Reader, mounts []mount.Mount, bottom bool) (digest.Digest, error) {
+// extract unpacks a layer into a new snapshot and returns the digest of its uncompressed content.
+// It writes to the snapshot's directory without mounting it, because a mount would survive if the
+// process is killed. bottom says that this is the image's first layer.
+func (s *Service) extract(
+	ctx context.Context, at *place, r io.Reader, mounts []mount.Mount, bottom bool,
+) (digest.Digest, error) {
 	dir, opts, err := target(mounts)
 	if err != nil {
 		return "", err
@@ -172,7 +174,7 @@ func (s *Service) extract(ctx context.Context, at *place, r io.Reader, mounts []
 	defer files.done()
 	names := &layerNames{in: in, root: dir, disk: s.c.Root, need: func(n int64) error { return at.needNames(ctx, n) }}
 	opts = append(opts, layers.WithFilter(func(h *tar.Header) (bool, error) {
-		if err := errors.Join(at.yield(ctx), names.next(h)); err != nil {
+		if err := errors.Join(at.takeTurns(ctx), names.next(h)); err != nil {
 			return false, err
 		}
 		return files.next(h)
@@ -180,20 +182,20 @@ func (s *Service) extract(ctx context.Context, at *place, r io.Reader, mounts []
 	if bottom {
 		opts = append(opts, layers.WithConvertWhiteout(bottomWhiteout))
 	}
-	if _, err := layers.Apply(ctx, dir, yielding{in, func() error { return at.yield(ctx) }}, opts...); err != nil {
+	if _, err := layers.Apply(ctx, dir, yielding{in, func() error { return at.takeTurns(ctx) }}, opts...); err != nil {
 		return "", err
 	}
-	if n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1)); err != nil { // padding counts for the digest
+	if n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1)); err != nil { // padding is part of the digest
 		return "", err
 	} else if n > maxPadding {
-		return "", fmt.Errorf("the layer goes on after its end: %w", errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("the layer has data after its end: %w", errdefs.ErrInvalidArgument)
 	}
 	return sum.Digest(), nil
 }
 
-// target is where a snapshot with these mounts takes a layer: the upper
-// directory of an overlay, whose lower ones say what a whiteout hides, or, of a
-// first layer and where layers are copies, the directory itself.
+// target returns the directory for the files of a layer in a snapshot with these mounts: the upper
+// directory of an overlay, with its lower directories for whiteouts, or the directory itself for a
+// first layer and for snapshotters that copy.
 func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error) {
 	if len(mounts) != 1 {
 		return "", nil, fmt.Errorf("snapshot has %d mounts: %w", len(mounts), errdefs.ErrNotImplemented)
@@ -210,7 +212,7 @@ func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error
 			}
 		}
 		if dir == "" {
-			return "", nil, fmt.Errorf("snapshot is not for writing: %w", errdefs.ErrFailedPrecondition)
+			return "", nil, fmt.Errorf("snapshot is read-only: %w", errdefs.ErrFailedPrecondition)
 		}
 		return dir, append(opts, layers.WithConvertWhiteout(layers.OverlayConvertWhiteout)), nil
 	default:
@@ -218,7 +220,7 @@ func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error
 	}
 }
 
-// untilDone is a reader that ends with its context.
+// untilDone is a reader that fails once its context has ended.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUntag: a name goes alone while there is another, and the image with the last.
+// TestUntag: a name is removed alone while there is another, and the image with the last.
 func TestUntag(t *testing.T) {
 	s := newService(t, nil)
 	img := small(t)

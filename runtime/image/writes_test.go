@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// transactions is the number of the last transaction in containerd's metadata,
-// as the two headers of a bolt file have it.
+// transactions returns the number of the last transaction in containerd's metadata, from the two
+// headers of the bolt file.
 func transactions(t *testing.T, s *Service) int {
 	t.Helper()
 	f, err := os.Open(filepath.Join(s.c.Root, "meta.db"))
@@ -19,7 +19,7 @@ func transactions(t *testing.T, s *Service) int {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const header, id = 16, 48 // of a page, and where the number is after it
+	const header, id = 16, 48 // of a page, and the offset of the number after it
 	last := uint64(0)
 	for _, page := range []int64{0, int64(os.Getpagesize())} {
 		var b [8]byte
@@ -31,8 +31,8 @@ func transactions(t *testing.T, s *Service) int {
 	return int(last)
 }
 
-// Flash wears, and every transaction is at least two writes with a flush: what
-// needs none must make none, and the rest must not grow unseen.
+// Flash wears out, and every transaction is at least two writes with a flush. Operations that need
+// none must make none, and the number of the others must not grow unnoticed.
 func TestWrites(t *testing.T) {
 	s := newService(t, nil)
 	hub := newServer(t, false)

@@ -8,18 +8,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frames passes on a zstd stream and looks at each frame's header before the
-// decoder does, which takes the memory that a header demands.
+// frames forwards a zstd stream and checks each frame's header before the decoder reads it and
+// allocates the memory that it specifies.
 // https://www.rfc-editor.org/rfc/rfc8878#section-3.1
 type frames struct {
 	in     *bufio.Reader
 	window func(bytes int64) error
-	left   int64 // bytes of the part that is passed on
+	left   int64 // bytes of the current part that are forwarded next
 	next   func() error
-	sum    int64 // bytes of the checksum behind the last block
+	sum    int64 // bytes of the checksum after the last block
 }
 
-// newFrames calls window with the window of each frame. Its error ends the stream.
+// newFrames calls window with the window size of each frame. An error of window ends the stream.
 func newFrames(in *bufio.Reader, window func(bytes int64) error) *frames {
 	f := &frames{in: in, window: window}
 	f.next = f.frame
@@ -37,13 +37,13 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pass lets the decoder say what is wrong with the rest.
+// pass forwards the rest unchecked, so that the decoder reports the error in it.
 func (f *frames) pass() error {
 	f.left = math.MaxInt64
 	return nil
 }
 
-// frame looks at the header of a frame.
+// frame reads the header of a frame.
 func (f *frames) frame() error {
 	head, err := f.in.Peek(zstd.HeaderMaxSize)
 	if len(head) == 0 {
@@ -71,7 +71,7 @@ func (f *frames) frame() error {
 	return nil
 }
 
-// block looks at the header of a block, which says how long it is.
+// block reads the header of a block, which contains the block's length.
 func (f *frames) block() error {
 	head, err := f.in.Peek(3)
 	if len(head) < 3 {
@@ -82,7 +82,7 @@ func (f *frames) block() error {
 	}
 	bits := binary.LittleEndian.Uint32(append(head[:3:3], 0))
 	last, kind, size := bits&1 == 1, bits>>1&3, int64(bits>>3)
-	const repeated = 1 // one byte stands for all
+	const repeated = 1 // one byte is repeated size times
 	if kind == repeated {
 		size = 1
 	}

@@ -8,15 +8,17 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// going is what imports and pulls that go on said last.
-type going struct {
+// activities are the imports and pulls in progress, with their latest progress.
+type activities struct {
 	mu  sync.Mutex
 	now map[*cri.ImportProgress]struct{}
 }
 
-// follow remembers what is passed to the function it returns, until end. total is
-// the size of what is read, where it is known.
-func (g *going) follow(ref string, total int64, tell func(cri.ImportProgress)) (said func(cri.ImportProgress), end func()) {
+// follow registers an import or pull until end is called. report stores the progress and forwards
+// it to tell, which may be nil. total is the number of bytes to read, if known.
+func (g *activities) follow(
+	ref string, total int64, tell func(cri.ImportProgress),
+) (report func(cri.ImportProgress), end func()) {
 	last := &cri.ImportProgress{Ref: ref, Status: "waiting", Total: total}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -24,8 +26,8 @@ func (g *going) follow(ref string, total int64, tell func(cri.ImportProgress)) (
 		g.now = map[*cri.ImportProgress]struct{}{}
 	}
 	g.now[last] = struct{}{}
-	said = func(p cri.ImportProgress) {
-		if p.Ref == ref { // not one image of an archive
+	report = func(p cri.ImportProgress) {
+		if p.Ref == ref { // else it is about one image of an archive
 			g.mu.Lock()
 			last.Status, last.Current, last.Total = p.Status, p.Current, max(p.Total, total)
 			g.mu.Unlock()
@@ -34,14 +36,14 @@ func (g *going) follow(ref string, total int64, tell func(cri.ImportProgress)) (
 			tell(p)
 		}
 	}
-	return said, func() {
+	return report, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		delete(g.now, last)
 	}
 }
 
-// Going tells of the imports and pulls that go on, in the order of what they bring.
+// Going returns the progress of the imports and pulls that are running, sorted by reference.
 func (s *Service) Going() []cri.ImportProgress {
 	s.going.mu.Lock()
 	defer s.going.mu.Unlock()
