@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestFrameBombs: the frames of a session of exec, attach or port-forward that unpack to much, or
-// that are long, end the session before they are unpacked.
+// TestFrameBombs: control frames that are long, or large once decompressed, end the session before
+// they are decompressed.
 func TestFrameBombs(t *testing.T) {
 	r, _, _ := start(t)
 	sessions := map[string]func() (string, error){

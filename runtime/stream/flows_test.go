@@ -18,12 +18,13 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// given is what gives gives.
+// given are the bytes that gives sends.
 var given = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
 
 const portGives, portFloods = 81, 82
 
-// gives is a runtime whose commands and containers give bytes: "give CODE" so many, "flood" without end.
+// gives is a runtime whose commands and containers send bytes: "give CODE" sends given, "flood"
+// sends without end.
 type gives struct {
 	cri.Runtime
 	begun chan struct{}
@@ -75,8 +76,8 @@ func (g gives) Forward(ctx context.Context, _ string, port int32, s io.ReadWrite
 	return err
 }
 
-// A flow is what a client of the CRI streaming port gets bytes from. Its path is the
-// URL of one that ends by itself or, with flood, of one that does not.
+// A flow is a kind of stream of the CRI streaming port. Its path returns a URL of a stream that
+// ends by itself or, with flood, of one that does not.
 type flow struct {
 	streamtest.Way
 	path func(r *Runtime) (string, error)
@@ -117,8 +118,8 @@ func flows(flood bool) (all []flow) {
 	return all
 }
 
-// TestFlows: on the CRI streaming port a client that reads slowly, or stops, gets each byte and the
-// code by every way; one that hangs up gets no success, and ends what gives to it.
+// TestFlows: with every protocol, a client of the CRI streaming port that reads slowly, or pauses,
+// gets each byte and the exit code; one that disconnects gets no success, and ends the sender.
 func TestFlows(t *testing.T) {
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +171,7 @@ func serveGives(t *testing.T, g gives) *Runtime {
 	return r
 }
 
-// client reads a new URL through a link.
+// client returns a client for a new URL through a link.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

@@ -28,25 +28,25 @@ import (
 )
 
 const (
-	// idleTimeout ends a stream on which nothing is said, as a kubelet's
-	// streamingConnectionIdleTimeout does.
+	// idleTimeout ends a stream without traffic, like a kubelet's streamingConnectionIdleTimeout.
 	idleTimeout = 4 * time.Hour
-	// headerTimeout bounds how long a client may take to say what it wants.
+	// headerTimeout is how long a client may take to send its request's headers.
 	headerTimeout = 30 * time.Second
-	// maxWaiting bounds connections that no stream uses yet, maxStreams those of streams.
+	// maxWaiting is the maximum number of connections without a stream, maxStreams that of
+	// connections with one.
 	maxWaiting = 64
-	maxHeader  = 64 << 10 // bytes of a request
+	maxHeader  = 64 << 10 // bytes of a request's headers
 	maxStreams = 1024
-	// goodbye is how long clients have to learn that the agent stops.
+	// goodbye is how long clients have to receive their end when the agent stops.
 	goodbye = time.Second
 )
 
-// Runtime is a cri.Runtime whose Exec, Attach and PortForward answer with URLs.
-// Everything else is the wrapped runtime's.
+// Runtime is a cri.Runtime whose Exec, Attach and PortForward return URLs. All other methods are
+// those of the wrapped runtime.
 type Runtime struct {
 	cri.Runtime
 	log    *slog.Logger
-	asked  chan chan error // a caller that needs the server
+	asked  chan chan error // requests to start the server; each channel receives the result
 	ready  chan struct{}   // closed once server is set
 	server streaming.Server
 }
@@ -56,15 +56,16 @@ var (
 	_ cri.Events  = (*Runtime)(nil)
 )
 
-// Wrap makes a Runtime of one that is also a cri.Streamer. Run serves its URLs.
+// Wrap returns a Runtime around rt, which must implement cri.Streamer. Run serves its URLs.
 func Wrap(rt cri.Runtime, log *slog.Logger) (*Runtime, error) {
 	if _, ok := rt.(cri.Streamer); !ok {
-		return nil, errors.New("wrap runtime: it has no streams")
+		return nil, errors.New("wrap runtime: it does not implement cri.Streamer")
 	}
 	return &Runtime{Runtime: rt, log: log, asked: make(chan chan error), ready: make(chan struct{})}, nil
 }
 
-// Exec returns a URL that runs a command in a container. It fails if the container does not run.
+// Exec returns a URL for running a command in a container. It fails if the container is not
+// running.
 func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
@@ -78,8 +79,8 @@ func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResp
 	return r.server.GetExec(req)
 }
 
-// Attach returns a URL that leads to the streams of a container's process. It fails if the container does
-// not run.
+// Attach returns a URL for the streams of a container's process. It fails if the container is not
+// running.
 func (r *Runtime) Attach(ctx context.Context, req *api.AttachRequest) (*api.AttachResponse, error) {
 	if err := r.running(ctx, req.GetContainerId()); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
@@ -90,7 +91,7 @@ func (r *Runtime) Attach(ctx context.Context, req *api.AttachRequest) (*api.Atta
 	return r.server.GetAttach(req)
 }
 
-// PortForward returns a URL that leads to ports of a sandbox. It fails if the sandbox is not ready.
+// PortForward returns a URL for ports of a sandbox. It fails if the sandbox is not ready.
 func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) (*api.PortForwardResponse, error) {
 	st, err := r.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: req.GetPodSandboxId()})
 	if err != nil {
@@ -105,20 +106,20 @@ func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) 
 	return r.server.GetPortForward(req)
 }
 
-// running fails unless a container runs. A client learns it here with a code; from the URL it would get
-// the text only.
+// running returns an error unless the container is running. Checking here gives the client an error
+// with a code; the URL could only return a text.
 func (r *Runtime) running(ctx context.Context, id string) error {
 	st, err := r.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return err
 	}
 	if st.GetStatus().GetState() != api.ContainerState_CONTAINER_RUNNING {
-		return fmt.Errorf("container %s does not run: %w", st.GetStatus().GetId(), errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("container %s is not running: %w", st.GetStatus().GetId(), errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }
 
-// ContainerEvents passes on the wrapped runtime's events.
+// ContainerEvents calls the wrapped runtime.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if e, ok := r.Runtime.(cri.Events); ok {
 		return e.ContainerEvents(ctx, handle)
@@ -126,8 +127,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return fmt.Errorf("container events: %w", errdefs.ErrNotImplemented)
 }
 
-// Subscribe passes on the wrapped runtime's events, of which one without Events has
-// none.
+// Subscribe calls the wrapped runtime. If that has no events, handle is never called.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	if e, ok := r.Runtime.(cri.Subscriber); ok {
 		return e.Subscribe(handle)
@@ -135,7 +135,7 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	return func() {}
 }
 
-// listening waits until the server listens, having Run start it.
+// listening makes Run start the server and waits until it is listening.
 func (r *Runtime) listening(ctx context.Context) error {
 	reply := make(chan error, 1)
 	select {
@@ -148,8 +148,7 @@ func (r *Runtime) listening(ctx context.Context) error {
 	}
 }
 
-// Run serves the URLs until ctx ends; then every stream is ended before it
-// returns.
+// Run serves the URLs until ctx ends. It returns when every stream has ended.
 func (r *Runtime) Run(ctx context.Context) error {
 	for {
 		select {
@@ -165,7 +164,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// listen makes the server for an address on loopback.
+// listen creates the server with an address on loopback.
 func (r *Runtime) listen() (*listener, error) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -200,7 +199,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}
-	stop := context.AfterFunc(ctx, l.refuse)
+	stop := context.AfterFunc(ctx, l.stopAccepting)
 	defer stop()
 	door.Watch(srv)
 	placed := srv.ConnContext
@@ -216,21 +215,23 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 			inside(c).stream.Store(true)
 		}
 	}
-	err := srv.Serve(door.Listen(l, door.Config{What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log}))
-	l.refuse()
-	// Commands end with ctx and tell their clients; forwarded ports only end with
-	// their connection.
-	late := time.AfterFunc(goodbye, l.hangUp)
+	err := srv.Serve(door.Listen(l, door.Config{
+		What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log,
+	}))
+	l.stopAccepting()
+	// Commands end with ctx and report that to their clients; forwarded ports end only with their
+	// connection.
+	late := time.AfterFunc(goodbye, l.closeConns)
 	l.going.Wait()
 	late.Stop()
-	l.hangUp()
+	l.closeConns()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return fmt.Errorf("serve streams: %w", err)
 }
 
-// bounded serves a stream, by SPDY with bounded frames.
+// bounded serves a stream. It bounds the control frames of SPDY sessions.
 func (r *Runtime) bounded(w http.ResponseWriter, req *http.Request) {
 	if !wsstream.IsWebSocketRequest(req) {
 		w = frames.Bound(w)
@@ -238,17 +239,17 @@ func (r *Runtime) bounded(w http.ResponseWriter, req *http.Request) {
 	r.server.ServeHTTP(w, req)
 }
 
-// listener knows the connections it accepted: streams take theirs away from the
-// HTTP server.
+// listener tracks the connections that it accepted, because streams hijack theirs from the HTTP
+// server.
 type listener struct {
 	net.Listener
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]struct{}
-	going  sync.WaitGroup // requests
+	going  sync.WaitGroup // requests in progress
 }
 
-// enter counts a request, unless the listener is closed.
+// enter counts a request. It returns false if the listener is closed.
 func (l *listener) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,16 +276,16 @@ func (l *listener) Accept() (net.Conn, error) {
 	return k, nil
 }
 
-// refuse ends listening; what goes on goes on.
-func (l *listener) refuse() {
+// stopAccepting closes the listener. Existing connections stay open.
+func (l *listener) stopAccepting() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
 	l.Listener.Close()
 }
 
-// hangUp closes every connection.
-func (l *listener) hangUp() {
+// closeConns closes every connection.
+func (l *listener) closeConns() {
 	l.mu.Lock()
 	conns := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
@@ -293,19 +294,19 @@ func (l *listener) hangUp() {
 	}
 }
 
-// inside finds the connection behind its place at the door.
+// inside returns the conn that package door has wrapped.
 func inside(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
 
-// A conn ends the context of its requests when its peer is gone, which the library does
-// not notice while nothing is sent.
+// A conn cancels the context of its request when its peer is gone, which the library notices only
+// when it sends something.
 type conn struct {
 	net.Conn
 	from   *listener
-	gone   context.CancelFunc // nil before its first request
-	stream atomic.Bool        // taken over by one
+	gone   context.CancelFunc // cancels the request's context; nil before the first request
+	stream atomic.Bool        // hijacked by a stream
 }
 
-// Read ends the context with the connection.
+// Read cancels the context when the connection ends.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && c.gone != nil {
@@ -314,8 +315,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, that of a stream once its peer has everything that was
-// written, forgets it, and ends its context: nothing is read any more that could.
+// Close closes the connection, for a stream once its peer has received everything. It then cancels
+// the context, because nobody reads any more and would notice the end.
 func (c *conn) Close() error {
 	var err error
 	if c.stream.Load() {

@@ -29,8 +29,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// echo is a runtime whose only container answers what its command says:
-// "exit", "cat", "head", "size", "wait"; its ports send back what they get.
+// echo is a runtime whose only container executes its command: "exit", "cat", "head", "size",
+// "wait"; its ports echo what they receive.
 type echo struct {
 	cri.Runtime
 	waiting chan struct{} // told that "wait" runs
@@ -55,8 +55,8 @@ func (echo) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest
 	return &api.PodSandboxStatusResponse{Status: &api.PodSandboxStatus{Id: req.GetPodSandboxId(), State: state}}, nil
 }
 
-// No URL is given for what has no streams, and the error's code says why. What ends later is the stream's
-// error.
+// No URL is returned for something without streams, and the error has a code. If it ends later, the
+// stream gets the error.
 func TestNoStreams(t *testing.T) {
 	r, _, _ := start(t)
 	for id, is := range map[string]func(error) bool{"nothing": errdefs.IsNotFound, "created": errdefs.IsFailedPrecondition, "ended": errdefs.IsFailedPrecondition} {

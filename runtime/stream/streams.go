@@ -11,16 +11,21 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// streams gives a cri.Streamer the shape that k8s.io/cri-streaming serves.
+// streams implements the runtime interface of k8s.io/cri-streaming with a cri.Streamer.
 type streams struct{ to cri.Streamer }
 
 // Exec runs a command in a container.
-func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+func (s streams) Exec(
+	ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize,
+) error {
 	return s.stream(ctx, id, cri.ExecOptions{Command: cmd, Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
 }
 
-// Attach joins the streams of a container's process.
-func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+// Attach connects to the streams of a container's process.
+func (s streams) Attach(
+	ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize,
+) error {
 	return s.stream(ctx, id, cri.ExecOptions{Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
 }
 
@@ -44,7 +49,7 @@ func (s streams) stream(ctx context.Context, id string, o cri.ExecOptions, resiz
 	return err
 }
 
-// sizes passes terminal sizes on until they end or ctx does.
+// sizes converts terminal sizes until the channel is closed or ctx ends.
 func sizes(ctx context.Context, in <-chan remotecommand.TerminalSize) <-chan cri.TerminalSize {
 	out := make(chan cri.TerminalSize)
 	go func() {

@@ -1,8 +1,9 @@
-// Package frames bounds the frames by which a client controls a SPDY session.
+// Package frames bounds the control frames of a client's SPDY session.
 //
-//	connection --frame--> Bound: whole, short, and small once it is decoded --> SPDY library
+//	connection --frame--> Bound: complete, short, and small once decoded --> SPDY library
 //	                        |
 //	                        '--> an error, which ends the session
 //
-// The library decodes what comes, and its own bounds are a thousand headers of a megabyte each.
+// The SPDY library decodes frames of any size; its own limits are a thousand headers of a megabyte
+// each.
 package frames

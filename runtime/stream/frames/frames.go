@@ -12,17 +12,17 @@ import (
 	frame "github.com/moby/spdystream/spdy"
 )
 
-// Bounds of a frame that controls a SPDY session. Its headers are compressed, a thousandfold if a
-// client wants it, and are kept as long as their stream; a stream of exec or port-forward has three
-// short ones. The library would take 1000 of 1 MiB.
+// Limits of a control frame. Its headers are compressed, by a factor of a thousand if the client
+// wants, and are kept as long as their stream. A stream of exec or port-forward has three short
+// ones. The library would accept 1000 of 1 MiB.
 const (
-	maxControl    = 8 << 10 // bytes on the wire
-	maxHeaders    = 16      // of a stream
+	maxControl    = 8 << 10 // bytes of the frame
+	maxHeaders    = 16      // headers of a stream
 	maxHeaderText = 512     // bytes of a name or a value
 )
 
-// Bound returns a ResponseWriter from which a SPDY library takes over a connection whose control
-// frames are bounded.
+// Bound returns a ResponseWriter for a SPDY library. It bounds the control frames of the connection
+// that the library hijacks from it.
 func Bound(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
 
 type framed struct{ http.ResponseWriter }
@@ -35,30 +35,31 @@ func (f framed) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	checked := &frames{Conn: c, in: rw.Reader}
 	checked.framer, err = frame.NewFramerWithOptions(io.Discard, &checked.control,
-		frame.WithMaxControlFramePayloadSize(maxControl), frame.WithMaxHeaderCount(maxHeaders), frame.WithMaxHeaderFieldSize(maxHeaderText))
+		frame.WithMaxControlFramePayloadSize(maxControl),
+		frame.WithMaxHeaderCount(maxHeaders), frame.WithMaxHeaderFieldSize(maxHeaderText))
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
 	return checked, bufio.NewReadWriter(bufio.NewReader(checked), rw.Writer), nil
 }
 
-// frames reads a SPDY session. A control frame is read on once all of it has come and a decoder
-// with bounds has decoded it; data passes as it comes.
+// frames is the connection of a SPDY session. Read returns a control frame only once it is complete
+// and a bounded decoder has accepted it; data frames are passed through.
 type frames struct {
 	net.Conn
 	in      io.Reader
 	framer  *frame.Framer // decodes control
 	control bytes.Buffer
-	begun   []byte // of a frame that is not whole
-	ready   []byte // to be read
-	data    int    // bytes of a data frame that are still to come
+	begun   []byte // bytes of an incomplete frame
+	ready   []byte // bytes to return from Read
+	data    int    // remaining bytes of the current data frame
 }
 
-// frameHead is the length of what comes before each frame's content.
+// frameHead is the length of a frame's header.
 const frameHead = 8
 
-// Read fails at a control frame beyond the bounds, and closes the connection: a library may wait
-// for streams, and not look at it, for as long as an idle session may last.
+// Read fails at a control frame beyond the limits and closes the connection itself: the library may
+// be waiting for streams, without handling the error, for as long as an idle session may last.
 func (f *frames) Read(b []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if f.data > 0 {
@@ -75,8 +76,8 @@ func (f *frames) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next reads the head of a data frame, or a whole control frame. After an error, such as that of
-// a deadline, it goes on where it was.
+// next reads the header of a data frame, or a complete control frame. After an error, such as a
+// deadline, the next call resumes.
 func (f *frames) next() error {
 	if err := f.fill(frameHead); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (f *frames) next() error {
 		}
 		f.control.Write(f.begun)
 		if _, err := f.framer.ReadFrame(); err != nil {
-			return errors.Join(fmt.Errorf("a SPDY control frame is not accepted: %w", err), f.Close())
+			return errors.Join(fmt.Errorf("invalid SPDY control frame: %w", err), f.Close())
 		}
 		f.control.Reset()
 	}
@@ -101,7 +102,7 @@ func (f *frames) next() error {
 	return nil
 }
 
-// fill reads until so many bytes of a frame are there.
+// fill reads until n bytes of the frame have arrived.
 func (f *frames) fill(n int) error {
 	for len(f.begun) < n {
 		var more [frameHead]byte

@@ -1,7 +1,7 @@
-// Package linger closes a connection so that its peer gets everything that was written.
+// Package linger closes a connection so that its peer receives everything that was written.
 //
-//	Close: no more is sent --> what the peer still sends is thrown away --> the peer hangs up --> closed
+//	Close: the write side is closed --> input is discarded --> the peer closes the connection --> closed
 //
-// A connection that is closed while something of the peer's is unread is reset by the kernel,
-// which throws away what the peer has not taken yet: a slow reader then loses the end.
+// If a connection is closed while received data is unread, the kernel resets it and discards data
+// that the peer has not received yet: a slow reader would lose the end.
 package linger

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// patience is how long a peer that has everything may take to hang up.
+	// patience is how long a peer that has received everything may take to close the connection.
 	patience = 10 * time.Second
-	// look is how often it is asked how much the peer has not taken yet.
+	// look is the interval at which the unsent bytes are checked.
 	look = time.Second
 )
 
-// Close closes c once its peer has hung up, or has taken everything and does not hang up, or
-// a second after ctx has ended. While the peer has not taken everything it may take as long
-// as it answers: one that has vanished (see package pulse) is not waited for. Others may read
-// from c at the same time, but get parts of what the peer sends: what they make of it must not
-// end ctx.
+// Close closes c once its peer has closed it, or has received everything and does not close it
+// within patience, or a second after ctx has ended. While data is unsent it waits as long as the
+// peer responds; a peer that has vanished (see package pulse) is not waited for. Others may read
+// from c concurrently, but get only part of the peer's data; an error that this causes must not end
+// ctx.
 func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }
 
 func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
@@ -35,7 +35,7 @@ func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
 
 func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 	gone := make(chan struct{})
-	go func() { // ends with the connection
+	go func() { // ends when the connection is closed
 		io.Copy(io.Discard, c)
 		close(gone)
 	}()
@@ -52,7 +52,8 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 			}
 			return
 		case <-tick.C:
-			if taken += look; unsent(c) > 0 {
+			taken += look
+			if unsent(c) > 0 {
 				taken = 0
 			}
 			if pulse.Lost(c, silence) {
@@ -62,12 +63,12 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 	}
 }
 
-// closeWrite ends our direction on each layer of a connection. It returns false for one that
-// has no directions.
+// closeWrite closes the write direction on each layer of a connection. It returns false if no layer
+// supports this.
 func closeWrite(c net.Conn) (ok bool) {
 	for c != nil {
 		if h, half := c.(interface{ CloseWrite() error }); half {
-			h.CloseWrite() // an error: the peer has gone
+			h.CloseWrite() // an error means that the peer is gone
 			ok = true
 		}
 		c = inner(c)
@@ -82,7 +83,7 @@ func inner(c net.Conn) net.Conn {
 	return nil
 }
 
-// unsent returns how many bytes the peer has not taken yet.
+// unsent returns the number of bytes that the peer has not acknowledged yet.
 func unsent(c net.Conn) (n int) {
 	for ; c != nil; c = inner(c) {
 		s, ok := c.(syscall.Conn)

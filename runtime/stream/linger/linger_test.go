@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// pair makes two ends of a connection.
+// pair returns the two ends of a connection.
 func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -32,7 +32,7 @@ func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	return ours, theirs
 }
 
-// A peer that goes on sending, and begins to read only long after the end, gets all bytes.
+// A peer that keeps sending, and begins to read only long after the end, gets all bytes.
 func TestUnread(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		ours, theirs := pair(t, network, address)
@@ -56,7 +56,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// A peer that never takes anything does not hold a caller who goes.
+// A peer that never reads does not block a caller whose context has ended.
 func TestGivenUp(t *testing.T) {
 	ours, _ := pair(t, "tcp", "127.0.0.1:0")
 	ours.Write(make([]byte, 100<<10))

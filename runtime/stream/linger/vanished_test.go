@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// A peer that has vanished with something on its way is not waited for.
+// A peer that has vanished with unsent data is not waited for.
 func TestVanished(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +35,7 @@ func TestVanished(t *testing.T) {
 	go func() { closeAfter(t.Context(), ours, 2*time.Second); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(2 * time.Minute): // without the look it takes the kernel a quarter of an hour
+	case <-time.After(2 * time.Minute): // without the check the kernel takes a quarter of an hour
 		t.Error("the peer is still waited for")
 	}
 }

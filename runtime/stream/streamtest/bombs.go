@@ -15,7 +15,7 @@ import (
 	"github.com/moby/spdystream/spdy"
 )
 
-// opening is frames that open streams with these headers.
+// opening returns frames that open streams with these headers.
 func opening(t *testing.T, times int, h http.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -31,8 +31,8 @@ func opening(t *testing.T, times int, h http.Header) []byte {
 	return b.Bytes()
 }
 
-// Bombs sends frames that unpack to much, or that are long, in sessions of SPDY that a server gives
-// for a path. The session has to end before they are unpacked. session returns the path of a new one.
+// Bombs sends control frames that are long, or large once decompressed, in SPDY sessions. The
+// session must end before they are decompressed. session returns the path of a new session.
 func Bombs(t *testing.T, network, address, protocol string, session func() (path string)) {
 	t.Helper()
 	wide, long := http.Header{"Streamtype": {"error"}}, http.Header{"Streamtype": {strings.Repeat("x", 1<<20)}}
@@ -43,14 +43,18 @@ func Bombs(t *testing.T, network, address, protocol string, session func() (path
 		"long values":  opening(t, 16, long),
 		"many headers": opening(t, 16, wide),
 		"a long frame": append([]byte{0x80, 3, 0, 4, 0, 0xff, 0xff, 0xff}, make([]byte, 1<<24-1)...), // SETTINGS
-		"its count":    {0x80, 3, 0, 1, 0, 0, 0, 22, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x78, 0xbb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"its count": {
+			0x80, 3, 0, 1, 0, 0, 0, 22, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x78, 0xbb,
+			0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+		},
 	} {
 		path := session()
 		c, err := net.Dial(network, address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: %s\r\n\r\n", path, protocol)
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
+			"X-Stream-Protocol-Version: %s\r\n\r\n", path, protocol)
 		in := bufio.NewReader(c)
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -58,7 +62,7 @@ func Bombs(t *testing.T, network, address, protocol string, session func() (path
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _ = c.Write(bomb) // it may be refused before all is sent
+		_, _ = c.Write(bomb) // the connection may be closed before all is sent
 		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// run has a client of client-go run a command.
+// run runs a command with an executor of client-go.
 func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	var out bytes.Buffer
 	err := x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: io.Discard})
@@ -29,7 +29,7 @@ func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	switch {
 	case errors.As(err, &exit):
 		return out.Bytes(), exit.Code, nil
-	case err != nil && strings.Contains(err.Error(), "exit code 7"): // before the fourth version
+	case err != nil && strings.Contains(err.Error(), "exit code 7"): // as the versions before v4 report it
 		return out.Bytes(), 7, nil
 	}
 	return out.Bytes(), 0, err
@@ -59,7 +59,7 @@ func (c *Client) spdy(ctx context.Context, path, protocol string) ([]byte, int, 
 	return run(ctx, x)
 }
 
-// channels reads a WebSocket to its end: what each channel said.
+// channels reads a WebSocket to its end and returns the data of each channel.
 func (c *Client) channels(path, protocol string) (said map[byte][]byte, err error) {
 	d := websocket.Dialer{TLSClientConfig: c.TLS.Clone()}
 	if protocol != "" {
@@ -97,7 +97,8 @@ func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
 	switch {
 	case err != nil:
 		return said[1], 0, err
-	case versioned && strings.Contains(end, `"reason":"ExitCode","message":"7"`), !versioned && strings.Contains(end, "exit code 7"):
+	case versioned && strings.Contains(end, `"reason":"ExitCode","message":"7"`),
+		!versioned && strings.Contains(end, "exit code 7"):
 		return said[1], 7, nil
 	case versioned && strings.Contains(end, `"status":"Success"`), !versioned && end == "":
 		return said[1], 0, nil
@@ -107,14 +108,14 @@ func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
 
 func (c *Client) portChannels(path, protocol string, port int) ([]byte, int, error) {
 	said, err := c.channels(path, protocol)
-	begin := []byte{byte(port), 0} // the number of the port begins each channel
+	begin := []byte{byte(port), 0} // each channel begins with the port's number
 	if err == nil && !bytes.Equal(said[1], begin) {
 		err = fmt.Errorf("the channel of errors says %q", said[1])
 	}
 	return bytes.TrimPrefix(said[0], begin), 0, err
 }
 
-// A portDialer makes a client of port-forward.
+// A portDialer creates a port-forward client.
 type portDialer func(u *url.URL, c *rest.Config) (httpstream.Dialer, error)
 
 func spdyDialer(u *url.URL, c *rest.Config) (httpstream.Dialer, error) {
@@ -126,13 +127,13 @@ func tunnelDialer(u *url.URL, c *rest.Config) (httpstream.Dialer, error) {
 	return portforward.NewSPDYOverWebsocketDialer(u, c)
 }
 
-// port reads from a port by client-go, which listens for us.
+// port reads from a port through client-go's port-forward, which listens locally.
 func (c *Client) port(path, port string, dialer portDialer) ([]byte, error) {
 	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
 		return nil, err
 	}
-	u.RawQuery = "" // the port is asked for by its streams
+	u.RawQuery = "" // the streams name the port
 	d, err := dialer(u, c.Config)
 	if err != nil {
 		return nil, err

@@ -12,13 +12,14 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// A Reader is what becomes of the bytes that a server sends. The connection ends with it.
+// A Reader forwards the bytes that a server sends to a client, or fails to. The connection ends
+// when it returns.
 type Reader func(client, server net.Conn)
 
-// begun is how much of an answer every reader takes.
+// begun is the number of bytes that every Reader forwards at first.
 const begun = 16 << 10
 
-// Slow takes some hundred kilobytes a second.
+// Slow forwards 300 KiB per second.
 func Slow(client, server net.Conn) {
 	for {
 		if _, err := io.CopyN(client, server, begun); err != nil {
@@ -28,25 +29,26 @@ func Slow(client, server net.Conn) {
 	}
 }
 
-// Stops reads the first bytes, reads nothing for three seconds, and then reads the rest.
+// Stops forwards the first bytes, pauses for three seconds, and then forwards the rest.
 func Stops(client, server net.Conn) {
 	io.CopyN(client, server, begun)
 	<-time.After(3 * time.Second)
 	io.Copy(client, server)
 }
 
-// Closes takes the first bytes and hangs up.
+// Closes forwards the first bytes and closes the connection.
 func Closes(client, server net.Conn) { io.CopyN(client, server, begun) }
 
-// Vanishes takes the first bytes by TCP, and then nothing of it is heard any more.
+// Vanishes forwards the first bytes over TCP, and then drops every packet without closing the
+// connection.
 func Vanishes(client, server net.Conn) {
 	io.CopyN(client, server, begun)
 	pulsetest.Cut(server.(*net.TCPConn))
 	io.Copy(client, server)
 }
 
-// CloseOnce returns a Reader that hangs up the first time that there are more than the first
-// bytes, and after that takes everything.
+// CloseOnce returns a Reader that closes the first connection with more than the first bytes, and
+// forwards everything on later ones.
 func CloseOnce() Reader {
 	var closed atomic.Bool
 	return func(client, server net.Conn) {
@@ -57,8 +59,8 @@ func CloseOnce() Reader {
 	}
 }
 
-// Link passes connections on to a TCP port, until ctx ends, and returns its own address. There is
-// little room on the way: what the reader does not take waits in the server's kernel.
+// Link forwards connections to a TCP port until ctx ends, and returns its own address. It has small
+// buffers, so that data the Reader does not read stays in the server's kernel.
 func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	t.Helper()
 	ln := listen(t, "tcp", "127.0.0.1:0")
@@ -102,7 +104,7 @@ func pass(ctx context.Context, ln net.Listener, read Reader, dial func() (net.Co
 			}()
 			read(client, server)
 			server.Close()
-			linger.Close(ctx, client) // it may still send
+			linger.Close(ctx, client) // the client may still be sending
 		}()
 	}
 }

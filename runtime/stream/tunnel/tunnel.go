@@ -25,15 +25,15 @@ const (
 	closeTime     = time.Second
 )
 
-// Is says whether a client asks for a tunnel.
+// Is reports whether a request opens a tunnel.
 func Is(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
 }
 
-// Serve lets next serve SPDY in a tunnel: it gets a request for that, whose connection
-// is the tunnel. There is no tunnel before next asks for the connection: a request that it
-// refuses gets its answer as any other, and holds nothing. Any page may be the request's
-// origin, as for a kubelet: who asks is known by other things than a browser's cookie.
+// Serve calls next with a SPDY request whose hijacked connection is the tunnel. The tunnel is
+// opened only when next hijacks the connection; if next rejects the request, the client gets an
+// ordinary response. Any origin is accepted, as in a kubelet, because authentication does not
+// depend on a browser's cookies.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
@@ -49,12 +49,12 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 // A tunnel implements net.Conn.
 type tunnel struct {
 	ws      *websocket.Conn
-	ctx     context.Context // of the request; its end is that of patience with the client
-	message io.Reader       // the rest of one; nil: none has begun
+	ctx     context.Context // of the request; its end also ends lingering at Close
+	message io.Reader       // rest of the current message; nil: none
 	writing sync.Mutex
 }
 
-// Read reads on in the messages, and is io.EOF once the client has closed the tunnel.
+// Read returns the content of the messages, and io.EOF once the client has closed the tunnel.
 func (t *tunnel) Read(b []byte) (int, error) {
 	for {
 		if t.message == nil {
@@ -66,7 +66,7 @@ func (t *tunnel) Read(b []byte) (int, error) {
 				return 0, err
 			}
 			if kind != websocket.BinaryMessage {
-				return 0, errors.New("a tunnel has binary messages only")
+				return 0, errors.New("a message in a tunnel is not binary")
 			}
 			t.message = m
 		}
@@ -90,40 +90,41 @@ func (t *tunnel) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close hangs up once the client has everything.
+// Close closes the tunnel once the client has received everything.
 func (t *tunnel) Close() error {
-	t.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(closeTime))
+	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	t.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTime))
 	return linger.Close(t.ctx, t.ws.NetConn())
 }
 
-// LocalAddr is the WebSocket's.
+// LocalAddr returns the WebSocket's local address.
 func (t *tunnel) LocalAddr() net.Addr { return t.ws.LocalAddr() }
 
-// RemoteAddr is the WebSocket's.
+// RemoteAddr returns the WebSocket's remote address.
 func (t *tunnel) RemoteAddr() net.Addr { return t.ws.RemoteAddr() }
 
-// SetDeadline is for both directions.
+// SetDeadline sets the deadlines of both directions.
 func (t *tunnel) SetDeadline(at time.Time) error {
 	return errors.Join(t.SetReadDeadline(at), t.SetWriteDeadline(at))
 }
 
-// SetReadDeadline is the WebSocket's.
+// SetReadDeadline sets the WebSocket's read deadline.
 func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadline(at) }
 
-// SetWriteDeadline is the WebSocket's.
+// SetWriteDeadline sets the WebSocket's write deadline.
 func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
 
-// A tunnelWriter answers the request in a tunnel: the upgrade to SPDY by opening the tunnel,
-// anything else as the request's own writer does.
+// A tunnelWriter is the ResponseWriter for the request in a tunnel. Hijacking its connection opens
+// the tunnel; other responses go to the original writer.
 type tunnelWriter struct {
 	http.ResponseWriter
-	r *http.Request // for the tunnel
+	r *http.Request // the request that opens the tunnel
 	t *tunnel       // nil: not open
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *tunnelWriter) WriteHeader(code int) {
-	if code != http.StatusSwitchingProtocols { // else Hijack answers
+	if code != http.StatusSwitchingProtocols { // else Hijack sends the response
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
@@ -135,7 +136,7 @@ func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		CheckOrigin: func(*http.Request) bool { return true },
 	}
 	ws, err := up.Upgrade(w.ResponseWriter, w.r, nil)
-	if err != nil { // the client has its answer
+	if err != nil { // Upgrade has sent the response
 		return nil, nil, fmt.Errorf("open a tunnel: %w", err)
 	}
 	w.t = &tunnel{ws: ws, ctx: w.r.Context()}
