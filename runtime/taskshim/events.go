@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Events is what shims forward their events to. Of ends they are asked; what only an
-// event says is that a container has run out of memory.
+// Events receives the events that shims forward. Only the out-of-memory event is used; exits are
+// read through the task API.
 type Events struct {
 	socket string
 	server *ttrpc.Server
@@ -26,7 +26,7 @@ type Events struct {
 	oom map[string]bool // containers, by ID
 }
 
-// maxOOM bounds what is kept for containers whose end is not asked for.
+// maxOOM bounds the number of stored container IDs, in case OOM is never called for them.
 const maxOOM = 1024
 
 // ServeEvents listens on a unix socket until Close.
@@ -47,12 +47,12 @@ func ServeEvents(socket string) (*Events, error) {
 	forward.RegisterTTRPCEventsService(server, e)
 	go func() {
 		defer close(e.served)
-		server.Serve(context.Background(), l) // until Close
+		server.Serve(context.Background(), l) // blocks until Close
 	}()
 	return e, nil
 }
 
-// Forward takes one event.
+// Forward receives one event.
 func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb.Empty, error) {
 	if env := r.GetEnvelope(); env.GetTopic() == "/tasks/oom" {
 		var oom eventsapi.TaskOOM
@@ -68,7 +68,7 @@ func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb
 	return &emptypb.Empty{}, nil
 }
 
-// OOM says, once, whether a container has run out of memory.
+// OOM reports, once, whether a container has run out of memory.
 func (e *Events) OOM(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +77,7 @@ func (e *Events) OOM(id string) bool {
 	return was
 }
 
-// Close stops listening. Shims keep trying.
+// Close stops listening. Shims keep trying to connect.
 func (e *Events) Close() {
 	e.server.Close()
 	<-e.served

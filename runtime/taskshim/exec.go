@@ -18,19 +18,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// An Exec is a command to run in a container. Streams that are nil are not connected.
+// An Exec is a command to run in a container. Nil streams are not connected.
 type Exec struct {
 	ID             string // of the container
-	Dir            string // where FIFOs are made; the caller removes it
+	Dir            string // directory for FIFOs; the caller removes it
 	Process        *specs.Process
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan shim.Size
-	Children       time.Duration // how long children that go on writing are followed; 0: without end
+	Children       time.Duration // how long output is read after the command's end if its children keep writing; 0: without limit
 }
 
-// Exec runs a command to its end and returns its exit code. When ctx ends first the
-// command is killed. Output that was not delivered is a *drain.LostError.
+// Exec runs a command to its end and returns its exit code. If ctx ends first, the command is
+// killed. If output was not delivered, the error is a *drain.LostError.
 func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	spec, err := packJSON("Process", e.Process)
 	if err != nil {
@@ -43,7 +43,8 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	}
 	defer f.close()
 	exec := rand.Text()
-	// What the shim was asked for it does: ctx ends the command, but not the asking.
+	// The shim completes calls even if the caller gives up, so they do not end with ctx; the
+	// command does.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTime)
 	defer cancel()
 	if err := s.call(late, "Exec", &task.ExecProcessRequest{
@@ -61,7 +62,8 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		return 0, err
 	}
 	f.close() // the shim has opened its ends
-	// The shim opens its FIFOs for reading, too: closing ours says nothing to the command.
+	// The shim also opens the FIFOs for reading, so the command gets no SIGPIPE when this end is
+	// closed.
 	out.BrokenPipe = func() {
 		signal := unix.SIGPIPE
 		if tty {
@@ -76,7 +78,8 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	stop := context.AfterFunc(ctx, func() {
-		s.call(context.WithoutCancel(ctx), "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
+		kill := &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}
+		s.call(context.WithoutCancel(ctx), "Kill", kill, &emptypb.Empty{})
 	})
 	defer stop()
 	go s.resize(running, e.ID, exec, e.Resize)
@@ -104,7 +107,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	return end.ExitStatus, out.Finish(ctx, e.Children)
 }
 
-// stopped is the context of a caller that does not wait.
+// stopped returns a context that has ended.
 func stopped() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -116,11 +119,11 @@ func (s *Shim) deleteExec(ctx context.Context, id, exec string) {
 	defer cancel()
 	err := s.call(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: exec}, &task.DeleteResponse{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
-		s.c.Logger.Warn("a command that has ended was not deleted", "container", id, "error", err)
+		s.c.Logger.Warn("an ended command could not be deleted from its containerd shim", "container", id, "error", err)
 	}
 }
 
-// resize passes sizes of a terminal on until ctx ends.
+// resize forwards terminal sizes until ctx ends.
 func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Size) {
 	for {
 		select {
@@ -129,7 +132,7 @@ func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Si
 				return
 			}
 			if err := s.resizeTo(ctx, id, exec, size.Width, size.Height); err != nil && ctx.Err() == nil {
-				s.c.Logger.Debug("a terminal was not resized", "container", id, "error", err)
+				s.c.Logger.Debug("a terminal could not be resized", "container", id, "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -137,7 +140,7 @@ func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Si
 	}
 }
 
-// openOutputs opens the reading ends of a command's output.
+// openOutputs opens the read ends of a command's output.
 func openOutputs(f *fifos, e Exec) (*drain.Outputs, error) {
 	o := &drain.Outputs{}
 	for path, to := range map[string]io.Writer{f.stdout: e.Stdout, f.stderr: e.Stderr} {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// createdFile in a container's bundle holds the request by which the shim was asked
-	// for it. It goes when the shim has forgotten the container.
+	// createdFile in a container's bundle stores the request that created the container in the
+	// shim. It is removed once the shim has deleted the container.
 	createdFile = "task.json"
-	// deletingFile is there from when the shim is asked to do that.
+	// deletingFile exists while the shim is deleting the container.
 	deletingFile = "task.deleted"
 )
 
@@ -38,7 +38,7 @@ func (s *Shim) created(id string) (r wire.RunRequest, err error) {
 	return r, err
 }
 
-// Run creates and starts a container. After an error nothing of it is left.
+// Run creates and starts a container. After an error the container is removed.
 func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err error) {
 	if !s.Connected() {
 		return wire.Running{}, ErrGone
@@ -49,7 +49,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	}
 	f, err := makeFIFOs(r.Bundle, r.Stdin, !r.Terminal)
 	if err != nil {
-		return wire.Running{}, fmt.Errorf("make the container's streams: %w", err)
+		return wire.Running{}, fmt.Errorf("create the container's streams: %w", err)
 	}
 	defer f.close()
 	streams, err := s.c.Streams(ctx)
@@ -65,7 +65,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	}
 	defer func() {
 		if err != nil {
-			f.close() // else its output would not end
+			f.close() // otherwise its output would not end
 			s.undo(context.WithoutCancel(ctx), r.ID)
 		}
 	}()
@@ -75,7 +75,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 		return wire.Running{}, err
 	}
 	var out task.StartResponse
-	started := time.Now() // not after it, for the container may end before the answer comes
+	started := time.Now() // taken before the call, because the container may end before the call returns
 	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
 		return wire.Running{}, err
 	}
@@ -93,26 +93,26 @@ func (s *Shim) undo(ctx context.Context, id string) {
 		err = os.Remove(s.createdPath(id))
 	}
 	if err != nil && !errdefs.IsUnavailable(err) {
-		s.c.Logger.Warn("a container that did not start was not removed", "container", id, "error", err)
+		s.c.Logger.Warn("a container that did not start could not be removed", "container", id, "error", err)
 	}
 }
 
-// wait makes a container's end known, after its last output.
+// wait calls Ended once a container has ended and its output is complete.
 func (s *Shim) wait(id string, started time.Time) {
-	ctx := context.Background() // it ends with the connection
+	ctx := context.Background() // the call ends with the connection
 	var out task.WaitResponse
 	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &out); err != nil {
 		if !errdefs.IsUnavailable(err) {
-			s.c.Logger.Error("a container cannot be waited for", "container", id, "error", err)
+			s.c.Logger.Error("waiting for the end of a container failed", "container", id, "error", err)
 		}
-		return // its shim is gone, which ends it
+		return // its shim is gone, and Gone ends the container
 	}
 	exit := s.exit(ctx, id, out.ExitStatus, started, out.ExitedAt.AsTime())
 	s.c.Ended(wire.Container{ID: id, Exit: &exit})
 }
 
 func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at time.Time) wire.Exit {
-	if now := time.Now(); at.Before(started) || at.After(now) { // by a clock in a virtual machine
+	if now := time.Now(); at.Before(started) || at.After(now) { // a virtual machine's clock may differ
 		at = now
 	}
 	oom := s.letGo(ctx, id)
@@ -120,7 +120,7 @@ func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at tim
 	return wire.Exit{Code: int32(code), StartedAt: started, FinishedAt: at, OOM: oom && code != 0}
 }
 
-// Kill sends a signal. A container that has ended is success.
+// Kill sends a signal. If the container has ended, that is success.
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {
@@ -137,14 +137,14 @@ func (s *Shim) state(ctx context.Context, id string) (*task.StateResponse, error
 	return &out, err
 }
 
-// settleTime is how long a shim may take to create a container that an agent, which
-// has died meanwhile, has asked for.
+// settleTime is how long to wait for a shim to complete a creation that an earlier process of the
+// agent requested.
 const settleTime = 2 * time.Second
 
-// settled is state for a container that was asked for: the shim may still be at it, if
-// the end of the connection does not make it give up.
+// settled is state for a container whose creation was requested: the shim may still be creating it,
+// unless it aborts when the connection ends.
 func (s *Shim) settled(ctx context.Context, id string) (*task.StateResponse, error) {
-	again := time.NewTicker(20 * time.Millisecond) // shims have no event for a creation that fails
+	again := time.NewTicker(20 * time.Millisecond) // polling, because shims send no event when a creation fails
 	defer again.Stop()
 	late := time.After(settleTime)
 	for {
@@ -165,7 +165,7 @@ func (s *Shim) settled(ctx context.Context, id string) (*task.StateResponse, err
 	}
 }
 
-// Delete makes the shim forget a container that has ended.
+// Delete deletes an ended container from the shim.
 func (s *Shim) Delete(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
@@ -181,7 +181,7 @@ func (s *Shim) Delete(ctx context.Context, id string) error {
 	return errors.Join(os.Remove(s.createdPath(id)), os.Remove(deleting))
 }
 
-// DeleteEnded is Delete for a container that was just killed: it waits for its end.
+// DeleteEnded is Delete for a container that was just killed: it first waits for the end.
 func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &task.WaitResponse{}); err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -189,8 +189,8 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	return s.Delete(ctx, id)
 }
 
-// List finds those of the containers that the shim has started, and waits for the end
-// of those that run. What an agent did not live to start is removed.
+// List returns those of the containers that were started, and waits for the end of the running ones
+// in the background. Containers that were created but not started are removed.
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
 	var out []wire.Container
 	for _, id := range ids {
@@ -238,26 +238,28 @@ func packJSON(name string, v any) (*anypb.Any, error) {
 }
 
 func (s *Shim) resizeTo(ctx context.Context, id, exec string, width, height uint16) error {
-	return s.call(ctx, "ResizePty", &task.ResizePtyRequest{ID: id, ExecID: exec, Width: uint32(width), Height: uint32(height)}, &emptypb.Empty{})
+	req := &task.ResizePtyRequest{ID: id, ExecID: exec, Width: uint32(width), Height: uint32(height)}
+	return s.call(ctx, "ResizePty", req, &emptypb.Empty{})
 }
 
-// closesStdin says whether a container's stdin ends with the first who was attached.
+// closesStdin reports whether a container's stdin is closed when the first attached client closes
+// it.
 func (s *Shim) closesStdin(id string) bool {
 	r, err := s.created(id)
 	return err == nil && r.StdinOnce && !r.Terminal
 }
 
-// closeStdin makes the shim let go of the stdin of a process, which it holds so that
-// it stays open without a writer.
+// closeStdin makes the shim close its write end of a process's stdin, which otherwise keeps stdin
+// open without any other writer.
 func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
-	if err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
-		s.c.Logger.Debug("a process keeps its stdin", "container", id, "error", err)
+	err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+		s.c.Logger.Debug("the stdin of a process could not be closed", "container", id, "error", err)
 	}
 }
 
-// fifos are the streams of a process that is being started: their paths, empty for
-// one that is not wanted, and our ends, which keep the output from ending before the
-// shim has opened it.
+// fifos are the streams of a process that is being started: their paths, empty for a stream that is
+// not wanted, and open ends, which keep the output from ending before the shim has opened its ends.
 type fifos struct {
 	stdin, stdout, stderr string
 	held                  []*os.File

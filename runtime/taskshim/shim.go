@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -29,53 +28,53 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	ID         string // of the sandbox, and of its first container
-	Program    string // the shim's path
-	ConfigFile string // for the shim; may be empty
-	Bundles    string // each container's bundle is below it, by its ID
+	ID         string // sandbox ID, also the ID of its first container
+	Program    string // path of the shim program
+	ConfigFile string // configuration file of the shim; may be empty
+	Bundles    string // directory of the bundles, named by container ID
 	Sockets    string // directory for the shim's socket
-	Events     string // socket of an Events
+	Events     string // path of the socket of an Events
 	OCI        wire.OCI
-	// Streams is one of our own shims, started if need be. Connected is the same if
-	// it runs, else nil.
+	// Streams returns one of islet's own shims and starts it if necessary. Connected returns the
+	// same shim if it is running, else nil.
 	Streams   func(context.Context) (*shim.Client, error)
 	Connected func() *shim.Client
-	// Ended is called for each container that ends, and Gone once when the shim has
-	// died. They must not call back before they return.
+	// Ended is called for each container that ends, Gone once when the shim has died. They must not
+	// call the Shim before they return.
 	Ended  func(wire.Container)
 	Gone   func()
-	OOM    func(id string) bool // whether a shim has said so of a container
+	OOM    func(id string) bool // Events.OOM
 	Logger *slog.Logger
 }
 
-// A Shim is the containerd shim of one sandbox. Its methods may be called at once.
+// A Shim is the containerd shim of one sandbox. Its methods are safe for concurrent use.
 type Shim struct {
 	c Config
 
 	mu      sync.Mutex
 	client  *ttrpc.Client // nil: not connected
-	service string        // name of the task API
+	service string        // of the task API
 	socket  string
-	pid     int           // 0: not known
+	pid     int           // 0: unknown
 	gone    chan struct{} // closed when the connection has ended
-	log     *os.File      // what the shim logs
+	log     *os.File      // the FIFO that the shim logs to
 	closed  bool
 	waits   sync.WaitGroup
 }
 
-// New starts nothing: Start or Load does.
+// New returns a Shim that is not running: call Start or Load.
 func New(c Config) *Shim { return &Shim{c: c} }
 
-// Connected says whether the shim runs.
+// Connected reports whether the shim is running and connected.
 func (s *Shim) Connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.client != nil
 }
 
-// call calls the task API. Both versions have the same messages.
+// call calls the task API. Versions 2 and 3 have the same messages.
 func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message) error {
 	s.mu.Lock()
 	client, service := s.client, s.service
@@ -90,12 +89,12 @@ func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message)
 	return errgrpc.ToNative(err)
 }
 
-// lost is called when the connection has ended.
+// lost handles the end of the connection.
 func (s *Shim) lost() {
 	s.mu.Lock()
 	was := s.client != nil && !s.closed
 	s.client = nil
-	s.hushed()
+	s.closeLog()
 	close(s.gone)
 	s.mu.Unlock()
 	if was {
@@ -104,14 +103,14 @@ func (s *Shim) lost() {
 	}
 }
 
-// Close hangs up, and returns when nothing is called back any more. The shim and its
-// containers go on.
+// Close closes the connection and waits until no callback is running. The shim and its containers
+// keep running.
 func (s *Shim) Close() {
 	s.mu.Lock()
 	s.closed = true
 	client := s.client
 	s.client = nil
-	s.hushed()
+	s.closeLog()
 	s.mu.Unlock()
 	if client != nil {
 		client.Close()
@@ -119,22 +118,22 @@ func (s *Shim) Close() {
 	s.waits.Wait()
 }
 
-// shutdownTime is how long a shim may take to end.
+// shutdownTime is how long a shim may take to exit.
 const shutdownTime = 10 * time.Second
 
-// Shutdown ends a shim whose containers are deleted. One that is gone is success.
+// Shutdown ends a shim whose containers are deleted. If it is not running, that is success.
 func (s *Shim) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.closed = true // its end is wanted
+	s.closed = true // so that its end is not reported as a loss
 	gone, running := s.gone, s.client != nil
 	s.mu.Unlock()
 	defer s.Close()
 	if !running {
-		s.kill() // one that did not answer
+		s.kill() // it may be running without responding
 		return nil
 	}
 	err := s.call(ctx, "Shutdown", &task.ShutdownRequest{ID: s.c.ID}, &emptypb.Empty{})
-	if err != nil && !errdefs.IsUnavailable(err) { // it may end before it answers
+	if err != nil && !errdefs.IsUnavailable(err) { // it may exit before it responds
 		return err
 	}
 	select {
@@ -148,25 +147,25 @@ func (s *Shim) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// listen reads what the shim logs, which waits for a reader before it starts.
+// listen reads the shim's log FIFO. The shim waits for a reader before it starts.
 func (s *Shim) listen() error {
 	path := filepath.Join(s.c.Bundles, s.c.ID, "log")
 	if err := makeFIFO(path); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // a writer too: it never ends
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // open for writing too, so that reading never ends
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.hushed()
+	s.closeLog()
 	s.log = f
 	s.mu.Unlock()
 	go func() {
 		for in := bufio.NewReaderSize(f, 4<<10); ; {
 			line, err := in.ReadSlice('\n')
 			if text := strings.TrimSpace(string(line)); text != "" {
-				s.c.Logger.Debug("a containerd shim says", "sandbox", s.c.ID, "line", text)
+				s.c.Logger.Debug("log line of a containerd shim", "sandbox", s.c.ID, "line", text)
 			}
 			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 				return
@@ -176,16 +175,16 @@ func (s *Shim) listen() error {
 	return nil
 }
 
-// hushed stops listening. mu is held.
-func (s *Shim) hushed() {
+// closeLog stops reading the log. The caller holds mu.
+func (s *Shim) closeLog() {
 	if s.log != nil {
 		s.log.Close()
 		s.log = nil
 	}
 }
 
-// options are what a shim is configured by: containerd-shim-runc runs the node's OCI
-// runtime, any other reads a file of its own.
+// options returns the shim's options: the node's OCI runtime for containerd-shim-runc, the path of
+// a configuration file for any other.
 func (s *Shim) options() *anypb.Any {
 	name := strings.TrimPrefix(filepath.Base(s.c.Program), "containerd-shim-")
 	var m proto.Message = &runtimeoptions.Options{
@@ -197,13 +196,13 @@ func (s *Shim) options() *anypb.Any {
 	return pack(m)
 }
 
-// IsRunc says whether a shim is containerd-shim-runc, which runs an OCI runtime.
+// IsRunc reports whether program is containerd-shim-runc, which calls an OCI runtime.
 func IsRunc(program string) bool { return strings.Contains(filepath.Base(program), "shim-runc-") }
 
-// pack encodes a message as shims expect it: its type is named without a host.
+// pack encodes a message as shims expect it: with the message's name as the type URL.
 func pack(m proto.Message) *anypb.Any {
 	b, err := proto.Marshal(m)
-	if err != nil { // these messages hold plain text only
+	if err != nil { // cannot happen: these messages have only valid strings
 		return nil
 	}
 	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}
@@ -224,7 +223,7 @@ func (s *Shim) Attach(ctx context.Context, id string, stdin io.Reader, stdout, s
 	return client.AttachHeld(ctx, id, stdin, stdout, stderr, func() { s.resize(ctx, id, "", resize) })
 }
 
-// An endReader calls end before it says that its reader has ended.
+// An endReader calls end before it returns its reader's first error, such as io.EOF.
 type endReader struct {
 	io.Reader
 	end func()
@@ -238,7 +237,7 @@ func (r *endReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReopenLog opens a container's log file anew.
+// ReopenLog reopens a container's log file.
 func (s *Shim) ReopenLog(ctx context.Context, id string) error {
 	client := s.c.Connected()
 	if client == nil {
@@ -247,8 +246,8 @@ func (s *Shim) ReopenLog(ctx context.Context, id string) error {
 	return client.ReopenLog(ctx, id)
 }
 
-// letGo ends the streams of a container, after its last output, and says whether the
-// kernel killed it for memory.
+// letGo releases the streams of a container after its last output, and reports whether the kernel
+// killed it because of its memory limit.
 func (s *Shim) letGo(ctx context.Context, id string) (oom bool) {
 	client := s.c.Connected()
 	if client == nil {
@@ -256,7 +255,7 @@ func (s *Shim) letGo(ctx context.Context, id string) (oom bool) {
 	}
 	h, err := client.LetGo(ctx, id)
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
-		s.c.Logger.Warn("the streams of a container were not let go", "container", id, "error", fmt.Errorf("ask the shim: %w", err))
+		s.c.Logger.Warn("the streams of a container were not released by their shim", "container", id, "error", err)
 	}
 	return h.OOM
 }

@@ -28,45 +28,46 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Namespace is containerd's namespace for all that is run here.
+// Namespace is containerd's namespace for everything that is run here.
 const Namespace = "k8s.io"
 
 const (
-	// StateFile is what is known of a shim, in its sandbox's bundle. It is there
-	// before the shim is, so that whoever finds the bundle can end it.
+	// StateFile is the state of a shim in its sandbox's bundle. It is written before the shim is
+	// started, so that any process that finds the bundle can end the shim.
 	StateFile = "taskshim.json"
-	// commandTime bounds a command of a shim: starting one may boot a machine.
+	// commandTime is the timeout of a command of the shim program: a start may boot a virtual
+	// machine.
 	commandTime = 2 * time.Minute
-	// maxSocket is what the path of a unix socket may have.
+	// maxSocket is the maximum length of a unix socket's path.
 	maxSocket = 107
 )
 
-// ErrGone says that the shim does not run.
+// ErrGone is returned if the shim is not running.
 var ErrGone = fmt.Errorf("the containerd shim is gone: %w", errdefs.ErrUnavailable)
 
 // state is the content of StateFile.
 type state struct {
 	Program string `json:"program"`
 	Config  string `json:"config,omitempty"`
-	Address string `json:"address,omitempty"` // ttrpc over a unix socket; empty: not started yet
+	Address string `json:"address,omitempty"` // unix socket for ttrpc; empty: not started yet
 	Version int    `json:"version,omitempty"` // of the task API: 2 or 3
-	PID     int    `json:"pid,omitempty"`     // 0: it does not say
+	PID     int    `json:"pid,omitempty"`     // 0: not reported
 }
 
 func (s *Shim) statePath() string { return filepath.Join(s.c.Bundles, s.c.ID, StateFile) }
 
-// Start starts the shim in the sandbox's bundle, which has its config.json, and
-// connects to it.
+// Start starts the shim in the sandbox's bundle, which must contain config.json, and connects to
+// it.
 func (s *Shim) Start(ctx context.Context) error {
 	st := state{Program: s.c.Program, Config: s.c.ConfigFile}
-	if err := s.keep(st); err != nil {
+	if err := s.saveState(st); err != nil {
 		return err
 	}
 	return s.start(ctx, st)
 }
 
-// start asks the program for a shim. It is idempotent: a shim that runs already says
-// its address again.
+// start runs the program's start command. It is idempotent: if the shim is running already, the
+// command prints its address again.
 func (s *Shim) start(ctx context.Context, st state) error {
 	params := &bootapi.BootstrapParams{
 		InstanceID: s.c.ID, Namespace: Namespace, LogLevel: bootapi.LogLevel_LOG_LEVEL_WARN,
@@ -79,7 +80,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if err != nil {
 		return err
 	}
-	// A file and no pipe: should this process die now, the shim must not read half of it.
+	// A file rather than a pipe: if this process dies now, the shim must not read partial input.
 	path := filepath.Join(s.c.Bundles, s.c.ID, "bootstrap.pb")
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return err
@@ -99,25 +100,25 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if st.Address, st.Version, err = parseStart(out); err != nil {
 		return fmt.Errorf("start %s: %w", s.c.Program, err)
 	}
-	if err := s.keep(st); err != nil {
+	if err := s.saveState(st); err != nil {
 		return err
 	}
 	if err := s.connect(ctx, st); err != nil {
 		return err
 	}
-	var who task.ConnectResponse // of the sandbox's container, which is not there yet
+	var who task.ConnectResponse // for the PID; the sandbox's container does not exist yet
 	if err := s.call(ctx, "Connect", &task.ConnectRequest{ID: s.c.ID}, &who); err != nil {
-		s.c.Logger.Debug("a containerd shim does not say its PID", "sandbox", s.c.ID, "error", err)
+		s.c.Logger.Debug("a containerd shim does not report its PID", "sandbox", s.c.ID, "error", err)
 	}
 	st.PID = int(who.ShimPid)
 	s.mu.Lock()
 	s.pid = st.PID
 	s.mu.Unlock()
-	return s.keep(st)
+	return s.saveState(st)
 }
 
-// kill ends the shim's process, if it is there, by all that is known of it: a PID may
-// be another's by now.
+// kill kills the shim's process if it is running. It compares the command line first, because the
+// PID may have been reused.
 func (s *Shim) kill() {
 	s.mu.Lock()
 	pid := s.pid
@@ -130,17 +131,16 @@ func (s *Shim) kill() {
 		return
 	}
 	defer unix.Close(fd)
-	b, err := regular.Read(fmt.Sprintf("/proc/%d/cmdline", pid), 64<<10) // a process may make its own as long as it likes
+	b, err := regular.Read(fmt.Sprintf("/proc/%d/cmdline", pid), 64<<10) // a process can make its command line arbitrarily long
 	if err != nil || !bytes.Contains(b, []byte(s.c.ID)) {
 		return
 	}
-	s.c.Logger.Warn("a containerd shim did not end and is killed", "sandbox", s.c.ID, "pid", pid)
+	s.c.Logger.Warn("a containerd shim did not shut down and is killed", "sandbox", s.c.ID, "pid", pid)
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// Load connects to the shim that the bundle tells of, which another process of the
-// agent has started. It is fs.ErrNotExist when there never was one, ErrGone when it
-// has died.
+// Load connects to the shim in the bundle's StateFile, which an earlier process of the agent
+// started. The error is fs.ErrNotExist if there never was one, and ErrGone if it has died.
 func (s *Shim) Load(ctx context.Context) error {
 	b, err := os.ReadFile(s.statePath())
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *Shim) Load(ctx context.Context) error {
 		return fmt.Errorf("read %s: %w", s.statePath(), err)
 	}
 	s.c.Program, s.c.ConfigFile, s.pid = st.Program, st.Config, st.PID
-	if st.Address == "" { // whoever started it did not live to learn its address
+	if st.Address == "" { // the process that started it ended before it stored the address
 		return s.start(ctx, st)
 	}
 	if err := s.listen(); err != nil {
@@ -164,7 +164,7 @@ func (s *Shim) Load(ctx context.Context) error {
 	return nil
 }
 
-func (s *Shim) keep(st state) error {
+func (s *Shim) saveState(st state) error {
 	b, err := json.Marshal(st)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (s *Shim) connect(ctx context.Context, st state) error {
 	return nil
 }
 
-// parseStart understands what "start" prints: a protobuf since containerd 2.3, JSON
+// parseStart parses the output of the start command: a protobuf message since containerd 2.3, JSON
 // since 1.7, and a bare address before.
 func parseStart(out []byte) (address string, version int, err error) {
 	var r bootapi.BootstrapResult
@@ -202,17 +202,17 @@ func parseStart(out []byte) (address string, version int, err error) {
 	switch {
 	case bytes.HasPrefix(text, []byte("{")):
 		if err := json.Unmarshal(text, &r); err != nil {
-			return "", 0, fmt.Errorf("its answer is not understood: %w", err)
+			return "", 0, fmt.Errorf("its output is invalid: %w", err)
 		}
 	case bytes.HasPrefix(text, []byte("unix://")):
 		r = bootapi.BootstrapResult{Version: 2, Protocol: "ttrpc", Address: string(text)}
 	default:
 		if err := proto.Unmarshal(out, &r); err != nil || r.Address == "" {
-			return "", 0, fmt.Errorf("its answer is not understood: %.100q", text)
+			return "", 0, fmt.Errorf("its output is invalid: %.100q", text)
 		}
 	}
 	if !strings.EqualFold(r.Protocol, "ttrpc") || r.Version < 2 || r.Version > 3 {
-		return "", 0, fmt.Errorf("it speaks %.20q, version %d; islet speaks ttrpc, versions 2 and 3", r.Protocol, r.Version)
+		return "", 0, fmt.Errorf("it uses protocol %.20q, version %d; islet supports ttrpc, versions 2 and 3", r.Protocol, r.Version)
 	}
 	if _, err := socketPath(r.Address); err != nil {
 		return "", 0, err
@@ -223,12 +223,13 @@ func parseStart(out []byte) (address string, version int, err error) {
 func socketPath(address string) (string, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok || !filepath.IsAbs(path) || len(path) > maxSocket {
-		return "", fmt.Errorf("its address %.200q is no unix socket", address)
+		return "", fmt.Errorf("its address %.200q is not a unix socket", address)
 	}
 	return path, nil
 }
 
-// grpcAddress is where containerd would be. Shims derive the names of sockets from it.
+// grpcAddress is the path where containerd's socket would be. Shims derive names of sockets from
+// it.
 func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
 
 func self() string {
@@ -239,7 +240,8 @@ func self() string {
 	return path
 }
 
-// command runs the shim's program to its end, in the bundle of a container.
+// command runs the shim program's start or delete command in the bundle of a container and returns
+// its output.
 func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
@@ -253,7 +255,7 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	cmd.Env = append(shim.Environ(), "GOMAXPROCS=2", "MAX_SHIM_VERSION=3",
 		"TTRPC_ADDRESS="+s.c.Events, "GRPC_ADDRESS="+s.grpcAddress(), "NAMESPACE="+Namespace)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second // what it leaves running may hold its streams
+	cmd.WaitDelay = time.Second // background processes may keep its streams open
 	if in != nil {
 		cmd.Stdin = in
 	}
@@ -272,7 +274,7 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	return out.Bytes(), nil
 }
 
-// bounded keeps the first 64 KiB of what a program prints.
+// bounded is a buffer of the first 64 KiB of a program's output. It discards the rest.
 type bounded struct{ bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -280,8 +282,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Discard kills a container and removes it, by the shim's program if the shim itself
-// has died. One that the shim never knew, or has forgotten, is success.
+// Discard kills and removes a container, through the shim program's delete command if the shim has
+// died. If the shim does not have the container, that is success.
 func (s *Shim) Discard(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -298,7 +300,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	// The shim is gone, or was cut off while it created the container.
+	// The shim is gone, or was disconnected while it created the container.
 	if _, err := s.command(ctx, id, "delete", nil); err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
 
-// Stats are a container's figures as its shim counts them: the host may have no cgroup
-// that is the container's alone.
+// Stats returns a container's figures as reported by its shim, because the host may have no cgroup
+// for this container alone.
 func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	var out task.StatsResponse
 	if err := s.call(ctx, "Stats", &task.StatsRequest{ID: id}, &out); err != nil {
@@ -24,7 +24,7 @@ func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	return figures(out.GetStats().GetTypeUrl(), out.GetStats().GetValue())
 }
 
-// figures understands the metrics of both versions of cgroups.
+// figures converts the metrics of both cgroup versions.
 func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 	f.At = time.Now()
 	switch kind {
@@ -38,7 +38,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 		f.Memory, f.RSS, f.Limit = mem.GetUsage().GetUsage(), mem.GetTotalRSS(), mem.GetUsage().GetLimit()
 		f.WorkingSet = f.Memory - min(f.Memory, mem.GetTotalInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgFault(), mem.GetPgMajFault()
-		if both := mem.GetSwap().GetUsage(); both > f.Memory { // it counts memory too
+		if both := mem.GetSwap().GetUsage(); both > f.Memory { // it includes memory
 			f.Swap = both - f.Memory
 		}
 	case "io.containerd.cgroups.v2.Metrics":
@@ -52,15 +52,15 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 		f.WorkingSet = f.Memory - min(f.Memory, mem.GetInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgfault(), mem.GetPgmajfault()
 	default:
-		return f, fmt.Errorf("the containerd shim answers with figures of the type %.100q", kind)
+		return f, fmt.Errorf("the containerd shim returned metrics of an unknown type, %.100q", kind)
 	}
-	if f.Limit > math.MaxInt64/2 { // how the kernel says that there is none
+	if f.Limit > math.MaxInt64/2 { // the kernel's value for "no limit"
 		f.Limit = 0
 	}
 	return f, nil
 }
 
-// duration bounds what a shim says.
+// duration converts a number from the shim without overflow.
 func duration(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/unit))) * unit
 }
