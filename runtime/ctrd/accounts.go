@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// accounts reads the files in /etc as a container will see them, whose own mounts may
-// cover them: an OCI runtime looks there for HOME, and runc 1.1 in any case.
-func accounts(root string, mounts []*api.Mount) ocispec.ReadFile {
+// accountReader returns a reader of files in /etc as the container will see them, including files
+// that its own mounts cover. An OCI runtime looks up HOME there; runc 1.1 always does.
+func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 	return func(name string) ([]byte, error) {
 		top, below, longest := root, name, 0
 		for _, m := range mounts {
@@ -34,34 +34,38 @@ func accounts(root string, mounts []*api.Mount) ocispec.ReadFile {
 	}
 }
 
-// checkAccounts refuses a container in which an OCI runtime would wait for a FIFO in
-// place of /etc/passwd or /etc/group, and hold up the start of others meanwhile, or
-// read one of any size into memory. One that a pod puts there after this look is
-// waited for as long as a start may take.
+// checkAccounts rejects a container whose /etc/passwd or /etc/group is a FIFO, on which the OCI
+// runtime would block (and delay the start of other containers), or is larger than
+// ocispec.MaxUserFile, which it would read into memory. If the pod replaces a file after this
+// check, the start is bounded by its timeout.
 func checkAccounts(root string, mounts []*api.Mount) error {
-	read := accounts(root, mounts)
+	read := accountReader(root, mounts)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		if _, err := read(name); errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
-			return fmt.Errorf("the container's /%s cannot be used: replace it in its image or volume by a regular file of at most %d MiB: %w", name, ocispec.MaxUserFile>>20, err)
+			return fmt.Errorf("the container's /%s cannot be used: "+
+				"replace it in its image or volume by a regular file of at most %d MiB: %w",
+				name, ocispec.MaxUserFile>>20, err)
 		}
 	}
 	return nil
 }
 
-// checkRunning is checkAccounts of a container that runs, by its first process: it may
-// have replaced the files since. One that comes after this look is waited for as long
-// as a command may take to begin.
-func checkRunning(pid int) error {
+// checkRunningAccounts does what checkAccounts does for a running container, through /proc/PID/root
+// of its first process, because the container may have replaced the files. If it replaces a file
+// after this check, the exec is bounded by execBegins.
+func checkRunningAccounts(pid int) error {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		f, err := untrusted.OpenInRoot(fmt.Sprintf("/proc/%d/root", pid), name)
 		if err == nil {
 			st, e := f.Stat()
-			if f.Close(); e == nil && st.Size() > ocispec.MaxUserFile {
+			f.Close()
+			if e == nil && st.Size() > ocispec.MaxUserFile {
 				err = untrusted.ErrTooLarge
 			}
 		}
 		if errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
-			return fmt.Errorf("the container's /%s cannot be used: replace it by a regular file of at most %d MiB: %w", name, ocispec.MaxUserFile>>20, err)
+			return fmt.Errorf("the container's /%s cannot be used: replace it by a regular file of at most %d MiB: %w",
+				name, ocispec.MaxUserFile>>20, err)
 		}
 	}
 	return nil

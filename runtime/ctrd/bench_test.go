@@ -22,8 +22,8 @@ const (
 	idleTime  = 10 * time.Second
 )
 
-// BenchmarkStart runs 30 pods of one container and tells what that cost, next to
-// what the bare OCI runtime takes for containers of the same specification.
+// BenchmarkStart runs 30 pods of one container and reports the cost, together with that of the OCI
+// runtime alone for the same specifications.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		n := newNode(b, 16)
@@ -54,8 +54,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkMany compares what one of the last of many pods costs with one of the
-// first.
+// BenchmarkMany compares the cost of one of the last of many pods with that of one of the first.
 func BenchmarkMany(b *testing.B) {
 	const many = 8 * benchPods
 	for b.Loop() {
@@ -82,8 +81,8 @@ func BenchmarkMany(b *testing.B) {
 }
 
 type cost struct {
-	cpu         time.Duration // of this process, its children and the shims with theirs
-	written     uint64        // bytes, of this process and the shims
+	cpu         time.Duration // of this process, its children, the shims and their children
+	written     uint64        // bytes written by this process and the shims
 	shims, heap uint64        // bytes
 }
 
@@ -110,8 +109,8 @@ func (n *node) cost(t testing.TB) cost {
 	return c
 }
 
-// shimDirs lists the shims' directories in /proc, in one pass: what that costs is in
-// the next figure, and grows with the number of containers.
+// shimDirs returns the shims' directories in /proc. It makes a single pass, because its own cost is
+// part of the next measurement and grows with the number of containers.
 func (n *node) shimDirs(t testing.TB) (dirs []string) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -141,8 +140,8 @@ func procNumber(path, field string) uint64 {
 	return 0
 }
 
-// bare creates and starts containers with the OCI runtime alone, from the
-// specifications that the node has made, and returns the CPU time that took.
+// bare creates and starts containers with the OCI runtime alone, from the node's specifications,
+// and returns the CPU time used.
 func (n *node) bare(t testing.TB) time.Duration {
 	t.Helper()
 	st, err := n.Status(context.Background(), &api.StatusRequest{Verbose: true})
@@ -173,7 +172,7 @@ func (n *node) bare(t testing.TB) time.Duration {
 	return cpuTime(after) - cpuTime(before)
 }
 
-// bareBundle copies a bundle, with the root file system and cgroup of its own.
+// bareBundle copies a bundle, with another root file system and cgroup.
 func (n *node) bareBundle(t testing.TB, id, as string) string {
 	t.Helper()
 	from := filepath.Join(n.run, "b", id)

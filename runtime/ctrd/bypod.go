@@ -2,8 +2,8 @@ package ctrd
 
 import "github.com/islet-edge/islet/internal/keys"
 
-// byPod finds what has the label of a pod, by the pod's UID and its own ID. An agent lists
-// a pod's sandboxes and containers after each step: of hundreds one is meant. Runtime.mu
+// byPod indexes objects by the pod UID in their labels, then by their own ID. The agent lists one
+// pod's sandboxes and containers after each step, so this saves a scan of all of them. Runtime.mu
 // guards it.
 type byPod[T any] map[string]map[string]*T
 
@@ -20,13 +20,15 @@ func (b byPod[T]) put(labels map[string]string, id string, t *T) {
 
 func (b byPod[T]) drop(labels map[string]string, id string) {
 	uid := labels[keys.PodUID]
-	if delete(b[uid], id); len(b[uid]) == 0 {
+	delete(b[uid], id)
+	if len(b[uid]) == 0 {
 		delete(b, uid)
 	}
 }
 
-// among gives those of all that a selector of labels may let through.
-func (b byPod[T]) among(all map[string]*T, selector map[string]string) map[string]*T {
+// candidates returns the objects that a label selector may match: those of its pod, or all if it
+// names none.
+func (b byPod[T]) candidates(all map[string]*T, selector map[string]string) map[string]*T {
 	if uid := selector[keys.PodUID]; uid != "" {
 		return b[uid]
 	}

@@ -11,14 +11,14 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// cdiDirs are where the specifications of devices are, the later ones the stronger, as in
+// cdiDirs returns the directories of CDI specifications. A later directory takes precedence, as in
 // every runtime.
 // https://github.com/cncf-tags/container-device-interface
 func cdiDirs() []string { return []string{cdi.DefaultStaticDir, cdi.DefaultDynamicDir} }
 
-// injectCDI gives a container the devices that it asks for by name, in the field of the CRI
-// or, as tools of before it do, by annotations of the container. The specifications are read
-// when they are needed only, and are those of that moment.
+// injectCDI adds the CDI devices that the container's configuration names, in the CRI field or, as
+// older tools do, in annotations. It reads the specifications on each call, so it always uses the
+// current ones.
 func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	var names []string
 	for _, d := range cfg.GetCDIDevices() {
@@ -41,8 +41,9 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 		return fmt.Errorf("read the CDI specifications: %w", err)
 	}
 	if _, err := cache.InjectDevices(spec, names...); err != nil {
-		err = fmt.Errorf("CDI device injection failed: %w", err) // in containerd's words
-		for path, wrong := range cache.GetErrors() {             // it may be in one that cannot be read
+		err = fmt.Errorf("CDI device injection failed: %w", err) // containerd's wording
+		// The device may be defined in a file that cannot be read.
+		for path, wrong := range cache.GetErrors() {
 			err = fmt.Errorf("%w; %s: %w", err, path, errors.Join(wrong...))
 		}
 		return err
@@ -53,10 +54,11 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	return nil
 }
 
-// bindDevices mounts the device nodes of a container that has users of its own: nobody makes
-// device nodes there, and an OCI runtime binds those only that have the path of the host.
+// bindDevices replaces the device nodes of a container that has a user namespace by bind mounts.
+// Nobody may create device nodes there, and OCI runtimes bind only nodes whose path is the same as
+// on the host.
 func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
-	hosts := map[string]string{} // by path in the container, where it is another
+	hosts := map[string]string{} // host path by container path
 	for _, n := range names {
 		d := cache.GetDevice(n)
 		if d == nil {
@@ -69,7 +71,9 @@ func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
 	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool {
 		host, named := hosts[d.Path]
 		if named {
-			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: d.Path, Type: "bind", Source: host, Options: []string{"rbind", "rprivate"}})
+			spec.Mounts = append(spec.Mounts, specs.Mount{
+				Destination: d.Path, Type: "bind", Source: host, Options: []string{"rbind", "rprivate"},
+			})
 		}
 		return named
 	})

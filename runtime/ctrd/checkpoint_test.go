@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// members are the names and texts in an archive.
+// members returns the names and contents of the files in an archive.
 func members(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -40,8 +40,8 @@ func members(t *testing.T, b []byte) map[string]string {
 	}
 }
 
-// TestCheckpoint plays CRIU: the OCI runtime's part of a checkpoint is a script. What
-// the archive holds, and that a failure leaves none, is ours.
+// TestCheckpoint replaces CRIU by a script. It tests the content of the archive, and that a failure
+// leaves none.
 func TestCheckpoint(t *testing.T) {
 	n := newNode(t, 4)
 	real, _ := n.wrapper(t, "real")

@@ -22,18 +22,18 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checkpointTime bounds a checkpoint whose caller names no time.
+// checkpointTime is the default timeout of a checkpoint.
 const checkpointTime = 10 * time.Minute
 
-// CheckpointContainer writes the memory and the files of a container that runs, and
-// goes on running, to a tar archive at Location, which must not exist (KEP-2008). CRIU
-// does it, through the OCI runtime; a host without it answers "not implemented". The
-// archive has all that the container knows, secrets too: only root may read it.
+// CheckpointContainer writes the memory and the changed files of a running container to a tar
+// archive at Location, which must not exist (KEP-2008). The container keeps running. The OCI
+// runtime calls CRIU; on a host without CRIU the error is "not implemented". The archive includes
+// secrets from the container's memory, so only root may read it.
 //
 //	checkpoint/      CRIU's images
-//	config.dump      what the container is, in the form that CRI-O and containerd use
+//	config.dump      the container's identity, in the format of CRI-O and containerd
 //	spec.dump        its OCI specification
-//	rootfs-diff.tar  what it has changed in its image
+//	rootfs-diff.tar  its changes to the image
 func (r *Runtime) CheckpointContainer(ctx context.Context, req *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	running, s := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
 	if !running || s == nil {
-		return fmt.Errorf("it does not run: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("it is not running: %w", errdefs.ErrFailedPrecondition)
 	}
 	if s.tasks != nil {
 		return fmt.Errorf("a containerd shim runs it: %w", errdefs.ErrNotImplemented)
@@ -81,7 +81,8 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 			os.Remove(req.GetLocation())
 		}
 	}()
-	// On the disk, beside the archive: CRIU's images are as large as the memory.
+	// The images are written to disk, beside the archive, because they are as large as the
+	// container's memory.
 	dir, err := os.MkdirTemp(filepath.Dir(req.GetLocation()), ".checkpoint-")
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	return writeTree(ctx, out, dir)
 }
 
-// dump puts the parts of a checkpoint in dir.
+// dump writes the parts of a checkpoint to dir.
 func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string) error {
 	images, work := filepath.Join(dir, "checkpoint"), filepath.Join(r.bundle(c.rec.ID), "criu")
 	for _, d := range []string{images, work} {
@@ -102,7 +103,9 @@ func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string
 		}
 	}
 	defer mounts.RemoveAll(work)
-	if text, err := ociCommand(ctx, s.oci, "checkpoint", "--image-path", images, "--work-path", work, "--leave-running", "--file-locks", c.rec.ID).CombinedOutput(); err != nil {
+	text, err := ociCommand(ctx, s.oci, "checkpoint", "--image-path", images, "--work-path", work,
+		"--leave-running", "--file-locks", c.rec.ID).CombinedOutput()
+	if err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -114,8 +117,10 @@ func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string
 	}
 	st := r.containerStatus(c)
 	config, err := json.Marshal(map[string]any{
-		"id": c.rec.ID, "name": st.GetMetadata().GetName(), "rootfsImage": st.GetImage().GetUserSpecifiedImage(), "rootfsImageRef": st.GetImageRef(),
-		"rootfsImageName": st.GetImage().GetImage(), "runtime": filepath.Base(s.oci.Path), "createdTime": c.rec.CreatedAt, "checkpointedTime": time.Now(),
+		"id": c.rec.ID, "name": st.GetMetadata().GetName(),
+		"rootfsImage": st.GetImage().GetUserSpecifiedImage(), "rootfsImageRef": st.GetImageRef(),
+		"rootfsImageName": st.GetImage().GetImage(),
+		"runtime":         filepath.Base(s.oci.Path), "createdTime": c.rec.CreatedAt, "checkpointedTime": time.Now(),
 	})
 	if err != nil {
 		return err
@@ -128,11 +133,11 @@ func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string
 	return r.dumpChanges(ctx, c, filepath.Join(dir, "rootfs-diff.tar"))
 }
 
-// dumpChanges writes what a container has changed in its image, as a layer.
+// dumpChanges writes a container's changes to its image as a layer.
 func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (err error) {
 	upper := filepath.Join(r.containerDir(c.rec.ID), "upper")
 	if _, err := os.Stat(upper); errors.Is(err, fs.ErrNotExist) {
-		return nil // a host without overlays has no such thing
+		return nil // this snapshotter does not use overlays
 	}
 	base := filepath.Join(r.bundle(c.rec.ID), "criu", "image")
 	if err := r.mountImage(ctx, c.rec.Chain, base, "", nil); err != nil {
@@ -147,7 +152,8 @@ func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (e
 	return errors.Join(contfs.DiffDirChanges(ctx, base, upper, contfs.DiffSourceOverlayFS, w.HandleChange), w.Close(), out.Close())
 }
 
-// writeTree archives the regular files of a directory of this process's own.
+// writeTree archives the regular files and directories below dir, which only this process writes
+// to.
 func writeTree(ctx context.Context, to io.Writer, dir string) error {
 	w := tar.NewWriter(to)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -166,7 +172,8 @@ func writeTree(ctx context.Context, to io.Writer, dir string) error {
 		if err != nil {
 			return err
 		}
-		if h.Name = name; d.IsDir() {
+		h.Name = name
+		if d.IsDir() {
 			h.Name += "/"
 		}
 		if err := w.WriteHeader(h); err != nil || d.IsDir() {

@@ -26,15 +26,15 @@ func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.c
 
 func (r *Runtime) bundle(id string) string { return filepath.Join(r.dirs.bundles, id) }
 
-// CreateContainer prepares a container's root file system and specification. One
-// of the same identity that is there already is success.
+// CreateContainer prepares a container's root file system and specification. If a container of the
+// same identity exists, its ID is returned.
 func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := req.GetConfig()
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	if err := r.guard(ctx, s, "create container "+cfg.GetMetadata().GetName()); err != nil {
+	if err := r.checkOwner(ctx, s, "create container "+cfg.GetMetadata().GetName()); err != nil {
 		return nil, err
 	}
 	id, err := containerID(r.boot, s.rec.ID, cfg)
@@ -51,7 +51,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
 	}
 	if !r.usable(s) {
-		return nil, fmt.Errorf("create container %s: sandbox %s is not ready: %w", cfg.GetMetadata().GetName(), s.rec.ID, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("create container %s: sandbox %s is not ready: %w",
+			cfg.GetMetadata().GetName(), s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	ref := cfg.GetImage().GetImage()
 	img, err := r.c.Images.Resolve(ctx, ref)
@@ -64,7 +65,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	}
 	c := &container{
 		rec: containerRecord{
-			Format: plainFormat, ID: id, Sandbox: s.rec.ID, Config: packed, Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID, Boot: r.born,
+			Format: plainFormat, ID: id, Sandbox: s.rec.ID, Config: packed,
+			Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID, Boot: r.bootID,
 			StopSignal: img.Config.Config.StopSignal, CreatedAt: time.Now(),
 		},
 		config: proto.CloneOf(cfg), done: make(chan struct{}),
@@ -79,15 +81,16 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// createContainer makes c's directories and makes it known. After an error nothing
-// is left.
+// createContainer creates c's directories and adds c to r.containers. After an error it removes
+// everything that it created.
 func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container, img image.Resolved) (err error) {
 	dir, bundle := r.containerDir(c.rec.ID), r.bundle(c.rec.ID)
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 			defer cancel()
-			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropViewsOf(ctx, c))
+			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir),
+				r.dropViewsOf(ctx, c))
 		}
 	}()
 	if err := errors.Join(checkMember(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
@@ -100,7 +103,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err != nil {
 		return err
 	}
-	defer users.Close() // of nil, too
+	defer users.Close() // users may be nil
 	labels, err := r.selinux.Labels(c.config.GetLinux().GetSecurityContext(), s.rec.Level)
 	if err != nil {
 		return err
@@ -131,7 +134,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
 		return err
 	}
-	c.config = withoutSecrets(c.config) // what only the specification needs takes memory, too
+	c.config = withoutSecrets(c.config) // fields that only the specification needs would stay in memory
 	r.mu.Lock()
 	if old := r.containers[c.rec.ID]; old != nil {
 		r.podContainers.drop(old.config.GetLabels(), c.rec.ID)
@@ -151,7 +154,7 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf makes the OCI specification of a container, whose image has the volumes own.
+// specOf returns the OCI specification of a container. own are the volumes that its image declares.
 func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, own []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
@@ -169,7 +172,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(hostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
+	if err := errors.Join(makeHostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
 		return nil, err
 	}
 	seen := append(mountsOf(own), c.config.GetMounts()...)
@@ -203,7 +206,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		err = r.injectCDI(spec, c.config)
 	}
 	if err == nil {
-		ocispec.SetHome(spec, ocispec.Home(accounts(root, seen), user.UID))
+		ocispec.SetHome(spec, ocispec.Home(accountReader(root, seen), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.describe(spec, c.config)
@@ -214,21 +217,20 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	return spec, err
 }
 
-// hostPaths makes directories for bind mounts whose source is missing, as every
-// CRI runtime does.
-func hostPaths(mounts []*api.Mount) error {
+// makeHostPaths creates missing sources of bind mounts as directories, as every CRI runtime does.
+func makeHostPaths(mounts []*api.Mount) error {
 	for _, m := range mounts {
 		if _, err := os.Stat(m.GetHostPath()); errors.Is(err, os.ErrNotExist) {
 			if err := os.MkdirAll(m.GetHostPath(), 0o755); err != nil {
-				return fmt.Errorf("make %s for a mount: %w", m.GetHostPath(), err)
+				return fmt.Errorf("create %s for a mount: %w", m.GetHostPath(), err)
 			}
 		}
 	}
 	return nil
 }
 
-// relabel gives what a container mounts of its pod its SELinux label, if it has one:
-// the sandbox's files and the mounts that ask for it.
+// relabel sets the SELinux label, if there is one, on the files that the container mounts from its
+// pod: the sandbox's files and the mounts that request relabeling.
 func (r *Runtime) relabel(s *sandbox, mounts []*api.Mount, label string) error {
 	f := r.filesOf(s)
 	paths := []string{f.Hosts, f.Hostname, f.Resolv}

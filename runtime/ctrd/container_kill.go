@@ -10,23 +10,24 @@ import (
 )
 
 // shimAnswers is how long a shim may take to kill a container, and then to report its end, before
-// this process does it.
+// this process kills the container itself.
 const shimAnswers = 5 * time.Second
 
-// killUnanswered ends a container whose shim does not answer, by its cgroup:
+// killUnanswered kills a container through its cgroup because its shim does not respond:
 //
 //	SIGKILL to the shim --5 s--> kill the cgroup --5 s--> it is empty: record the end
-//	     '--------- the shim reports the end at any time ----------'--> as ever
+//	     '--------- the shim reports the end at any time ----------'--> the usual path
 //
-// The shim has other pods, and may go on any moment, so it is not ended. What it knows of the
-// container it forgets when it goes on, or when the container is removed, which waits for that. It is
-// not for containers of a containerd shim, which may be a virtual machine's.
+// The shim itself is not killed: it serves other pods and may respond again at any moment. It drops
+// its state of the container when it does, or when the container is removed, which waits for the
+// shim. Containers of a containerd shim are not killed this way, because the shim may run them in a
+// virtual machine.
 func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) error {
-	r.log.Error("a shim does not answer: the agent kills a container of it itself", "shim", s.rec.Shim, "container", c.rec.ID)
+	r.log.Error("the shim does not respond: killing its container through the cgroup", "shim", s.rec.Shim, "container", c.rec.ID)
 	path := r.cgroupDir(s, c.rec.ID)
-	found, err := cgroup.Kill(ctx, path) // some may take longer to end than it waits
+	found, err := cgroup.Kill(ctx, path) // processes may take longer to end than Kill waits
 	if err != nil {
-		r.log.Warn("a container has not ended yet", "container", c.rec.ID, "error", err)
+		r.log.Warn("the killed container has not ended yet", "container", c.rec.ID, "error", err)
 	}
 	select {
 	case <-c.done:
@@ -36,14 +37,14 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 		return ctx.Err()
 	}
 	if _, err := cgroup.Kill(ctx, path); err != nil {
-		if _, known := r.exitFile(c.rec.ID); !known { // it may run, elsewhere than it should
-			return fmt.Errorf("its shim does not answer, and it cannot be killed without: %w", err)
+		if _, known := r.exitFile(c.rec.ID); !known { // processes may run outside the cgroup
+			return fmt.Errorf("its shim does not respond, and killing its cgroup failed: %w", err)
 		}
 	}
 	r.tasks.Go(func() {
 		r.ops.Lock(c.rec.ID)
 		defer r.ops.Unlock(c.rec.ID)
-		r.unreported(c, found)
+		r.recordUnreported(c, found)
 	})
 	select {
 	case <-c.done:
@@ -53,9 +54,10 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 	}
 }
 
-// unreported records the end of a container that its shim did not report, unless that wrote how it
-// ended. Killed: it was there to be killed. The container's lock is held.
-func (r *Runtime) unreported(c *container, killed bool) {
+// recordUnreported records the end of a container that its shim did not report: as in the shim's
+// exit file if there is one, else as killed if killed is set, else as unknown. killed says that the
+// cgroup still had processes to kill. The caller holds the container's lock.
+func (r *Runtime) recordUnreported(c *container, killed bool) {
 	exit, ok := r.exitFile(c.rec.ID)
 	reason, message := reasonOf(exit), ""
 	if !ok {

@@ -15,9 +15,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestShimSilent: a container whose shim does not answer ends soon after its grace period all the same,
-// alone of all that the shim has, and is reported as killed: at once, and after the shim goes on, or
-// has died. One that goes on in time reports the end itself.
+// TestShimSilent: a container whose shim does not respond ends soon after its grace period, while
+// the shim's other containers keep running. It is reported as killed: at once, and after the shim
+// has resumed or died. A shim that resumes in time reports the end itself.
 func TestShimSilent(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -53,7 +53,7 @@ func TestShimSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	stops.Wait()
-	if took := time.Since(begun); took > time.Minute { // eleven seconds, on a machine that does nothing else
+	if took := time.Since(begun); took > time.Minute { // eleven seconds on an idle machine
 		t.Errorf("it took %v", took)
 	}
 	check := func(when string) {
@@ -89,8 +89,8 @@ func TestShimSilent(t *testing.T) {
 	check("by the next agent")
 }
 
-// TestShimSilentDies: what is known of a container that ended without its shim stays so when that dies,
-// and the container can be removed.
+// TestShimSilentDies: the record of a container that was killed without its shim stays when the
+// shim dies, and the container can be removed.
 func TestShimSilentDies(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -116,7 +116,7 @@ func TestShimSilentDies(t *testing.T) {
 	}
 }
 
-// dead reports whether a process has ended, also one that its parent has not been told of.
+// dead reports whether a process has ended, including zombies.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := bytes.Cut(text, []byte(") "))

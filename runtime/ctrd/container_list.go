@@ -9,21 +9,23 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListContainers lists the containers that a filter lets through, newest first.
+// ListContainers lists the containers that match a filter, newest first.
 func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.wholeIDs(req.GetFilter())
-	for _, c := range r.podContainers.among(r.containers, f.GetLabelSelector()) {
+	for _, c := range r.podContainers.candidates(r.containers, f.GetLabelSelector()) {
 		if !c.passes(f) {
 			continue
 		}
 		cfg := proto.CloneOf(&api.ContainerConfig{
-			Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+			Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
+			Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 		})
 		out.Containers = append(out.Containers, &api.Container{
-			Id: c.rec.ID, PodSandboxId: c.rec.Sandbox, Metadata: cfg.GetMetadata(), Image: cfg.GetImage(), ImageRef: c.rec.ImageID, ImageId: c.rec.ImageID,
+			Id: c.rec.ID, PodSandboxId: c.rec.Sandbox, Metadata: cfg.GetMetadata(), Image: cfg.GetImage(),
+			ImageRef: c.rec.ImageID, ImageId: c.rec.ImageID,
 			State: c.state(), CreatedAt: nanos(c.rec.CreatedAt), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
 		})
 	}
@@ -33,9 +35,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
-// Running calls f with each container that runs, in no order, as it would be listed but without
-// annotations. It makes no copies for those who ask again and again: f neither changes nor keeps
-// what it is given, is short and asks nothing of r.
+// Running calls f for each running container, in no particular order, with the same fields as
+// ListContainers except annotations. It is for frequent callers and makes no copies: f must not
+// change or retain its argument, must be short, and must not call r.
 func (r *Runtime) Running(f func(*api.Container)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,12 +47,13 @@ func (r *Runtime) Running(f func(*api.Container)) {
 			continue
 		}
 		out.Id, out.PodSandboxId, out.Metadata, out.Image = c.rec.ID, c.rec.Sandbox, c.config.GetMetadata(), c.config.GetImage()
-		out.ImageRef, out.ImageId, out.State, out.CreatedAt, out.Labels = c.rec.ImageID, c.rec.ImageID, c.state(), nanos(c.rec.CreatedAt), c.config.GetLabels()
+		out.ImageRef, out.ImageId, out.State = c.rec.ImageID, c.rec.ImageID, c.state()
+		out.CreatedAt, out.Labels = nanos(c.rec.CreatedAt), c.config.GetLabels()
 		f(&out)
 	}
 }
 
-// Count is how many sandboxes are ready, and how many containers there are in each state.
+// Count returns the number of ready sandboxes and the number of containers in each state.
 func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +69,8 @@ func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
 	return ready, states
 }
 
-// wholeIDs returns a filter with whole IDs in place of their beginnings. Runtime.mu is held.
+// wholeIDs returns a copy of the filter with abbreviated IDs completed. The caller holds
+// Runtime.mu.
 func (r *Runtime) wholeIDs(f *api.ContainerFilter) *api.ContainerFilter {
 	return &api.ContainerFilter{
 		Id: wholeID(r.containers, f.GetId()), PodSandboxId: wholeID(r.sandboxes, f.GetPodSandboxId()),
@@ -74,8 +78,9 @@ func (r *Runtime) wholeIDs(f *api.ContainerFilter) *api.ContainerFilter {
 	}
 }
 
-// passes says whether a filter with whole IDs lets a container through. Runtime.mu is held.
+// passes reports whether a filter with complete IDs matches the container. The caller holds
+// Runtime.mu.
 func (c *container) passes(f *api.ContainerFilter) bool {
-	return is(c.rec.ID, f.GetId()) && is(c.rec.Sandbox, f.GetPodSandboxId()) &&
+	return idMatches(c.rec.ID, f.GetId()) && idMatches(c.rec.Sandbox, f.GetPodSandboxId()) &&
 		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matches(c.config.GetLabels(), f.GetLabelSelector())
 }

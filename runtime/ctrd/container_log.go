@@ -8,8 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ReopenContainerLog makes the shim open the log file anew, after someone else
-// has rotated it.
+// ReopenContainerLog makes the shim reopen the log file after another process has rotated it.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
 	c, client, err := r.running(ctx, req.GetContainerId())
 	if err != nil {
@@ -21,7 +20,8 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContain
 	return &api.ReopenContainerLogResponse{}, nil
 }
 
-// running finds a container that runs, and its shim.
+// running returns a running container and the runner of its sandbox. The error is
+// ErrFailedPrecondition if the container is not running.
 func (r *Runtime) running(ctx context.Context, id string) (*container, runner, error) {
 	c, err := r.container(id)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *Runtime) running(ctx context.Context, id string) (*container, runner, e
 	state, s := c.state(), r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
 	if state != api.ContainerState_CONTAINER_RUNNING || s == nil {
-		return nil, nil, fmt.Errorf("container %s does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+		return nil, nil, fmt.Errorf("container %s is not running: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	client, err := r.runner(ctx, s)
 	return c, client, err

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// pinned returns the namespaces of a sandbox that all of its containers join.
-func (r *Runtime) pinned(s *sandbox) ocispec.Namespaces {
+// sandboxNamespaces returns the namespaces of a sandbox that all of its containers join.
+func (r *Runtime) sandboxNamespaces(s *sandbox) ocispec.Namespaces {
 	pins := filepath.Join(r.dirs.pins, s.rec.ID)
 	var n ocispec.Namespaces
 	if u := s.users(); u != nil {
@@ -31,9 +31,9 @@ func (r *Runtime) pinned(s *sandbox) ocispec.Namespaces {
 	return n
 }
 
-// namespacesOf says which namespaces a container joins.
+// namespacesOf returns the namespaces that a container joins.
 func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, error) {
-	n := r.pinned(s)
+	n := r.sandboxNamespaces(s)
 	o := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	switch o.GetPid() {
 	case api.NamespaceMode_NODE:
@@ -41,20 +41,20 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	case api.NamespaceMode_POD:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s.pid > 0 && s.sharedPID() { // crictl may ask for it with a sandbox that shares nothing
+		if s.pid > 0 && s.sharedPID() { // crictl may request it in a sandbox that shares no PID namespace
 			n.PID = pidNamespace(s.pid)
 		}
 	case api.NamespaceMode_TARGET:
 		var err error
-		n.PID, err = r.processesOf(s, c, o.GetTargetId())
+		n.PID, err = r.pinTargetPID(s, c, o.GetTargetId())
 		return n, err
 	}
 	return n, nil
 }
 
-// processesOf pins the process namespace of another container of the same pod, until c
-// has started in it.
-func (r *Runtime) processesOf(s *sandbox, c *container, target string) (string, error) {
+// pinTargetPID pins the PID namespace of another container of the same pod and returns the pin's
+// path. The pin stays until c has started.
+func (r *Runtime) pinTargetPID(s *sandbox, c *container, target string) (string, error) {
 	r.mu.Lock()
 	t, err := find(r.containers, target)
 	var pid int
@@ -84,25 +84,25 @@ func (r *Runtime) processesOf(s *sandbox, c *container, target string) (string, 
 	return path, nil
 }
 
-// processesPin is where a container finds the process namespace that it asks for.
+// processesPin returns the path of the pinned PID namespace that a container joins.
 func (r *Runtime) processesPin(c *container) string {
 	return namespace.Processes(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
 }
 
-// unpin removes what processesOf pinned: the container is in there, or never will be.
+// unpin removes the pin that pinTargetPID made: c has joined the namespace or never will.
 func (r *Runtime) unpin(c *container) {
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != api.NamespaceMode_TARGET {
 		return
 	}
 	if err := namespace.UnpinProcesses(r.processesPin(c)); err != nil {
-		r.log.Warn("a process namespace stays pinned until its sandbox stops", "container", c.rec.ID, "error", err)
+		r.log.Warn("the target's PID namespace stays pinned until the sandbox stops", "container", c.rec.ID, "error", err)
 	}
 }
 
 func pidNamespace(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/ns/pid" }
 
-// cgroupsPath is where the OCI runtime puts a container: below its pod's cgroup,
-// or for systemd a scope in its pod's slice.
+// cgroupsPath returns the container's cgroup in the form that the OCI runtime expects: a path below
+// its pod's cgroup, or for systemd a scope in its pod's slice.
 func (r *Runtime) cgroupsPath(s *sandbox, id string) string {
 	parent := s.config.GetLinux().GetCgroupParent()
 	if r.c.SystemdCgroup {

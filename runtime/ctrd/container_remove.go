@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// RemoveContainer kills a container if it runs, and removes it. One that is not
-// there is success. Its log stays.
+// RemoveContainer kills a container if it is running, and removes it. If it does not exist, that is
+// success. Its log files stay.
 func (r *Runtime) RemoveContainer(ctx context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
 		return &api.RemoveContainerResponse{}, ignoreNotFound(err)
 	}
-	if err := r.guardContainer(ctx, c, "remove container"); err != nil {
+	if err := r.checkContainerOwner(ctx, c, "remove container"); err != nil {
 		return nil, err
 	}
 	if err := r.removeContainer(ctx, c); err != nil {
@@ -37,7 +37,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
 	if !there {
-		return nil // removed by someone else meanwhile
+		return nil // removed concurrently
 	}
 	r.unpin(c)
 	if err := r.release(ctx, c); err != nil {
@@ -51,14 +51,13 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	r.podContainers.drop(c.config.GetLabels(), c.rec.ID)
 	r.mu.Unlock()
 	if err := r.dropViewsOf(ctx, c); err != nil {
-		r.log.Warn("an image's layers were not let go", "container", c.rec.ID, "error", err)
+		r.log.Warn("the views of an image's layers were not removed", "container", c.rec.ID, "error", err)
 	}
-	r.tell(s, c.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+	r.notifySandbox(s, c.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
 }
 
-// removeContainerDir removes the record first: a directory without one is only
-// rubbish to whoever comes after.
+// removeContainerDir removes the record first: every start deletes a directory without a record.
 func (r *Runtime) removeContainerDir(id string) error {
 	if err := os.Remove(r.recordPath(id)); err != nil && !os.IsNotExist(err) {
 		return err

@@ -13,19 +13,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// What a container that could not be started ends with, as in every CRI runtime.
+// Exit code and reason of a container that could not be started, as in every CRI runtime.
 const (
 	startErrorCode   = 128
 	startErrorReason = "StartError"
 )
 
-// StartContainer runs a container that was created. One that runs is success.
+// StartContainer runs a created container. If it is already running, that is success.
 func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if err := r.guardContainer(ctx, c, "start container"); err != nil {
+	if err := r.checkContainerOwner(ctx, c, "start container"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(c.rec.ID)
@@ -37,7 +37,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	case state == api.ContainerState_CONTAINER_RUNNING:
 		return &api.StartContainerResponse{}, nil
 	case state != api.ContainerState_CONTAINER_CREATED:
-		return nil, fmt.Errorf("start container %s: it has run already: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("start container %s: it has already run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	case s == nil || !r.usable(s):
 		return nil, fmt.Errorf("start container %s: its sandbox is not ready: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
@@ -45,7 +45,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		return nil, fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
 	}
 	if err := r.startContainer(ctx, s, c); err != nil {
-		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.littleMemory())
+		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.memoryHint())
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 			r.unpin(c)
 			r.failedToStart(c, err)
@@ -57,10 +57,11 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	return &api.StartContainerResponse{}, nil
 }
 
-// littleMemory is the end of a start's error when the container's memory limit may be the cause. An OCI
-// runtime says at best that some limit is too low. How much it needs depends on it: crun starts some with
-// 256 KiB, runc none with 2 MiB. CRI-O refuses less than 500 KiB for crun, and less than 12 MiB for others.
-func (c *container) littleMemory() string {
+// memoryHint returns a suffix for a start error if the container's memory limit may be the cause.
+// OCI runtimes say at best that some limit is too low. The minimum differs: crun starts some
+// containers with 256 KiB, runc none with 2 MiB. CRI-O rejects less than 500 KiB for crun, and less
+// than 12 MiB for others.
+func (c *container) memoryHint() string {
 	if limit := c.config.GetLinux().GetResources().GetMemoryLimitInBytes(); limit > 0 && limit < 12<<20 {
 		return fmt.Sprintf(" (its memory limit is %d bytes)", limit)
 	}
@@ -72,26 +73,26 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	if err != nil {
 		return err
 	}
-	// Once asked, the shim starts it whether or not the caller waits: so wait, or
-	// nobody would know that it runs.
+	// The shim starts the container even if the caller gives up, so wait: otherwise its start would
+	// not be recorded.
 	running, err := client.Run(context.WithoutCancel(ctx), r.runRequest(s, c))
 	if err != nil {
 		return err
 	}
 	r.started(c, running)
 	if s.tasks != nil {
-		return nil // it may serve the container from there
+		return nil // a containerd shim may serve the container from these mounts
 	}
-	// What it runs on is in its own namespace now. On the host it would be one more
-	// mount for whoever reads the mount table.
+	// The container has its own mounts in its mount namespace. On the host these would only
+	// lengthen the mount table.
 	if err := errors.Join(unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)), r.unmountVolumes(c.rec.ID)); err != nil {
-		r.log.Warn("the root file system of a container stays mounted on the host until it ends", "container", c.rec.ID, "error", err)
+		r.log.Warn("a container's root file system stays mounted on the host until the container ends", "container", c.rec.ID, "error", err)
 	}
 	return nil
 }
 
-// started records that a container runs. Should the disk be full it runs all the
-// same: its shim knows.
+// started records that a container is running. If the record cannot be written, for example because
+// the disk is full, the container keeps running: its shim knows the start.
 func (r *Runtime) started(c *container, running wire.Running) {
 	r.mu.Lock()
 	c.rec.StartedAt = running.StartedAt
@@ -101,7 +102,7 @@ func (r *Runtime) started(c *container, running wire.Running) {
 	rec := c.rec
 	r.mu.Unlock()
 	if err := appendRecord(r.recordPath(rec.ID), course{StartedAt: rec.StartedAt}, false); err != nil {
-		r.log.Error("the start of a container was not recorded", "container", rec.ID, "error", err)
+		r.log.Error("the start of a container could not be recorded", "container", rec.ID, "error", err)
 	}
 }
 
@@ -123,7 +124,7 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	return req
 }
 
-// failedToStart turns a container that did not start into one that has ended.
+// failedToStart records a container that did not start as exited.
 func (r *Runtime) failedToStart(c *container, err error) {
 	now := time.Now()
 	r.finish(c, wire.Exit{Code: startErrorCode, StartedAt: now, FinishedAt: now}, startErrorReason, err.Error())

@@ -11,9 +11,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerStatus returns the status of one container. The verbose information has the keys that tools
-// read with other CRI runtimes: sandboxID, pid, config, privileged, and, until the container has ended,
-// runtimeSpec.
+// ContainerStatus returns the status of one container. The verbose information has the keys that
+// tools expect from other CRI runtimes: sandboxID, pid, config, privileged, and, until the
+// container has ended, runtimeSpec.
 func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -21,10 +21,12 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusReq
 	}
 	out := &api.ContainerStatusResponse{Status: r.containerStatus(c)}
 	if req.GetVerbose() {
-		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json")) // an error: it has ended, or the machine was restarted
+		// The file is missing if the container has ended or the machine was restarted.
+		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json"))
 		r.mu.Lock()
 		info := map[string]any{
-			"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID), "snapshotter": r.c.Daemon.Snapshotter(), "config": c.config,
+			"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID),
+			"snapshotter": r.c.Daemon.Snapshotter(), "config": c.config,
 			"privileged": c.config.GetLinux().GetSecurityContext().GetPrivileged(),
 		}
 		if json.Valid(spec) {
@@ -45,7 +47,8 @@ func (r *Runtime) containerStatus(c *container) *api.ContainerStatus {
 	defer r.mu.Unlock()
 	cfg := proto.CloneOf(c.config)
 	out := &api.ContainerStatus{
-		Id: c.rec.ID, Metadata: cfg.GetMetadata(), State: c.state(), CreatedAt: nanos(c.rec.CreatedAt), StartedAt: nanos(c.rec.StartedAt),
+		Id: c.rec.ID, Metadata: cfg.GetMetadata(), State: c.state(),
+		CreatedAt: nanos(c.rec.CreatedAt), StartedAt: nanos(c.rec.StartedAt),
 		FinishedAt: nanos(c.rec.FinishedAt), ExitCode: c.rec.ExitCode, Reason: c.rec.Reason, Message: c.rec.Message,
 		Image: cfg.GetImage(), ImageRef: cmp.Or(c.rec.Image, c.rec.ImageID), ImageId: c.rec.ImageID,
 		Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),

@@ -14,19 +14,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// killWait bounds waiting for a container after SIGKILL: a process in an
-// uninterruptible sleep outlives it.
+// killWait is how long to wait for a container's end after SIGKILL. A process in uninterruptible
+// sleep may survive it.
 const killWait = 2 * time.Minute
 
-// StopContainer sends the container's stop signal, and SIGKILL after the timeout.
-// It returns when the container's end is recorded. A container that does not run,
-// or is not there, is success.
+// StopContainer sends the container's stop signal, and SIGKILL after the timeout. It returns when
+// the container's end is recorded. If the container is not running or does not exist, that is
+// success.
 func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
 		return &api.StopContainerResponse{}, ignoreNotFound(err)
 	}
-	if err := r.guardContainer(ctx, c, "stop container"); err != nil {
+	if err := r.checkContainerOwner(ctx, c, "stop container"); err != nil {
 		return nil, err
 	}
 	if err := r.stopContainer(ctx, c, time.Duration(req.GetTimeout())*time.Second); err != nil {
@@ -36,7 +36,7 @@ func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerReque
 }
 
 func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
-	r.ops.Lock(c.rec.ID) // let a start that goes on end first
+	r.ops.Lock(c.rec.ID) // wait for a start in progress
 	r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	running, s, polite := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
@@ -45,12 +45,12 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return nil
 	}
 	if grace > 0 {
-		answered, err := r.signalOnce(ctx, grace, s, c, polite)
+		responded, err := r.signalOnce(ctx, grace, s, c, polite)
 		if err != nil {
 			return err
 		}
 		rest := grace
-		if !answered { // that was the container's time
+		if !responded { // the wait for the shim used up the grace period
 			rest = 0
 		}
 		timer := time.NewTimer(rest)
@@ -64,9 +64,9 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		}
 	}
 	if s.tasks == nil {
-		if answered, err := r.signalWithin(ctx, shimAnswers, s, c, unix.SIGKILL); err != nil {
+		if responded, err := r.signalWithin(ctx, shimAnswers, s, c, unix.SIGKILL); err != nil {
 			return err
-		} else if !answered {
+		} else if !responded {
 			return r.killUnanswered(ctx, s, c)
 		}
 	} else if err := r.signal(ctx, s, c, unix.SIGKILL); err != nil {
@@ -82,23 +82,25 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signal reaches the first process of a container. Without a shim the container
-// is ended anyway.
+// signal sends a signal to the first process of a container. If its shim is gone, the container is
+// ended.
 func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.runner(ctx, s)
 	if err == nil {
 		err = client.Kill(ctx, wire.KillRequest{ID: c.rec.ID, Signal: int(sig)})
 	}
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-		r.lost(c)
+		r.endWithLostShim(c)
 		return nil
 	}
 	return err
 }
 
-// signalWithin is signal for a shim that may not answer in time: where the machine is out of memory
-// its own pages may have to come from the disk first.
-func (r *Runtime) signalWithin(ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal) (answered bool, err error) {
+// signalWithin calls signal with a timeout. responded is false if the shim did not respond in time:
+// on a machine out of memory, the shim's own pages may first have to be read from disk.
+func (r *Runtime) signalWithin(
+	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
+) (responded bool, err error) {
 	asked, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err = r.signal(asked, s, c, sig); err != nil && asked.Err() != nil && ctx.Err() == nil {
@@ -107,23 +109,25 @@ func (r *Runtime) signalWithin(ctx context.Context, limit time.Duration, s *sand
 	return true, err
 }
 
-// signalOnce sends a container its stop signal, unless it has had it: many programs take a second one
-// for an order to end without finishing their work. A stop is repeated when a pod's grace period is cut
-// short, and by an agent that has been restarted. So it is recorded, as soon as nothing else holds the
-// container. answered is signalWithin's.
-func (r *Runtime) signalOnce(ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal) (answered bool, err error) {
+// signalOnce sends a container its stop signal, unless that was sent before: many programs treat a
+// second one as an order to exit without finishing their work. Stops are repeated when a pod's
+// grace period is cut short, and by a restarted agent. Therefore the signal is recorded, as soon as
+// the container's lock is free. responded is that of signalWithin.
+func (r *Runtime) signalOnce(
+	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
+) (responded bool, err error) {
 	r.mu.Lock()
-	had := c.rec.Signaled
+	sent := c.rec.Signaled
 	c.rec.Signaled = true
 	r.mu.Unlock()
-	if had {
+	if sent {
 		return true, nil
 	}
-	if answered, err = r.signalWithin(ctx, limit, s, c, sig); err != nil || !answered {
+	if responded, err = r.signalWithin(ctx, limit, s, c, sig); err != nil || !responded {
 		r.mu.Lock()
-		c.rec.Signaled = ctx.Err() != nil // the caller went while the shim was asked: it has the request
+		c.rec.Signaled = ctx.Err() != nil // the caller gave up during the request: the shim has it
 		r.mu.Unlock()
-		return answered, err
+		return responded, err
 	}
 	r.tasks.Go(func() {
 		r.ops.Lock(c.rec.ID)
@@ -135,13 +139,14 @@ func (r *Runtime) signalOnce(ctx context.Context, limit time.Duration, s *sandbo
 			return
 		}
 		if err := appendRecord(r.recordPath(c.rec.ID), course{Signaled: true}, false); err != nil {
-			r.log.Warn("the stop signal of a container was not recorded", "container", c.rec.ID, "error", err)
+			r.log.Warn("the stop signal of a container could not be recorded", "container", c.rec.ID, "error", err)
 		}
 	})
 	return true, nil
 }
 
-// stopSignal is the configuration's, else the image's, else SIGTERM. Runtime.mu is held.
+// stopSignal returns the signal of the configuration, else of the image, else SIGTERM. The caller
+// holds Runtime.mu.
 func stopSignal(c *container) unix.Signal {
 	if s := c.config.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT {
 		if sig, ok := parseSignal(s.String()); ok {
@@ -154,7 +159,7 @@ func stopSignal(c *container) unix.Signal {
 	return unix.SIGTERM
 }
 
-// criSignal is the CRI's name of a signal.
+// criSignal returns the CRI's name of a signal.
 func criSignal(sig unix.Signal) api.Signal {
 	name := unix.SignalName(sig)
 	switch {
@@ -167,7 +172,7 @@ func criSignal(sig unix.Signal) api.Signal {
 	return api.Signal(api.Signal_value[name])
 }
 
-// parseSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and CRI's SIGRTMINPLUS3.
+// parseSignal parses SIGTERM, TERM, 15, SIGRTMIN+3 and CRI's SIGRTMINPLUS3.
 func parseSignal(s string) (unix.Signal, bool) {
 	s = strings.ToUpper(strings.TrimSpace(s))
 	if n, err := strconv.Atoi(s); err == nil {

@@ -20,17 +20,18 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// UpdateContainerResources changes the limits of a container that has not ended. What
-// the request leaves at zero stays. It happens as a whole or not at all: after a
-// failure the old limits are set again. A memory limit that the container is above
-// already is refused (on cgroup v2 the kernel would kill it), as a kubelet does before
-// it resizes a pod (KEP-1287).
-func (r *Runtime) UpdateContainerResources(ctx context.Context, req *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+// UpdateContainerResources changes the limits of a container that has not ended. Zero fields of the
+// request keep their value. After a failure the old limits are restored. A memory limit below the
+// container's current usage is rejected, because on cgroup v2 the kernel would kill the container;
+// a kubelet checks the same before it resizes a pod (KEP-1287).
+func (r *Runtime) UpdateContainerResources(
+	ctx context.Context, req *api.UpdateContainerResourcesRequest,
+) (*api.UpdateContainerResourcesResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if err := r.guardContainer(ctx, c, "update container"); err != nil {
+	if err := r.checkContainerOwner(ctx, c, "update container"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(c.rec.ID)
@@ -44,7 +45,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *api.UpdateC
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 
-// updateContainer needs the container's lock.
+// updateContainer updates the limits and the record. The caller holds the container's lock.
 func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api.LinuxContainerResources) error {
 	r.mu.Lock()
 	state, old := c.state(), c.config.GetLinux().GetResources()
@@ -80,11 +81,12 @@ func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api
 
 var pageSize = regexp.MustCompile(`^[0-9]+[KMG]B$`)
 
-// checkResources refuses what no kernel or OCI runtime would take, before anything is
-// changed.
+// checkResources validates a request before anything is changed: it rejects values that no kernel
+// or OCI runtime accepts.
 func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	switch {
-	case l.GetCpuPeriod() < 0, l.GetCpuShares() < 0, l.GetCpuQuota() < -1, l.GetMemoryLimitInBytes() < -1, l.GetMemorySwapLimitInBytes() < -1:
+	case l.GetCpuPeriod() < 0, l.GetCpuShares() < 0, l.GetCpuQuota() < -1,
+		l.GetMemoryLimitInBytes() < -1, l.GetMemorySwapLimitInBytes() < -1:
 		return fmt.Errorf("a limit is negative: %w", errdefs.ErrInvalidArgument)
 	case len(l.GetUnified()) > 0 && !r.host.CgroupV2:
 		return fmt.Errorf("this host has no cgroup v2, which unified resources are for: %w", errdefs.ErrInvalidArgument)
@@ -102,8 +104,8 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources is old with what change names. A swap limit that would be below the
-// memory limit follows it: it is that of both together.
+// mergeResources returns old with the fields that change sets. The swap limit includes memory, so
+// it is raised to the new memory limit if it would be below it.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {
@@ -132,7 +134,7 @@ func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContaine
 	return out
 }
 
-// applyResources sets the limits of a container that runs.
+// applyResources sets the limits of a running container.
 func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *api.LinuxContainerResources) error {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
@@ -164,11 +166,12 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	return nil
 }
 
-// belowUsage refuses a limit that a container is above. What the kernel can drop at
-// once does not count: it goes when the limit is set.
+// belowUsage returns an error if the container's working set is above the limit. Page cache that
+// the kernel can drop at once does not count: it is dropped when the limit is set.
 func belowUsage(limit int64, f cgroup.Figures) error {
 	if f.WorkingSet >= uint64(limit) {
-		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w", limit, f.WorkingSet, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w",
+			limit, f.WorkingSet, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }
@@ -195,14 +198,14 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 	return nil
 }
 
-// setHugepages sets limits that not every OCI runtime's update does.
+// setHugepages sets the huge page limits, because not every OCI runtime's update command does.
 func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResources) error {
-	had := map[string]uint64{}
+	previous := map[string]uint64{}
 	for _, h := range old.GetHugepageLimits() {
-		had[h.GetPageSize()] = h.GetLimit()
+		previous[h.GetPageSize()] = h.GetLimit()
 	}
 	for _, h := range next.GetHugepageLimits() {
-		if was, there := had[h.GetPageSize()]; there && was == h.GetLimit() {
+		if was, ok := previous[h.GetPageSize()]; ok && was == h.GetLimit() {
 			continue
 		}
 		path := filepath.Join(cgroup.Mountpoint, "hugetlb", place, "hugetlb."+h.GetPageSize()+".limit_in_bytes")
@@ -216,8 +219,8 @@ func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResour
 	return nil
 }
 
-// setOOMScore changes the oom_score_adj of all processes of a container; their children
-// inherit it. A command that runc runs keeps that of the container's start.
+// setOOMScore changes the oom_score_adj of all processes of a container; their children inherit it.
+// Commands that runc executes later get the score of the container's start.
 func (r *Runtime) setOOMScore(place string, score int64) error {
 	pids, err := r.cgroups.Processes(place)
 	if err != nil {
@@ -226,15 +229,15 @@ func (r *Runtime) setOOMScore(place string, score int64) error {
 	value := strconv.Itoa(max(int(score), r.host.MinOOMScore))
 	for _, pid := range pids {
 		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(value), 0)
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // else it has just ended
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // otherwise the process has just ended
 			return fmt.Errorf("set oom_score_adj: %w", err)
 		}
 	}
 	return nil
 }
 
-// updateSpec brings the specification up to date, which a container that is only
-// created starts with, and whose OOM score commands get.
+// updateSpec updates the specification file. A created container starts with it, and exec takes its
+// commands' OOM score from it.
 func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) error {
 	path := filepath.Join(r.bundle(id), "config.json")
 	b, err := os.ReadFile(path)

@@ -19,11 +19,11 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// volumes is where in its bundle the images are mounted that a container mounts, until
-// it has started.
+// volumes is the directory in a bundle where image volumes are mounted until the container has
+// started.
 const volumes = "images"
 
-// checkMounts refuses mounts that cannot be as they are asked for, as the CRI says.
+// checkMounts rejects mounts that the CRI forbids or this host cannot make.
 func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	for _, m := range all {
 		why := ""
@@ -52,9 +52,9 @@ func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	return nil
 }
 
-// mountVolumes mounts the images among a container's mounts (KEP-4639) in its bundle,
-// and returns its configuration with their places in it. The container has mounts of
-// its own once it runs; these are unmounted then.
+// mountVolumes mounts the images among a container's mounts (KEP-4639) in its bundle, and returns
+// the configuration with their paths. Once the container runs it has its own copies of these
+// mounts, and unmountVolumes removes them from the host.
 func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, users *os.File) (*api.ContainerConfig, error) {
 	cfg := c.config
 	for i, m := range c.config.GetMounts() {
@@ -80,20 +80,20 @@ func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, 
 		}
 		out := cfg.Mounts[i]
 		out.HostPath, out.Readonly, out.SelinuxRelabel, out.Propagation = target, true, false, api.MountPropagation_PROPAGATION_PRIVATE
-		out.UidMappings, out.GidMappings = nil, nil // its owners are those of users
+		out.UidMappings, out.GidMappings = nil, nil // users determines the owners of its files
 	}
 	return cfg, nil
 }
 
-// mountImage mounts the layers of an image at target, for reading only. Its files belong
-// to users, if that is not nil.
+// mountImage mounts the layers of an image read-only at target. If users is not nil, owners are
+// mapped to that user namespace.
 func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, users *os.File) (err error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
 	layers, err := r.layersOf(ctx, chain)
 	if err != nil {
-		return fmt.Errorf("look at the image's layers: %w", err)
+		return fmt.Errorf("list the image's layers: %w", err)
 	}
 	flags := []string{"ro", "nosuid", "nodev", "noexec"}
 	if len(layers) == 0 {
@@ -112,7 +112,7 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 		}
 		defer func() { err = errors.Join(err, done()) }()
 	}
-	if len(layers) == 1 { // an overlay without an upper directory has two of these
+	if len(layers) == 1 { // an overlay without an upper directory needs at least two lower ones
 		none := target + ".none"
 		if err := os.MkdirAll(none, 0o755); err != nil {
 			return err
@@ -126,8 +126,8 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 	return mount.All([]mount.Mount{m}, target)
 }
 
-// subPath is where a directory of an image is below its mount. What an image says by
-// symlinks is said of the image; it is mounted for reading only, so the answer holds.
+// subPath resolves a directory of an image below its mount. Symlinks are resolved inside the image.
+// The mount is read-only, so the result stays valid.
 func subPath(root, sub string) (string, error) {
 	f, err := untrusted.OpenDirInRoot(root, sub)
 	if err != nil {
@@ -137,7 +137,7 @@ func subPath(root, sub string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// unmountVolumes takes away what mountVolumes mounted.
+// unmountVolumes unmounts what mountVolumes mounted.
 func (r *Runtime) unmountVolumes(id string) error {
 	dir := filepath.Join(r.bundle(id), volumes)
 	entries, err := os.ReadDir(dir)

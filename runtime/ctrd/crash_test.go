@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// victimEnv makes the test's program an agent that is to be killed; it holds the
-// node's directories.
+// victimEnv makes the test program an agent that is to be killed; it contains the node's
+// directories.
 const victimEnv = "ISLET_TEST_VICTIM"
 
 // victim runs, stops and removes pods at random, until it is killed.
@@ -35,7 +35,7 @@ func victim() {
 	}
 	fmt.Println("ready")
 	var g sync.WaitGroup
-	for i := 1; i <= 4; i++ { // pod 0 is left alone
+	for i := 1; i <= 4; i++ { // pod 0 is not touched
 		g.Go(func() {
 			for {
 				if err := n.churn(i); err != nil {
@@ -48,7 +48,7 @@ func victim() {
 	g.Wait()
 }
 
-// churn takes one pod through its life, or a part of it.
+// churn takes one pod through its life, or part of it.
 func (n *node) churn(i int) error {
 	ctx, cfg := context.Background(), n.podConfig(i)
 	if i%2 == 0 {
@@ -83,8 +83,8 @@ func (n *node) churn(i int) error {
 	return err
 }
 
-// TestKilledAgain kills the agent at random moments while pods come and go. What
-// was left alone runs on, nothing is lost, and in the end nothing is left over.
+// TestKilledAgain kills the agent at random moments while pods come and go. Untouched pods keep
+// running, nothing is lost, and in the end nothing is left over.
 func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2), 8) }
 
 func testKilledAgain(t *testing.T, n *node, rounds int) {
@@ -127,7 +127,7 @@ func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	if round%4 != 3 { // else it may be killed while it takes over
+	if round%4 != 3 { // otherwise it may be killed during recovery
 		select {
 		case <-out.ready:
 		case err := <-ended:
@@ -146,7 +146,7 @@ func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	}
 }
 
-// lines collects output and tells when the agent is ready.
+// lines collects output and signals when the agent is ready.
 type lines struct {
 	mu    sync.Mutex
 	b     strings.Builder

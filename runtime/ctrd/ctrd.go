@@ -28,64 +28,64 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Network connects sandboxes that have a network namespace of their own.
+// Network connects sandboxes that have their own network namespace.
 type Network interface {
-	// Setup is idempotent per id.
+	// Setup connects the sandbox and returns its addresses. It is idempotent per id.
 	Setup(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) ([]netip.Addr, error)
-	// Teardown is idempotent; the namespace may be gone already.
+	// Teardown is idempotent; the namespace may not exist any more.
 	Teardown(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) error
-	// Ready is nil, or why pods cannot get a network.
+	// Ready returns nil, or the reason why pods cannot be connected.
 	Ready() error
 }
 
-// Images finds the image of a container.
+// Images resolves a container's image.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (image.Resolved, error)
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Daemon  *daemon.Daemon
 	Images  Images
 	Network Network
-	// StateDir outlives a reboot, RunDir does not. The path of RunDir must be short
-	// enough for a unix socket below it.
+	// StateDir persists across reboots; RunDir need not. RunDir must be short enough for the path
+	// of a unix socket below it.
 	StateDir, RunDir string
-	// PodDirs are where others mount the volumes of pods. They become mount points,
-	// and shims do not see what is mounted below them but for what a container needs.
+	// PodDirs are the directories below which pods' volumes are mounted. They become mount points.
+	// Shims do not see the mounts below them, except those that their containers need.
 	PodDirs []string
-	// ShimPath is the shim program; empty: the embedded one, unpacked.
+	// ShimPath is the shim program; empty: the embedded shim is unpacked.
 	ShimPath string
-	// ShimPods is how many pods share a shim; less than 1 means 1.
+	// ShimPods is the number of pods that share a shim; less than 1 means 1.
 	ShimPods int
 	// OCIRuntime is a path or name; empty: crun if it works on this host, else runc.
 	OCIRuntime string
-	// Handlers are what sandboxes may ask for by name to be run with.
+	// Handlers are the runtime handlers that sandboxes may request, by name.
 	Handlers      map[string]Handler
 	SystemdCgroup bool
-	CDIDirs       []string // of specifications of devices; none: /etc/cdi and /var/run/cdi
+	CDIDirs       []string // directories of CDI specifications; empty: /etc/cdi and /var/run/cdi
 	LogMaxSize    int64    // bytes; 0: logs are not rotated
 	LogMaxFiles   int
-	LogInterval   time.Duration  // least time between two rotations of a log, unless it comes to LogMost before
+	LogInterval   time.Duration  // minimum time between two rotations of a log, unless it reaches LogMost first
 	LogMost       int64          // bytes; 0: LogMaxSize times LogMaxFiles
-	Cgroups       *cgroup.Recent // shared with others who measure; nil: its own
+	Cgroups       *cgroup.Recent // shared with other readers; nil: its own
 	Log           *slog.Logger
 }
 
-// Runtime implements cri.Runtime, cri.Events and cri.Streamer. All methods may be
-// called at once.
+// Runtime implements cri.Runtime, cri.Events and cri.Streamer. Its methods are safe for concurrent
+// use.
 type Runtime struct {
-	c    Config
-	log  *slog.Logger
-	dirs dirs
-	boot string // names this boot of the machine and this run directory
-	born string // the machine's boot: see bootid
-	oci  wire.OCI
-	// hidden are the directories that shims do not see the mounts of.
+	c      Config
+	log    *slog.Logger
+	dirs   dirs
+	boot   string // identifies this boot of the machine and this run directory: see bootName
+	bootID string // the kernel's boot ID: see bootid
+	oci    wire.OCI
+	// hidden are the directories whose mounts shims do not see.
 	hidden    []string
 	abilities abilities.Known // of OCI runtimes
-	shifts    func() error    // why root file systems have no place in a user namespace; tried once
-	// ociVersion asks once, and only when somebody wants to know.
+	shifts    func() error    // why root file systems cannot be mapped into a user namespace, or nil; tried once
+	// ociVersion returns the OCI runtime's version; the first call runs the program.
 	ociVersion func() string
 	host       ocispec.Host
 	apparmor   *apparmor.Host
@@ -93,38 +93,37 @@ type Runtime struct {
 	snap       snapshots.Snapshotter
 
 	cgroups *cgroup.Recent
-	trees   disk.Trees // that containers wrote
+	trees   disk.Trees // sizes of the containers' writable layers
 	shims   *shims
 	events  taskEvents
 	watch   watchers
 	views   views
-	ops     locker.Locker  // serialises verbs on one ID
-	tasks   sync.WaitGroup // exits being handled
+	ops     locker.Locker  // serializes operations on one ID
+	tasks   sync.WaitGroup // exits that are being handled
 
 	occupied   map[string]bool // IDs whose records can be neither read nor removed; read-only after New
-	restoring  sync.Mutex      // held while directories that were lost are made again
-	mu         sync.Mutex      // guards what follows, and the fields of what it holds that may change
+	restoring  sync.Mutex      // held while lost directories are recreated
+	mu         sync.Mutex      // guards the fields below and the mutable fields of their elements
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	// The same by pod.
+	// Indexes of the two maps above by pod.
 	podSandboxes  byPod[sandbox]
 	podContainers byPod[container]
 }
 
-// dirs are where things are.
+// dirs are the paths below StateDir and RunDir.
 type dirs struct {
-	sandboxes, containers, program       string // persistent
-	bundles, files, pins, sockets, state string // gone after a reboot
-	handlers                             string // the same; the state of handlers' OCI runtimes
-	tasks                                string // the same; sockets of containerd shims
+	sandboxes, containers, program       string // persistent, in StateDir
+	bundles, files, pins, sockets, state string // gone after a reboot, in RunDir
+	handlers                             string // in RunDir: state of the handlers' OCI runtimes
+	tasks                                string // in RunDir: sockets of containerd shims
 }
 
-// Containers is where below a StateDir what containers write is, above the layers of
-// their images.
+// Containers returns the directory below stateDir that has the containers' writable layers.
 func Containers(stateDir string) string { return filepath.Join(stateDir, "containers") }
 
-// New takes over what an earlier process has left running, cleans up what it has
-// left half done, and is ready. Containers that run are not touched.
+// New takes over the containers of an earlier process, removes what that process left incomplete,
+// and returns a Runtime that is ready. Running containers are not disturbed.
 func New(ctx context.Context, c Config) (*Runtime, error) {
 	if c.Daemon == nil || c.Images == nil || c.Network == nil || c.Log == nil || c.StateDir == "" || c.RunDir == "" {
 		return nil, errors.New("ctrd: Daemon, Images, Network, Log, StateDir and RunDir are needed")
@@ -133,17 +132,19 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		c.CDIDirs = cdiDirs()
 	}
 	r := &Runtime{
-		c: c, log: c.Log, cgroups: cmp.Or(c.Cgroups, cgroup.NewRecent(cgroup.NewReader(cgroup.Mountpoint), time.Second)), snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),
+		c: c, log: c.Log, snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),
+		cgroups: cmp.Or(c.Cgroups, cgroup.NewRecent(cgroup.NewReader(cgroup.Mountpoint), time.Second)),
 		dirs: dirs{
 			sandboxes: filepath.Join(c.StateDir, "sandboxes"), containers: Containers(c.StateDir),
 			program: filepath.Join(c.StateDir, "bin"),
 			bundles: filepath.Join(c.RunDir, "b"), files: filepath.Join(c.RunDir, "sandboxes"),
-			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"), handlers: filepath.Join(c.RunDir, "h"),
-			tasks: filepath.Join(c.RunDir, "t"),
+			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"),
+			handlers: filepath.Join(c.RunDir, "h"), tasks: filepath.Join(c.RunDir, "t"),
 		},
 		trees:     disk.Trees{Age: layerAge},
 		occupied:  map[string]bool{},
-		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+		podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
 	for _, d := range append(r.runDirs(), r.dirs.sandboxes, r.dirs.containers) {
 		if err := daemon.Private(d); err != nil {
@@ -153,12 +154,12 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	if err := r.closeBundles(); err != nil {
 		return nil, fmt.Errorf("close bundles: %w", err)
 	}
-	if r.born = bootid.Read(); r.born == "" {
-		r.log.Warn("the kernel names no boot")
+	if r.bootID = bootid.Read(); r.bootID == "" {
+		r.log.Warn("the kernel's boot ID could not be read")
 	}
 	var err error
-	if r.boot, err = bootName(c.RunDir, r.born); err != nil {
-		r.log.Warn("containers get IDs of this process, not of this boot", "error", err)
+	if r.boot, err = bootName(c.RunDir, r.bootID); err != nil {
+		r.log.Warn("containers get IDs that are valid for this process, not for this boot", "error", err)
 	}
 	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()
 	if r.c.ShimPath == "" {
@@ -173,7 +174,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		return nil, err
 	}
 	if r.hidden, err = r.hide(); err != nil {
-		r.log.Warn("starting a container will cost more the more pods there are", "error", err)
+		r.log.Warn("pods' mounts cannot be hidden from shims: the cost of a container's start grows with the number of pods", "error", err)
 	}
 	r.ociVersion, r.shifts = sync.OnceValue(r.askVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
@@ -183,8 +184,8 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Close hangs up on the shims, after exits that are being handled. Containers go
-// on running.
+// Close waits for exits that are being handled and closes the connections to the shims. Containers
+// keep running.
 func (r *Runtime) Close() error {
 	r.closeTasks()
 	r.shims.close()

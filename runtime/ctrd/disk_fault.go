@@ -9,25 +9,27 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A disk can fail in one place: a file or a directory cannot be read (see readonly.Fault) and
-// cannot be removed either. What is there is left out and reported. Its container is ended, and
-// its pod is started again as after any loss; all others are taken over.
+// A disk can fail partially: a file or a directory can be neither read (see readonly.Fault) nor
+// removed. Unreadable entries are reported and skipped. The container of such an entry is killed
+// and its pod is started again, as after any loss; all other containers are taken over.
 
-// readable takes what could be read of a directory.
-func (r *Runtime) readable(entries []fs.DirEntry, err error) ([]fs.DirEntry, error) {
+// readablePart returns the entries that could be read from a directory. It logs a read fault and
+// returns other errors.
+func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry, error) {
 	if readonly.Fault(err) {
-		r.log.Error("a part of a directory cannot be read from the disk: what is in it is not taken over", "read", len(entries), "error", err)
+		r.log.Error("a directory could be read from the disk only in part: its unreadable entries are not taken over",
+			"read", len(entries), "error", err)
 		return entries, nil
 	}
 	return entries, err
 }
 
-// sweepContainers removes the directories of containers that are not known. What of such a one
-// still runs is killed: without its record nobody else would end it.
+// sweepContainers removes the directories of unknown containers and kills their processes: without
+// a record nothing else would end them.
 func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adopted) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
-		r.log.Error("directories of containers that are gone cannot be looked for", "error", err)
+		r.log.Error("directories of removed containers could not be listed", "error", err)
 	}
 	for _, e := range entries {
 		id := e.Name()
@@ -41,7 +43,8 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adopted) 
 		}
 		if err := r.removeContainerDir(id); err != nil {
 			r.occupied[id] = true
-			r.log.Error("the directory of a container without a readable record cannot be removed; the next start of the agent tries again", "container", id, "error", err)
+			r.log.Error("the directory of a container without a readable record could not be removed; the next start tries again",
+				"container", id, "error", err)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unreadable makes the kernel fail to read and to remove a file (EIO and EBUSY), until mended.
-// Nothing is mapped at the beginning of a process.
+// unreadable makes the kernel fail to read and to remove a file (EIO and EBUSY), until mend is
+// called.
 func unreadable(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	if err := unix.Mount("/proc/self/mem", path, "", unix.MS_BIND, ""); err != nil {
@@ -24,8 +24,8 @@ func unreadable(t *testing.T, path string) (mend func()) {
 	return mend
 }
 
-// TestRecordsOnAFailingDisk: a record that the disk does not give costs its own pod a restart and
-// nobody else anything, also where neither a shim nor a bundle is left to tell of the container.
+// TestRecordsOnAFailingDisk: an unreadable record costs its own pod a restart and affects no other,
+// even if neither a shim nor a bundle of the container is left.
 func TestRecordsOnAFailingDisk(t *testing.T) {
 	n := newNode(t, 1)
 	pods, ids, pids := map[int]string{}, map[int]string{}, map[int]int{}
@@ -74,7 +74,7 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 	}
 	n.stop(t)
 	n.start(t)
-	for i := range 3 { // what a planner does with a pod that has no container
+	for i := range 3 { // as a planner does for a pod that has no container
 		cfg := n.podConfig(i)
 		cfg.Metadata.Attempt = 1
 		s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// The shim is a process that islet starts for pods, too, with the agent's own rights.
-// So it has nothing that a pod could reach: it is in no namespace and no cgroup of a
-// pod, inherits no secret of the agent's environment and no descriptor but its
-// socket, its log and the ends of its containers' output.
+// The shim is a process that islet starts for pods with the agent's privileges. It must expose
+// nothing to a pod: it is in no namespace and no cgroup of a pod, inherits no secret of the agent's
+// environment, and has no descriptor except its socket, its log and the ends of its containers'
+// output.
 func TestEscapeShim(t *testing.T) {
 	t.Setenv("ISLET_TEST_SECRET", "secret")
 	n := newNode(t, 4)
@@ -52,12 +52,12 @@ func TestEscapeShim(t *testing.T) {
 	log := n.status(t, id).LogPath
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
-		// It reaches the host's mounts by the host's root, which it passes on to nobody.
+		// The shim needs the host's root to access the host's mounts. It is close-on-exec.
 		flags := process(shim).read(t, "fdinfo/"+filepath.Base(fd))
 		if target == "/" && strings.Contains(flags, "flags:\t02") {
 			continue
 		}
-		// crun is the root of a mount of its own, and not passed on either.
+		// The same applies to crun, which is the root of a mount of its own.
 		if st, err := os.Stat(fd); err == nil && st.Mode().IsRegular() && target == "/" && strings.Contains(flags, "flags:\t012") {
 			continue
 		}
@@ -68,7 +68,7 @@ func TestEscapeShim(t *testing.T) {
 	}
 }
 
-// A process is one of this machine, by its ID.
+// A process is a PID of this machine.
 type process int
 
 func (p process) read(t *testing.T, name string) string {

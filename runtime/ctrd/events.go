@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watchers are those who want to know of changes. The zero value is ready.
+// watchers are the subscribers of container events. The zero value is ready.
 type watchers struct {
 	mu sync.Mutex
 	m  map[int]func(*api.ContainerEventResponse)
@@ -23,7 +23,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until end has returned.
+// Subscribe calls handle for each change until the returned function has returned.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
@@ -41,22 +41,24 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// notify tells of a change in a sandbox, or in a container of it.
+// notify sends an event about a sandbox, or about a container in it, to the subscribers.
 func (r *Runtime) notify(sandbox, id string, what api.ContainerEventType) {
 	r.mu.Lock()
 	s := r.sandboxes[sandbox]
 	r.mu.Unlock()
-	r.tell(s, id, what)
+	r.notifySandbox(s, id, what)
 }
 
-// tell is notify for a sandbox that may be known no longer.
-func (r *Runtime) tell(s *sandbox, id string, what api.ContainerEventType) {
+// notifySandbox is notify for a sandbox that may already be removed from r.sandboxes.
+func (r *Runtime) notifySandbox(s *sandbox, id string, what api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()
 	if s == nil || len(r.watch.m) == 0 {
 		return
 	}
-	e := &api.ContainerEventResponse{ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: r.sandboxStatus(s)}
+	e := &api.ContainerEventResponse{
+		ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: r.sandboxStatus(s),
+	}
 	for _, c := range r.containersOf(s.rec.ID) {
 		e.ContainersStatuses = append(e.ContainersStatuses, r.containerStatus(c))
 	}

@@ -26,11 +26,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// maxOutput bounds what ExecSync returns of each stream, as in every CRI runtime.
+// maxOutput bounds the output of each stream that ExecSync returns, as in every CRI runtime.
 const maxOutput = 16 << 20
 
-// ExecSync runs a command in a container and returns its output. When the timeout
-// is over the command is killed and the error is context.DeadlineExceeded.
+// ExecSync runs a command in a container and returns its output. At the timeout the command is
+// killed and the error is context.DeadlineExceeded.
 func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
@@ -55,7 +55,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 	return out, nil
 }
 
-// capped keeps the first maxOutput bytes.
+// capped is a buffer of the first maxOutput bytes. It discards the rest.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {
@@ -65,8 +65,8 @@ func (c *capped) Write(p []byte) (int, error) {
 
 func (c *capped) Close() error { return nil }
 
-// exec runs one command through the OCI runtime, which waits for it: the shim has
-// no part in it.
+// exec runs one command through the OCI runtime, which waits for its end. The shim process is not
+// involved.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.container(id)
 	if err != nil {
@@ -76,12 +76,12 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	pid := c.pid
 	r.mu.Unlock()
 	if pid <= 0 {
-		return fmt.Errorf("exec in container %s: it does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("exec in container %s: it is not running: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
 		return r.execTask(ctx, tasks, c, o)
 	}
-	if err := checkRunning(pid); err != nil {
+	if err := checkRunningAccounts(pid); err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	dir, err := r.commandDir(c, o)
@@ -94,15 +94,15 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	cmd := r.execCommand(ctx, r.ociOf(c.rec.Sandbox), dir, c.rec.ID, o.TTY)
-	hand, err := handProcess(cmd, p)
+	hand, err := newHandover(cmd, p)
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	defer hand.close()
 	late := make(chan struct{})
 	watch := func() (endedFirst func() bool) {
-		r.giveStreams(c, cmd.Process.Pid)
-		hand.over(r.log)
+		r.chownStreams(c, cmd.Process.Pid)
+		hand.release(r.log)
 		begin := time.AfterFunc(execBegins, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 				close(late)
@@ -130,18 +130,21 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	select {
 	case <-late:
 		r.dropClones(c)
-		return fmt.Errorf("exec in container %s: the command has not begun after %v: %w", c.rec.ID, execBegins, errdefs.ErrUnavailable)
+		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execBegins, errdefs.ErrUnavailable)
 	default:
 		return err
 	}
 }
 
-// execCommand returns the command that runs one in a container. It ends with the command's exit
-// code as soon as the command has ended. crun does so itself. runc waits for every child that
-// holds the command's output as well, and passes all output on itself; so it is told not to wait,
-// and the shim's program does. Terminals are runc's to pass on: they end with their command.
+// execCommand returns the OCI runtime's exec command. It must exit with the executed command's exit
+// code as soon as that command has ended. crun does. runc also waits for every child that holds the
+// output open, and copies all output itself; therefore runc runs detached, and "islet-shim exec"
+// waits for the command. With a terminal, runc copies the output and exits with the command.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
-	args := []string{"--log", filepath.Join(dir, "log"), "--log-format", "json", "exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid")}
+	args := []string{
+		"--log", filepath.Join(dir, "log"), "--log-format", "json",
+		"exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid"),
+	}
 	waits := tty || filepath.Base(oci.Path) == "crun"
 	if !waits {
 		args = append(args, "--detach")
@@ -153,9 +156,9 @@ func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string,
 	return cmd
 }
 
-// dropClones removes what a runc leaves that was killed while it started a command: it mounts its own
-// program for a moment at a file beside its state, which nobody could remove any more. One that does
-// so just now copies its program instead.
+// dropClones removes the files of a runc that was killed while it started a command. runc briefly
+// bind-mounts its own program to a file beside its state, and a left mount could not be removed
+// later. A runc that is doing this at the same moment falls back to a copy of its program.
 func (r *Runtime) dropClones(c *container) {
 	paths, _ := filepath.Glob(filepath.Join(r.ociOf(c.rec.Sandbox).Root, c.rec.ID, "runc.*"))
 	for _, path := range paths {
@@ -164,16 +167,16 @@ func (r *Runtime) dropClones(c *container) {
 			err = os.Remove(path)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			r.log.Warn("a killed OCI runtime has left a file", "container", c.rec.ID, "path", path, "error", err)
+			r.log.Warn("a file of a killed OCI runtime could not be removed", "container", c.rec.ID, "path", path, "error", err)
 		}
 	}
 }
 
-// execBegins is how long an OCI runtime may take until a command runs: as long as one
-// may take to start a container. What the container changes meanwhile may stop it.
+// execBegins is how long an OCI runtime may take to start a command, the same as for a container. A
+// container can block this by replacing files that the OCI runtime opens.
 const execBegins = 2 * time.Minute
 
-// execProcess is the process to run: the container's own, with another command.
+// execProcess returns the process to run: the container's own, with another command.
 func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, error) {
 	b, err := os.ReadFile(filepath.Join(r.bundle(id), "config.json"))
 	if err != nil {
@@ -191,23 +194,23 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 	return p, nil
 }
 
-// killExec kills the command inside the container, on which the OCI runtime ends too;
-// before the command has begun, the OCI runtime with what it has started inside. The OCI
-// runtime is killed a moment later if it is still there. The PID in the file may be another
-// process's by then, so only a descendant of the OCI runtime's process is killed: its child, or
-// that of an OCI runtime which the shim's program has started.
+// killExec kills the command inside the container, after which the OCI runtime exits. If the
+// command has not started, it kills the OCI runtime and its descendants. The OCI runtime is also
+// killed after drain.Grace if it is still running. The PID in the file may belong to another
+// process by now, so only a descendant of the OCI runtime is killed: its child, or the child of an
+// OCI runtime that "islet-shim exec" started.
 func killExec(oci *os.Process, dir string) {
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		oci.Signal(unix.SIGSTOP) // it starts no more
-		killChildren(oci.Pid)    // first: those of a process that has ended are not its own any more
+		oci.Signal(unix.SIGSTOP) // it must not start more processes
+		killChildren(oci.Pid)    // first, because children of a dead process are reparented
 		oci.Kill()
 		return
 	}
-	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error: it has ended
+	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error means that it has ended
 	parent := parentOf(pid)
-	// The last look is for an OCI runtime that ended between the first two.
+	// The third check covers an OCI runtime that ended between the first two.
 	if parent == oci.Pid || parentOf(parent) == oci.Pid || parentOf(pid) == oci.Pid {
 		unix.Kill(pid, unix.SIGKILL)
 	}
@@ -216,7 +219,7 @@ func killExec(oci *os.Process, dir string) {
 // parentOf returns the PID of a process's parent, or 0.
 func parentOf(pid int) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // a name may have any character
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the command name may contain any character
 	if len(f) < 2 {
 		return 0
 	}
@@ -224,8 +227,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren kills the descendants of a process, and those that they leave to it. The
-// kernel lists the children of each thread.
+// killChildren kills the descendants of a process, including those reparented to it meanwhile. The
+// kernel lists children per thread.
 func killChildren(pid int) {
 	killed := map[int]bool{}
 	for found := true; found; {
@@ -245,8 +248,8 @@ func killChildren(pid int) {
 	}
 }
 
-// runPipes runs cmd with plain streams. watch is called once cmd runs, and what it
-// returned once it has ended: false says that ctx ended it.
+// runPipes runs cmd with plain streams. It calls watch once cmd has started, and the function that
+// watch returned once cmd has ended: false means that ctx ended it.
 func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) (err error) {
 	var out drain.Outputs
 	defer func() {
@@ -265,7 +268,7 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 		}
 	}
 	if o.Stdin != nil {
-		// Not cmd.Stdin: Wait would wait for a reader that may never return.
+		// Not cmd.Stdin: Wait would block on a reader that may never return.
 		w, err := cmd.StdinPipe()
 		if err != nil {
 			return err
@@ -278,15 +281,15 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 	return finishExec(ctx, cmd, o, &out, watch())
 }
 
-// collectTime is how long after the end of a command whose output is collected its
-// children are followed that go on writing: a hook must not wait for them for ever.
+// collectTime limits how long collected output is read after the command's end if its children keep
+// writing: a lifecycle hook must not wait for them forever.
 const collectTime = 10 * time.Second
 
-// errEnded says that the caller's end is that of the command.
+// errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec waits for the end of a command, and of its output. Output that was not
-// delivered is an error, whatever the command's exit code is.
+// finishExec waits for the end of a command and of its output. Undelivered output is an error,
+// whatever the command's exit code is.
 func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
 	out.Start()
 	err := cmd.Wait()
@@ -297,7 +300,7 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 	}
 	lost := out.Finish(ctx, limit)
 	switch {
-	case !byItself, lost != nil && ctx.Err() != nil: // nobody is there to be told
+	case !byItself, lost != nil && ctx.Err() != nil: // the caller is gone
 		return errEnded
 	case lost != nil:
 		return &undelivered{lost: lost, command: cmd.ProcessState.String()}
@@ -305,30 +308,30 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 	return err
 }
 
-// undelivered is the error of a command that has run, and whose output is incomplete.
+// undelivered is the error of a command that has run but whose output is incomplete.
 type undelivered struct {
 	lost    error
-	command string // how it ended
+	command string // its exit status
 }
 
 func (u *undelivered) Error() string { return fmt.Sprintf("%v (the command: %s)", u.lost, u.command) }
 
 func (u *undelivered) Unwrap() error { return u.lost }
 
-// A gate passes output on once the command has begun. What comes before is the
-// OCI runtime's own: it says on the command's streams, too, why it cannot run it,
-// which is the error of the exec.
+// A gate forwards output once the command has started. Earlier output is the OCI runtime's own: it
+// prints why it cannot run the command to the command's streams too, and execError returns that as
+// the error.
 type gate struct {
 	io.WriteCloser
 	dir  string
 	open bool
 }
 
-// undecided is how long output is held at most.
-const undecided = 2 * time.Second
+// maxHold is how long output is held at most.
+const maxHold = 2 * time.Second
 
 func (g *gate) Write(b []byte) (int, error) {
-	for late := time.After(undecided); !g.open; {
+	for late := time.After(maxHold); !g.open; {
 		if _, err := os.Stat(filepath.Join(g.dir, "pid")); err == nil {
 			break
 		}
@@ -345,7 +348,7 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.WriteCloser.Write(b)
 }
 
-// execError tells the end of the command from a failure to run it.
+// execError distinguishes the command's exit code from a failure to run it.
 func execError(err error, dir string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -363,7 +366,7 @@ func execError(err error, dir string) error {
 	return cri.ExitError{Code: int32(code)}
 }
 
-// lastError finds the last error in a log of the OCI runtime.
+// lastError returns the last error in a log of the OCI runtime, or "".
 func lastError(path string) string {
 	b, _ := os.ReadFile(path)
 	msg := ""

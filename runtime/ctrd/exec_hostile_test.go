@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// What a container makes of its /etc/passwd and /etc/group while it runs, which OCI
-// runtimes read, does not hold up a command: it runs, or fails with an error.
+// Whatever a running container does to its /etc/passwd and /etc/group, which OCI runtimes read, a
+// command runs or fails with an error, in time.
 func TestExecAccounts(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 1, "wait")
@@ -36,7 +36,7 @@ func TestExecAccounts(t *testing.T) {
 		{"group", fifo, "/etc/group cannot be used"},
 		{"passwd", sparse, "/etc/passwd cannot be used"},
 		{"group", sparse, "/etc/group cannot be used"},
-		{"passwd", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, ""}, // zeros without end
+		{"passwd", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, ""}, // endless zeros
 		{"passwd", func(path string) error { return os.Symlink("/proc/self/fd/0", path) }, ""},
 		{"passwd", func(path string) error { return os.Mkdir(path, 0o755) }, ""},
 	} {
@@ -55,8 +55,8 @@ func TestExecAccounts(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// A FIFO that comes after the look: who asked for the command can go, and nothing is
-// left of it in the container.
+// A FIFO that appears after the check: the caller can give up, and nothing is left in the
+// container.
 func TestExecSwapped(t *testing.T) {
 	n, id := swapping(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -74,7 +74,7 @@ func TestExecSwapped(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// The same with nobody who goes: the command fails when its time to begin is over.
+// The same without a caller that gives up: the command fails after execBegins.
 func TestExecSwappedLong(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -89,8 +89,8 @@ func TestExecSwappedLong(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// swapping is a node with a container whose /etc/passwd becomes a FIFO when its OCI
-// runtime is called for a command.
+// swapping returns a node with a container whose /etc/passwd becomes a FIFO when its OCI runtime is
+// called for a command.
 func swapping(t *testing.T) (n *node, id string) {
 	t.Helper()
 	n = newNode(t, 4)
@@ -126,7 +126,7 @@ func swapping(t *testing.T) (n *node, id string) {
 	return n, c.ContainerId
 }
 
-// processes counts those of all of a node's containers.
+// processes counts the processes of all containers of a node.
 func processes(n *node) int {
 	seen := map[string]bool{}
 	for _, dir := range cgroupDirs(n.cgroup) {

@@ -13,9 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// TestChildLeftBehind: a command that has ended is over, with its own code and all of its output, while
-// a child of it lives on for an hour and holds the output. runc, left to itself, would wait for
-// the child.
+// TestChildLeftBehind: an exec ends with its command, with the right exit code and all of the
+// output, while a child keeps the output open for an hour. runc alone would wait for the child.
 func TestChildLeftBehind(t *testing.T) {
 	for _, oci := range []string{"", "runc"} {
 		t.Run("by "+oci, func(t *testing.T) {
@@ -41,7 +40,7 @@ func TestChildLeftBehind(t *testing.T) {
 	}
 }
 
-// A slowWriter takes some hundred kilobytes a second.
+// A slowWriter reads some hundred kilobytes per second.
 type slowWriter struct{ bytes.Buffer }
 
 func (s *slowWriter) Write(b []byte) (int, error) {

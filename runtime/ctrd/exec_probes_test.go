@@ -17,18 +17,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// How many probes run, and how many at a time.
+// Number of probes, in total and concurrently.
 const (
 	probes, longProbes = 192, 10_000
 	probesAtOnce       = 32
 )
 
-// TestProbes: exec probes whose processes leave children behind, of every kind, get their own
-// output and code, and leave nothing: no process, descriptor, goroutine, cgroup, mount, FIFO or
-// file. ISLET_TEST_LONG has it run 10,000.
+// TestProbes: exec probes that leave children of every kind behind return their own output and exit
+// code, and leave nothing: no process, descriptor, goroutine, cgroup, mount, FIFO or file. With
+// ISLET_TEST_LONG it runs 10,000.
 func TestProbes(t *testing.T) { testProbes(t, newNode(t, 16), probes, longProbes) }
 
-// TestTaskProbes: the same by a containerd shim, which is asked for each probe.
+// TestTaskProbes: the same with a containerd shim, which is called for each probe.
 func TestTaskProbes(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestProbes, by a containerd shim: ISLET_TEST_LONG=1")
@@ -36,8 +36,8 @@ func TestTaskProbes(t *testing.T) {
 	testProbes(t, newTaskNode(t), probes/4, longProbes/10)
 }
 
-// TestProbeKilledEarly: what a runc mounts beside its state while it starts a command goes with the
-// probe whose time is over, and does not outlive the container.
+// TestProbeKilledEarly: the file that a runc mounts beside its state while it starts a command is
+// removed when the probe times out, and does not outlive the container.
 func TestProbeKilledEarly(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -60,7 +60,7 @@ func testProbes(t *testing.T, n *node, all, long int) {
 	}
 	_, id := n.runPod(t, 1, "reap", "wait")
 	own := processes(n)
-	n.probe(t, id, probesAtOnce) // what is made once, and shared
+	n.probe(t, id, probesAtOnce) // creates what is created only once
 	before, files := n.settle(t, own), n.files()
 	began := time.Now()
 	n.probe(t, id, all)
@@ -82,18 +82,18 @@ func testProbes(t *testing.T, n *node, all, long int) {
 	})
 }
 
-// A probe is a command, and what it must give.
+// A probe is a command with its expected result.
 type probe struct {
 	name    string
 	cmd     []string
 	timeout int64
 	code    int32
 	out     string
-	child   string // what follows, unless a busy machine lets the child begin only when it is left behind
-	late    bool   // its time is over
+	child   string // output of the child, unless a busy machine starts it only after the probe
+	late    bool   // it times out
 }
 
-// kinds are those of probes. The children outlive their probes.
+// kinds returns the kinds of probes. Their children outlive them.
 func kinds() []probe {
 	return []probe{
 		{name: "a silent child", cmd: []string{"forked", "2s", "print", "own"}, timeout: 120, out: "own\n"},
@@ -105,7 +105,7 @@ func kinds() []probe {
 	}
 }
 
-// probe runs so many probes of all kinds.
+// probe runs count probes of all kinds.
 func (n *node) probe(t *testing.T, id string, count int) {
 	t.Helper()
 	of := kinds()
@@ -138,14 +138,14 @@ func (p probe) run(t *testing.T, n *node, id string) {
 	}
 }
 
-// holdings are what a node and this process have.
+// holdings are the resources of a node and this process.
 type holdings struct {
 	goroutines, descriptors, children int // of this process
 	processes, shimDescriptors, shims int
 	cgroups, mounts, files            int
 }
 
-// within says that there is nothing more than before. Fewer are as good: pools shrink.
+// within reports that there is nothing more than before. Less is fine, because pools shrink.
 func (h holdings) within(before holdings) bool {
 	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
 		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&
@@ -184,7 +184,7 @@ func (n *node) holds(t *testing.T) (h holdings) {
 	return h
 }
 
-// files are those of a node.
+// files returns the files of a node.
 func (n *node) files() map[string]bool {
 	all := map[string]bool{}
 	for _, dir := range []string{n.run, n.dir} {
@@ -201,8 +201,8 @@ func entries(dir string) int {
 	return len(list)
 }
 
-// settle waits until what runs in the background, such as the children of probes, has ended, and
-// containers have so many processes.
+// settle waits until background activity, such as the children of probes, has ended, and containers
+// have own processes.
 func (n *node) settle(t *testing.T, own int) (last holdings) {
 	t.Helper()
 	expectProcesses(t, n, own)

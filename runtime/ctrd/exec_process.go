@@ -14,50 +14,50 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// handedProcess is where an OCI runtime finds the process of a handover.
+// handedProcess is the path where the OCI runtime reads the process of a handover.
 const handedProcess = "/proc/self/fd/3"
 
-// A handover gives an OCI runtime that was started the process that it is to run
-// in a container. It comes through a pipe: until it is there nothing was started
-// inside, and so what the OCI runtime's own process is given by then, all of its
-// children have.
+// A handover passes the process specification to an OCI runtime that has already been started,
+// through a pipe. The OCI runtime starts nothing inside the container until it has read the
+// specification. So attributes that its own process gets before then are inherited by all of its
+// children.
 type handover struct {
-	cmd  *exec.Cmd
-	p    *specs.Process
-	r, w *os.File
+	cmd            *exec.Cmd
+	p              *specs.Process
+	reader, writer *os.File
 }
 
-// handProcess prepares cmd, which has not been started.
-func handProcess(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
+// handProcess prepares cmd, which must not have been started.
+func newHandover(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
 	h := &handover{cmd: cmd, p: p}
 	var err error
-	if h.r, h.w, err = os.Pipe(); err != nil {
+	if h.reader, h.writer, err = os.Pipe(); err != nil {
 		return nil, err
 	}
-	cmd.ExtraFiles = []*os.File{h.r}
+	cmd.ExtraFiles = []*os.File{h.reader}
 	return h, nil
 }
 
-// over lets cmd, which was just started, go on. Its OOM score is the container's
-// from here on: crun leaves an exec's process with that of its parent, the agent,
-// which the kernel is to spare.
-func (h *handover) over(log *slog.Logger) {
-	h.r.Close()
+// release sends the specification to cmd, which was just started. It first sets the container's OOM
+// score on cmd: crun's exec processes inherit the score of their parent, the agent, which the OOM
+// killer should spare.
+func (h *handover) release(log *slog.Logger) {
+	h.reader.Close()
 	if s := h.p.OOMScoreAdj; s != nil {
 		path := fmt.Sprintf("/proc/%d/oom_score_adj", h.cmd.Process.Pid)
 		err := os.WriteFile(path, []byte(strconv.Itoa(*s)), 0)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
-			log.Warn("a command in a container keeps the agent's oom_score_adj", "error", err)
+			log.Warn("the oom_score_adj of a command in a container could not be set: it keeps the agent's", "error", err)
 		}
 	}
 	go func() {
-		json.NewEncoder(h.w).Encode(h.p) // fails if the OCI runtime has ended, which says why
-		h.w.Close()
+		json.NewEncoder(h.writer).Encode(h.p) // fails if the OCI runtime has ended; its exit reports the cause
+		h.writer.Close()
 	}()
 }
 
-// close lets go of what was not handed over.
+// close closes the pipe.
 func (h *handover) close() {
-	h.r.Close()
-	h.w.Close()
+	h.reader.Close()
+	h.writer.Close()
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Reasons of an end, as kubelet users know them.
+// Reasons and exit codes of an end, as kubelet users know them.
 const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonOOM       = "OOMKilled"
-	reasonUnknown   = "Unknown"  // ended while nobody watched: after a reboot
-	reasonShimLost  = "ShimLost" // killed, since its shim died
+	reasonUnknown   = "Unknown"  // ended unobserved, for example by a reboot
+	reasonShimLost  = "ShimLost" // killed because its shim died
 
 	codeUnknown = 255
 	codeKilled  = 137
 )
 
-// ended takes the end of a container from its shim. It returns at once.
+// ended handles the end of a container that its shim reports. It returns at once.
 func (r *Runtime) ended(id string, exit wire.Exit) {
 	r.mu.Lock()
 	c := r.containers[id]
@@ -33,7 +33,7 @@ func (r *Runtime) ended(id string, exit wire.Exit) {
 		s := r.sandboxes[id]
 		r.mu.Unlock()
 		if s != nil {
-			r.initEnded(s)
+			r.handleInitEnd(s)
 		}
 		return
 	}
@@ -51,17 +51,17 @@ func (r *Runtime) ended(id string, exit wire.Exit) {
 	})
 }
 
-// finish records the end of a container, and removes what is no longer needed. The
-// container's lock is held, but at the start.
+// finish records the end of a container and removes its bundle and the shim's state. The caller
+// holds the container's lock.
 func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 	if r.record(c, exit, reason, message) || c.unreported {
-		r.tidy(c)
+		r.cleanUpEnded(c)
 	}
 }
 
-// record records the end of a container durably and makes it known, once. It reports whether
-// this has been stored; else the shim must still know, should this process end. The container's
-// lock is held, but at the start.
+// record stores the end of a container durably, once, and sends the event. It returns false if the
+// end could not be stored; then the shim must keep it in case this process ends. The caller holds
+// the container's lock.
 func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) bool {
 	r.mu.Lock()
 	if !c.rec.FinishedAt.IsZero() {
@@ -76,28 +76,28 @@ func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) b
 	r.mu.Unlock()
 	err := appendRecord(r.recordPath(rec.ID), rec.course, true)
 	if err != nil {
-		r.log.Error("the end of a container was not recorded", "container", rec.ID, "error", err)
+		r.log.Error("the end of a container could not be recorded", "container", rec.ID, "error", err)
 	}
 	r.mu.Lock()
-	c.rec.course, c.pid = rec.course, 0 // the rest is read without the lock
+	c.rec.course, c.pid = rec.course, 0 // the other fields never change and are read without the lock
 	close(c.done)
 	r.mu.Unlock()
 	r.notify(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return err == nil
 }
 
-// tidy removes what an ended container no longer needs: the shim's memory of it,
-// the OCI runtime's state, its mount and its bundle. The container's lock is held.
-// What fails is done when the container is removed.
-func (r *Runtime) tidy(c *container) {
+// cleanUpEnded removes what an ended container no longer needs: the shim's state of it, the OCI
+// runtime's state, its mounts and its bundle. The caller holds the container's lock. After an
+// error, the container's removal repeats it.
+func (r *Runtime) cleanUpEnded(c *container) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 	defer cancel()
 	if err := r.release(ctx, c); err != nil {
-		r.log.Warn("an ended container was not tidied up", "container", c.rec.ID, "error", err)
+		r.log.Warn("an ended container was not cleaned up: this is repeated when it is removed", "container", c.rec.ID, "error", err)
 	}
 }
 
-// release makes the shim forget a container that has ended, and removes its bundle.
+// release deletes an ended container from its shim and removes its bundle.
 func (r *Runtime) release(ctx context.Context, c *container) error {
 	if _, err := os.Stat(r.bundle(c.rec.ID)); errors.Is(err, os.ErrNotExist) {
 		r.forget(ctx, c)
@@ -124,13 +124,13 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 	if err := r.removeBundle(c.rec.ID); err != nil {
 		return err
 	}
-	c.tidied = true
+	c.cleanedUp = true
 	return nil
 }
 
-// lost ends a container whose shim is gone: by what the shim wrote last, else it
-// is killed. The container's lock is not held.
-func (r *Runtime) lost(c *container) {
+// endWithLostShim ends a container whose shim is gone: with the exit that the shim stored in the
+// bundle, else by killing the container. The caller does not hold the container's lock.
+func (r *Runtime) endWithLostShim(c *container) {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
@@ -149,13 +149,13 @@ func (r *Runtime) lost(c *container) {
 	defer cancel()
 	deleted := r.forceDelete(ctx, s, id)
 	found, err := r.endLeft(ctx, s, id)
-	if err != nil { // it may still run, so nobody may take it for ended
-		r.log.Error("a container without a shim was not killed", "container", id, "error", errors.Join(deleted, err))
+	if err != nil { // processes may still run, so do not record an end
+		r.log.Error("a container without a shim could not be killed", "container", id, "error", errors.Join(deleted, err))
 		r.damage(s)
 		return
 	}
 	if deleted != nil {
-		r.log.Warn("an OCI runtime's state of a container without a shim was not removed", "container", id, "error", deleted)
+		r.log.Warn("the OCI runtime's state of a container without a shim could not be removed", "container", id, "error", deleted)
 	}
 	exit, reason, message := r.endWithoutShim(c, noBundle == nil, found)
 	exit.StartedAt = started
@@ -172,7 +172,7 @@ func reasonOf(e wire.Exit) string {
 	return reasonError
 }
 
-// exitFile reads what a shim left in the bundle.
+// exitFile reads the exit that a shim stored in the bundle.
 func (r *Runtime) exitFile(id string) (wire.Exit, bool) {
 	var e wire.Exit
 	b, err := os.ReadFile(filepath.Join(r.bundle(id), wire.ExitFile))

@@ -15,19 +15,19 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A runtime handler is a name by which a sandbox asks to be run by something else than
-// the node's own OCI runtime: by another one, or by a containerd shim. The empty name is
-// the node's own. Each handler has its state below a directory of its own, for one
-// program must not read what another wrote there. What a sandbox runs with is in its
-// record: it ends by the program that began it, also when the handler was configured
-// anew since.
+// A runtime handler is the name under which a sandbox requests another OCI runtime than the node's
+// default, or a containerd shim. The empty name is the default. Each handler has a state directory
+// of its own, because one program must not read another's state. A sandbox's record stores its
+// program: the sandbox is ended by the program that started it, even if the handler's configuration
+// has changed since.
 // https://kubernetes.io/docs/concepts/containers/runtime-class/
 
-// A Handler has a program: an absolute path, or a name to be found in PATH.
+// A Handler names a program by an absolute path, or by a name to be found in PATH. Exactly one of
+// OCIRuntime and Shim is set.
 type Handler struct {
-	OCIRuntime string // takes runc's command line
-	Shim       string // a containerd shim; one of both is set
-	ShimConfig string // path of the shim's configuration; may be empty
+	OCIRuntime string // accepts runc's command line
+	Shim       string // a containerd shim
+	ShimConfig string // path of the shim's configuration file; may be empty
 }
 
 func (h Handler) lookPath() (string, error) {
@@ -37,29 +37,30 @@ func (h Handler) lookPath() (string, error) {
 	return exec.LookPath(h.OCIRuntime)
 }
 
-// runsWith is what a sandbox is run with.
+// runsWith is the program that runs a sandbox.
 type runsWith struct {
-	oci     wire.OCI // of a containerd shim: what it runs, if it is runc's
+	oci     wire.OCI // for runc's containerd shim: the OCI runtime that the shim calls
 	program string
 	tasks   bool   // the program is a containerd shim
-	config  string // for that
+	config  string // of the containerd shim
 }
 
-// handler finds what a name stands for. One that is not configured is refused in
-// containerd's words: to run such a pod with another program would take from it the
-// isolation that it asks for.
+// handler resolves a handler's name. An unknown name is an error, in containerd's wording: any
+// other program would lack the isolation that the pod requests.
 func (r *Runtime) handler(name string) (runsWith, error) {
 	if name == "" {
 		return runsWith{oci: r.oci, program: r.oci.Path}, nil
 	}
 	h, ok := r.c.Handlers[name]
 	if !ok {
-		return runsWith{}, fmt.Errorf("no runtime for %q is configured: this node has %s; runtimeHandlers of the EdgeConfiguration adds one: %w",
+		return runsWith{}, fmt.Errorf("no runtime for %q is configured: this node has %s; "+
+			"runtimeHandlers of the EdgeConfiguration adds one: %w",
 			name, r.handlerNames(), errdefs.ErrNotFound)
 	}
 	path, err := h.lookPath()
 	if err != nil {
-		return runsWith{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration", name, err)
+		return runsWith{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration",
+			name, err)
 	}
 	if h.Shim != "" {
 		return runsWith{oci: r.taskOCI(name, path), program: path, tasks: true, config: h.ShimConfig}, nil
@@ -67,8 +68,8 @@ func (r *Runtime) handler(name string) (runsWith, error) {
 	return runsWith{oci: r.handlerOCI(name, path), program: path}, nil
 }
 
-// taskOCI is what containerd-shim-runc runs: the node's own OCI runtime. It has no path
-// for other shims.
+// taskOCI returns the OCI runtime that containerd-shim-runc calls: the node's default. For other
+// shims its path is empty.
 func (r *Runtime) taskOCI(name, program string) wire.OCI {
 	return wire.OCI{Path: r.runsBy(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
 }
@@ -88,8 +89,8 @@ func (r *Runtime) handlerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// handlers lists what CRI's Status shows: the default and each that is configured and
-// installed, with what its OCI runtime can do.
+// handlers returns the runtime handlers for CRI's Status: the default and every configured handler
+// that is installed, each with its OCI runtime's features.
 func (r *Runtime) handlers() []*api.RuntimeHandler {
 	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path, false)}}
 	for _, name := range slices.Sorted(maps.Keys(r.c.Handlers)) {
@@ -103,8 +104,8 @@ func (r *Runtime) handlers() []*api.RuntimeHandler {
 	return out
 }
 
-// runsBy is the OCI runtime whose abilities a handler's program has; "" for a containerd
-// shim that runs containers by other means than runc.
+// runsBy returns the OCI runtime that decides a handler's features; "" for a containerd shim that
+// does not call runc.
 func (r *Runtime) runsBy(program string, tasks bool) string {
 	switch {
 	case !tasks:
@@ -115,16 +116,19 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 	return ""
 }
 
-// features are what an OCI runtime can do, called by islet's own shim or by containerd's.
+// features returns an OCI runtime's features. tasks says that a containerd shim calls it, rather
+// than islet's own.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Of(program)
-	return &api.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.shifts() == nil}
+	return &api.RuntimeHandlerFeatures{
+		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.shifts() == nil,
+	}
 }
 
-// recordedOCI is what a sandbox of an earlier process runs with.
+// recordedOCI returns the OCI runtime of a sandbox that an earlier process created.
 func (r *Runtime) recordedOCI(rec sandboxRecord) wire.OCI {
 	switch {
-	case rec.Program == "": // of an earlier islet
+	case rec.Program == "": // written by an earlier version of islet
 		return r.oci
 	case rec.Handler == "":
 		return wire.OCI{Path: rec.Program, Root: r.dirs.state, Systemd: r.c.SystemdCgroup}
@@ -134,7 +138,7 @@ func (r *Runtime) recordedOCI(rec sandboxRecord) wire.OCI {
 	return r.handlerOCI(rec.Handler, rec.Program)
 }
 
-// ociOf is what a sandbox's containers run with.
+// ociOf returns the OCI runtime of a sandbox's containers.
 func (r *Runtime) ociOf(sandbox string) wire.OCI {
 	r.mu.Lock()
 	defer r.mu.Unlock()

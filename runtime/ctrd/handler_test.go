@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// wrapper makes an OCI runtime that notes its arguments before it does its work.
+// wrapper creates an OCI runtime that records its arguments and then calls the real one.
 func (n *node) wrapper(t *testing.T, name string) (program string, calls func(verb string) int) {
 	t.Helper()
-	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // it knows which one works on this host
+	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // reports which one works on this host
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +41,9 @@ func (n *node) wrapper(t *testing.T, name string) (program string, calls func(ve
 	}
 }
 
-// TestHandler: a sandbox that asks for a handler has all of its containers, and its
-// init, run by that handler's program and by no other, whatever becomes of the agent
-// and its configuration meanwhile. A name that is not configured is refused.
+// TestHandler: all containers and the init of a sandbox with a handler are run by that handler's
+// program and no other, whatever happens to the agent and its configuration meanwhile. A name that
+// is not configured is rejected.
 func TestHandler(t *testing.T) {
 	n := newNode(t, 4)
 	program, calls := n.wrapper(t, "boxed")
@@ -101,7 +101,7 @@ func TestHandler(t *testing.T) {
 	}
 
 	n.stop(t)
-	n.handlers = nil // the configuration forgets it while the pod runs
+	n.handlers = nil // the handler is removed from the configuration while the pod runs
 	n.start(t)
 	if got := n.status(t, c.ContainerId).State; got != api.ContainerState_CONTAINER_RUNNING {
 		t.Fatalf("after a restart it is %v", got)
@@ -123,9 +123,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerOfBefore: an islet that took every handler for the default left sandboxes
-// that run without the isolation they ask for. They are not ready, so they are made
-// anew, or refused.
+// TestHandlerOfBefore: an earlier version that ignored handlers left sandboxes that run without the
+// requested isolation. They are not ready, so they are recreated or rejected.
 func TestHandlerOfBefore(t *testing.T) {
 	n := newNode(t, 4)
 	pod, _ := n.runPod(t, 1, "wait")
@@ -149,9 +148,9 @@ func TestHandlerOfBefore(t *testing.T) {
 	}
 }
 
-// TestOtherOCIRuntime: a node that gets another OCI runtime, as by an upgrade of its
-// packages, goes on with the containers that run by that which made them, and makes new
-// ones by the new one.
+// TestOtherOCIRuntime: a node that gets another OCI runtime, for example by an upgrade of its
+// packages, manages existing containers with the one that created them, and creates new ones with
+// the new one.
 func TestOtherOCIRuntime(t *testing.T) {
 	n := newNode(t, 4)
 	old, byOld := n.wrapper(t, "old")

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// lookAtHost finds what containers may have here.
+// lookAtHost returns the capabilities and limits of this host that apply to containers.
 func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 	h := ocispec.Host{MinOOMScore: -1000}
 	b, err := os.ReadFile("/proc/self/status")
@@ -34,7 +34,8 @@ func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 		if h.MinOOMScore, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
 			return h, fmt.Errorf("read oom_score_adj: %w", err)
 		}
-		log.Info("without CAP_SYS_RESOURCE no container can be protected from the OOM killer", "lowest oom_score_adj", h.MinOOMScore)
+		log.Info("without CAP_SYS_RESOURCE an oom_score_adj cannot be lowered: containers get at least this process's own",
+			"lowest oom_score_adj", h.MinOOMScore)
 	}
 	h.CgroupV2 = cgroupV2()
 	h.HugePages = countsHugePages(cgroup.Mountpoint, h.CgroupV2)
@@ -42,13 +43,13 @@ func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 	return h, err
 }
 
-// cgroupV2 says whether this is a pure cgroup v2 host.
+// cgroupV2 reports whether this is a pure cgroup v2 host.
 func cgroupV2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && int64(st.Type) == unix.CGROUP2_SUPER_MAGIC
 }
 
-// countsHugePages says whether the cgroups below root count huge pages.
+// countsHugePages reports whether the cgroups below root have the hugetlb controller.
 func countsHugePages(root string, v2 bool) bool {
 	if !v2 {
 		info, err := os.Stat(filepath.Join(root, "hugetlb"))
@@ -60,8 +61,8 @@ func countsHugePages(root string, v2 bool) bool {
 
 func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
 
-// overlayOptions spare flash: nothing of a container's own files is worth a sync,
-// for a container never outlives a power cut.
+// overlayOptions returns options that reduce writes to flash. The files of a container need no
+// sync, because containers do not survive a power cut.
 func overlayOptions() []string {
 	if abilities.Kernel(5, 10) {
 		return []string{"volatile"}

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestCountsHugePages: on cgroup v2 a controller says so, on v1 a hierarchy.
+// TestCountsHugePages: on cgroup v2 a controller decides, on v1 a hierarchy.
 func TestCountsHugePages(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		controllers string // of v2; empty: no such file
+		controllers string // of v2; empty: the file does not exist
 		hierarchy   bool   // of v1
 		v2, want    bool
 	}{

@@ -18,10 +18,10 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// hostileTime is far more than a start takes that waits for nothing.
+// hostileTime is much longer than a start that blocks on nothing.
 const hostileTime = 30 * time.Second
 
-// tree is what a directory holds, with modes, times and texts.
+// tree returns the content of a directory, with modes, times and texts.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -47,9 +47,8 @@ func tree(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// Whatever an image has where a container's files and mounts go, as a link to a place
-// of the host or a FIFO: the container runs confined or fails with an error, in time,
-// and nothing of the host is touched.
+// If an image has a symlink to the host or a FIFO at a path of a container's files and mounts, the
+// container runs confined or fails with an error, in time, and nothing on the host is changed.
 func TestHostileRootfs(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -98,8 +97,8 @@ func TestHostileRootfs(t *testing.T) {
 	}
 }
 
-// tryContainer runs a container to its end and returns what it said, or the error,
-// which must say what is wrong.
+// tryContainer runs a container to its end and returns its output or the error, which must name the
+// cause.
 func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr *api.ContainerConfig) string {
 	t.Helper()
 	ctx := context.Background()
@@ -121,8 +120,8 @@ func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig,
 	return string(b)
 }
 
-// A FIFO that a pod puts in place of a file which OCI runtimes read is an error at
-// once; and HOME is what the container's own /etc/passwd says.
+// A FIFO in a volume in place of a file that OCI runtimes read is an error at once. HOME is taken
+// from the container's own /etc/passwd.
 func TestAccountsOfVolumes(t *testing.T) {
 	n := newNode(t, 16)
 	dir := filepath.Join(n.dir, "pods", "u", "volumes", "v")
@@ -169,8 +168,8 @@ func TestAccountsOfVolumes(t *testing.T) {
 	}
 }
 
-// A FIFO that comes after the look makes a start fail when its time is over, and
-// leaves nothing. It takes as long as a start may: two minutes.
+// A FIFO that appears after the check makes a start fail after its timeout of two minutes, and
+// leaves nothing.
 func TestAccountsSwapped(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -212,12 +211,11 @@ func TestAccountsSwapped(t *testing.T) {
 			}
 		}
 	}
-	n.removeAll(t) // and newNode looks for what is left
+	n.removeAll(t) // newNode checks that nothing is left
 }
 
-// TestHostileVolume: whatever an image has where a sub path of it is mounted, as a
-// link to a place of the host or a FIFO, the container sees the image's own files or
-// is refused.
+// TestHostileVolume: if an image has a symlink to the host or a FIFO at a sub path that is mounted,
+// the container sees the image's own files or is rejected.
 func TestHostileVolume(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()
@@ -234,7 +232,7 @@ func TestHostileVolume(t *testing.T) {
 	}
 	for i, c := range []struct {
 		link, sub string
-		made      bool // the container is
+		made      bool // the container is created
 	}{
 		{canary, "link", false}, {strings.Repeat("../", 12) + canary, "link", false}, {"/proc/1/root" + canary, "link", false}, {"link", "link", false},
 		{"", "link", false}, {"/etc", "link", true}, {"../../etc", "link", true}, {"/", "link/etc", true},

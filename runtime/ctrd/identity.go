@@ -14,8 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandboxID names a sandbox by (namespace, name, UID, attempt). One that a tool makes
-// is never that of a pod, whatever the tool calls it.
+// sandboxID derives a sandbox's ID from (namespace, name, UID, attempt). A tool's sandbox never has
+// the ID of a pod's, whatever metadata the tool sends.
 func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 	m := c.GetMetadata()
 	if m.GetName() == "" || m.GetUid() == "" {
@@ -28,8 +28,9 @@ func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 	return hash(kind, m.GetNamespace(), m.GetName(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// containerID names a container by (sandbox, name, attempt) and the boot that it is made in:
-// a power cut may take the record of one that was shown, and its attempt is made again.
+// containerID derives a container's ID from (sandbox, name, attempt) and the boot. A power cut may
+// destroy the record of a container whose ID was already reported; the same attempt then gets a new
+// ID.
 func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	m := c.GetMetadata()
 	if m.GetName() == "" {
@@ -38,20 +39,21 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// bootName names this boot, of which the kernel has an ID, in a file of its own: the directory is
-// RunDir, of which nothing outlives a boot where it is in memory. Where it is not, the ID is
-// another then. A file without one is of an older version of islet, which runs on in this boot.
-// With an error it is a name that the next process does not know.
+// bootName returns a random name for this boot, which it stores in runDir together with the
+// kernel's boot ID. A reboot removes the file if runDir is in memory; if not, the stored ID differs
+// from id. A file without an ID is from an older version of islet in this same boot. The returned
+// name is also valid with an error, but later processes will not find it.
 func bootName(runDir, id string) (string, error) {
 	path, name := filepath.Join(runDir, "boot"), rand.Text()
 	b, err := os.ReadFile(path)
-	if known, of, _ := strings.Cut(string(b), " "); err == nil && len(known) == len(name) && (of == "" || of == id) {
-		if name = known; of == id {
-			return name, nil
+	stored, boot, _ := strings.Cut(string(b), " ")
+	if err == nil && len(stored) == len(name) && (boot == "" || boot == id) {
+		name = stored
+		if boot == id {
 		}
 	}
 	if err := os.WriteFile(path, []byte(name+" "+id), 0o600); err != nil {
-		return name, fmt.Errorf("name this boot: %w", err)
+		return name, fmt.Errorf("store the name of this boot: %w", err)
 	}
 	return name, nil
 }

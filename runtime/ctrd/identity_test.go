@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBootName: a boot keeps its name, over an update of islet too, and the next has another,
-// whether or not its file is still there.
+// TestBootName: a boot keeps its name, even over an update of islet, and the next boot has another,
+// whether or not the file still exists.
 func TestBootName(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "boot")

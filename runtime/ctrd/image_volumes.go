@@ -22,31 +22,32 @@ import (
 	"github.com/islet-edge/islet/runtime/tree"
 )
 
-// imageVolumes is where in its directory a container has a directory for each VOLUME of its
-// image, numbered. They are on the disk and not in an overlay, count as what the container
-// wrote, and go with it.
+// imageVolumes is the subdirectory of a container's directory with one numbered directory for each
+// VOLUME of its image. These are on the disk, not in an overlay. They count towards the container's
+// writable layer and are removed with it.
 const imageVolumes = "volumes"
 
-// What an image may declare. Each volume costs a mount of every container.
+// Limits of an image's VOLUMEs. Each volume costs every container a mount.
 const (
 	maxVolumes     = 64
 	maxVolumeDepth = 64   // components of a path
 	maxVolumePath  = 4095 // bytes
-	maxVolumeLinks = 40   // symlinks that lead nowhere, on the way to one place
+	maxVolumeLinks = 40   // symlinks followed while one path is resolved
 )
 
-// taken are the places that the runtime itself mounts, with all that is below: an image has
-// no volume there.
-var taken = []string{"/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
+// reservedPaths are mounted by the runtime itself. An image cannot have a volume at or below them.
+var reservedPaths = []string{"/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 
-// makeImageVolumes makes a directory for each VOLUME of a container's image, with a copy of
-// what the image has there. It is for a container whose root file system is mounted and in
-// which nothing has run.
+// makeImageVolumes creates a directory for each VOLUME of a container's image and copies the
+// image's content of that path into it. The container's root file system must be mounted, and
+// nothing may have run in it yet.
 //
-// No volume is made at or below a mount of the pod's own, as the pod's data are there, nor
-// at a place that the runtime mounts. An image says with symlinks where its volumes are:
-// those are resolved here, so that none can lead to /proc at the time of the mount.
-func (r *Runtime) makeImageVolumes(ctx context.Context, s *sandbox, c *container, declared map[string]struct{}) ([]ocispec.Volume, error) {
+// It creates no volume at or below one of the pod's mounts, because the pod's data is there, nor at
+// a path that the runtime mounts. Paths in an image may contain symlinks. They are resolved here,
+// so that none can point into /proc when the volume is mounted.
+func (r *Runtime) makeImageVolumes(
+	ctx context.Context, s *sandbox, c *container, declared map[string]struct{},
+) ([]ocispec.Volume, error) {
 	if len(declared) == 0 {
 		return nil, nil
 	}
@@ -55,7 +56,7 @@ func (r *Runtime) makeImageVolumes(ctx context.Context, s *sandbox, c *container
 		return nil, err
 	}
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
-	covered := slices.Clone(taken)
+	covered := slices.Clone(reservedPaths)
 	for _, m := range c.config.GetMounts() {
 		own := path.Join("/", m.GetContainerPath())
 		covered = append(covered, own)
@@ -94,16 +95,17 @@ func (r *Runtime) makeImageVolumes(ctx context.Context, s *sandbox, c *container
 	return out, nil
 }
 
-// volumePaths returns the paths of an image's VOLUMEs, absolute and sorted.
+// volumePaths returns the paths of an image's VOLUMEs, cleaned and sorted.
 func volumePaths(declared map[string]struct{}) ([]string, error) {
 	if len(declared) > maxVolumes {
-		return nil, fmt.Errorf("the image declares %d volumes, and may have %d: %w", len(declared), maxVolumes, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the image declares %d volumes; the limit is %d: %w", len(declared), maxVolumes, errdefs.ErrInvalidArgument)
 	}
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(declared)) {
 		clean := path.Join("/", p)
 		if len(p) > maxVolumePath || strings.Count(clean, "/") > maxVolumeDepth || strings.ContainsRune(p, 0) {
-			return nil, fmt.Errorf("volume %.100q of the image: a path has at most %d bytes and %d components: %w", p, maxVolumePath, maxVolumeDepth, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("volume %.100q of the image: a path has at most %d bytes and %d components: %w",
+				p, maxVolumePath, maxVolumeDepth, errdefs.ErrInvalidArgument)
 		}
 		if !slices.Contains(out, clean) {
 			out = append(out, clean)
@@ -112,14 +114,16 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 	return out, nil
 }
 
-// makeImageVolume makes the directory to for the volume p. The result has no Path when skip
-// says that no volume belongs there.
-func (r *Runtime) makeImageVolume(ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room) (v ocispec.Volume, err error) {
+// makeImageVolume creates the directory to for the volume at p. The result has an empty Path if
+// skip rejects the resolved path.
+func (r *Runtime) makeImageVolume(
+	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
+) (v ocispec.Volume, err error) {
 	at, from, err := placeInRoot(root, p, 0)
 	if err != nil {
 		return v, err
 	}
-	defer from.Close() // of nil, too
+	defer from.Close() // from may be nil
 	if skip(at) {
 		return v, nil
 	}
@@ -127,8 +131,8 @@ func (r *Runtime) makeImageVolume(ctx context.Context, s *sandbox, root, p, to s
 		return v, err
 	}
 	v = ocispec.Volume{Path: at, Source: to}
-	if from == nil { // root's, for the image says nothing else; whatever the umask
-		return v, errors.Join(s.give(to), os.Chmod(to, 0o755))
+	if from == nil { // the image has no such directory: root's, with this mode whatever the umask is
+		return v, errors.Join(s.chown(to), os.Chmod(to, 0o755))
 	}
 	dir, err := os.Open(to)
 	if err != nil {
@@ -143,9 +147,9 @@ func (r *Runtime) makeImageVolume(ctx context.Context, s *sandbox, root, p, to s
 
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-// placeInRoot says where the directory p is in a root file system when every symlink on the
-// way is followed, and opens it; dir is nil when it is not there yet. A symlink to what is
-// not there is followed, too, as it may be there once the runtime has mounted something.
+// placeInRoot resolves all symlinks of the path p in a root file system and opens the directory;
+// dir is nil if it does not exist yet. A dangling symlink is followed too, because its target may
+// exist once the runtime has mounted something.
 func placeInRoot(root, p string, links int) (at string, dir *os.File, err error) {
 	if p = path.Join("/", p); p == "/" || links > maxVolumeLinks || len(p) > maxVolumePath || strings.Count(p, "/") > maxVolumeDepth {
 		if p == "/" {
@@ -172,7 +176,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	if in == nil && parent != "/" {
 		return at, nil, nil
 	}
-	target, err := os.Readlink(filepath.Join(root, at)) // its parent has no symlinks
+	target, err := os.Readlink(filepath.Join(root, at)) // the parent is already resolved
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return at, nil, nil
@@ -186,7 +190,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	return placeInRoot(root, target, links+1)
 }
 
-// pathInRoot is the path of an open directory below root.
+// pathInRoot returns the path of an open directory relative to root, with a leading slash.
 func pathInRoot(root string, dir *os.File) (string, error) {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -205,7 +209,7 @@ func pathInRoot(root string, dir *os.File) (string, error) {
 	return "", fmt.Errorf("%s is not below %s", at, real)
 }
 
-// mountsOf are an image's volumes in the form of a container's mounts.
+// mountsOf converts an image's volumes to CRI mounts.
 func mountsOf(volumes []ocispec.Volume) (out []*api.Mount) {
 	for _, v := range volumes {
 		out = append(out, &api.Mount{ContainerPath: v.Path, HostPath: v.Source, SelinuxRelabel: true})

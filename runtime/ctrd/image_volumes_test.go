@@ -42,9 +42,9 @@ func symlink(name, target string) crisuite.Entry {
 	return crisuite.Entry{Header: tar.Header{Name: name, Linkname: target, Mode: 0o777, Typeflag: tar.TypeSymlink}}
 }
 
-// TestImageVolumes: a container has a directory of its own for each VOLUME of its image,
-// with what the image has there. It can write there whatever its root is, outside of an
-// overlay, and the next container begins anew.
+// TestImageVolumes: a container has a directory for each VOLUME of its image, with the image's
+// content, outside of an overlay. It is writable even if the root is read-only, and the next
+// container gets a new one.
 func TestImageVolumes(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestImageVolumes(t *testing.T) {
 	}
 }
 
-// TestImageVolumesUsers: in a pod with a user namespace the directories, and the copies of
-// what the image has, belong to the users of the pod.
+// TestImageVolumesUsers: in a pod with a user namespace, the directories and the copies of the
+// image's content belong to the pod's users.
 func TestImageVolumesUsers(t *testing.T) {
 	n := newUsersNode(t, 4)
 	ref := n.declaring(t, "volumes", []string{"/none", "/full"}, directory("full/", 0o750, 1234, 77), text("full/file", "image", 1234, 77))
@@ -128,8 +128,8 @@ func TestImageVolumesUsers(t *testing.T) {
 	}
 }
 
-// TestImageVolumesAndMounts: what a pod mounts wins over its image's VOLUMEs: at the same
-// place by whatever name, above, and below.
+// TestImageVolumesAndMounts: a pod's mounts take precedence over its image's VOLUMEs: at the same
+// path under any name, above, and below.
 func TestImageVolumesAndMounts(t *testing.T) {
 	n := newNode(t, 4)
 	ref := n.declaring(t, "volumes", []string{"/data", "/data/sub", "/var/run/x", "/lib/pg/data"}, directory("run/", 0o755, 0, 0), directory("var/", 0o755, 0, 0), symlink("var/run", "/run"))
@@ -161,8 +161,8 @@ func TestImageVolumesAndMounts(t *testing.T) {
 	}
 }
 
-// TestImageVolumesCounted: what a container writes to its image's volumes is in its writable
-// layer, also after the agent's restart, is freed with it, and goes with the container.
+// TestImageVolumesCounted: a container's writes to its image's volumes count in its writable layer,
+// also after a restart of the agent, are deleted with it, and are removed with the container.
 func TestImageVolumesCounted(t *testing.T) {
 	n := newNode(t, 4)
 	ref := n.declaring(t, "volumes", []string{"/data"}, directory("data/", 0o755, 0, 0), text("data/image", strings.Repeat("x", 1<<20), 0, 0))
@@ -192,9 +192,9 @@ func TestImageVolumesCounted(t *testing.T) {
 	}
 }
 
-// TestImageVolumesHostile: an image leads its VOLUMEs to places of the runtime or of the
-// host, has files there, or declares too many. Its container runs without such a volume, or
-// fails with an error, and has /proc as the runtime mounts it.
+// TestImageVolumesHostile: an image's VOLUMEs point to paths of the runtime or the host, have files
+// there, or are too many. Its container runs without such a volume, or fails with an error, and has
+// the runtime's /proc.
 func TestImageVolumesHostile(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)

@@ -16,33 +16,33 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A sandbox is one in memory. rec.Stopped, resized, ready and pid may change, under
-// Runtime.mu; config is never changed.
+// A sandbox is a sandbox in memory. Fields that may change are rec.Stopped, rec.Resized, resized,
+// ready, pid, initEnded and damaged, under Runtime.mu.
 type sandbox struct {
-	rec     sandboxRecord
-	config  *api.PodSandboxConfig
-	oci     wire.OCI                   // never changed
-	tasks   *taskshim.Shim             // never changed; nil: islet's own shim runs its containers
-	resized *api.LinuxPodSandboxConfig // nil: not since it was made; never changed itself
-	ready   bool
-	pid     int  // of the init
-	over    bool // the init has ended
-	damaged bool // a process of it could not be ended: it is not taken over
+	rec       sandboxRecord
+	config    *api.PodSandboxConfig
+	oci       wire.OCI                   // never changes
+	tasks     *taskshim.Shim             // never changes; nil: islet's own shim runs the containers
+	resized   *api.LinuxPodSandboxConfig // nil if never resized; the value itself is not changed
+	ready     bool
+	pid       int  // of the init process
+	initEnded bool // the init process has ended
+	damaged   bool // a process of it could not be killed, so the sandbox is not taken over
 }
 
-// A container is one in memory. The fields of rec after CreatedAt, pid and ending
-// may change, under Runtime.mu; config is replaced under it and its own lock.
+// A container is a container in memory. The embedded course of rec, pid and ending may change,
+// under Runtime.mu. config is replaced under Runtime.mu and the container's lock.
 type container struct {
 	rec     containerRecord
 	config  *api.ContainerConfig
 	pid     int           // while it runs
-	ending  *wire.Exit    // has ended, but that is not recorded yet
+	ending  *wire.Exit    // the exit, until it is recorded
 	done    chan struct{} // closed once its exit is recorded
-	mounts  *wire.Mounts  // for its shim; nil: it starts among the host's mounts
-	dropped atomic.Bool   // what it wrote was freed
+	mounts  *wire.Mounts  // for its shim; nil: it starts in the host's mount namespace
+	dropped atomic.Bool   // its writable layer was deleted
 
-	tidied     bool // its bundle was removed, by this process; under its own lock
-	unreported bool // its end is recorded, of which its shim knows nothing yet; under its own lock
+	cleanedUp  bool // this process has removed its bundle; guarded by the container's lock
+	unreported bool // the end is recorded but the shim has not reported it; guarded by the container's lock
 }
 
 func (c *container) state() api.ContainerState {
@@ -70,14 +70,14 @@ func (s *sandbox) hostNetwork() bool { return s.namespaces().GetNetwork() == api
 
 func (s *sandbox) hostIPC() bool { return s.namespaces().GetIpc() == api.NamespaceMode_NODE }
 
-// hasInit says whether it has a process of its own: the init of a shared process
-// namespace, or the container by which a containerd shim makes a sandbox.
+// hasInit reports whether the sandbox has its own process: the init of a shared PID namespace, or
+// the container that represents the sandbox in a containerd shim.
 func (s *sandbox) hasInit() bool { return s.sharedPID() || s.tasks != nil }
 
-// sharedPID says whether its containers share one process namespace of the pod.
+// sharedPID reports whether the pod's containers share a PID namespace.
 func (s *sandbox) sharedPID() bool { return s.namespaces().GetPid() == api.NamespaceMode_POD }
 
-// netns is the path of the pinned network namespace, "" for the host's.
+// netns returns the path of the pinned network namespace, or "" for the host's.
 func (r *Runtime) netns(s *sandbox) string {
 	if s.hostNetwork() {
 		return ""
@@ -98,7 +98,7 @@ func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
 	return r.netns(s), m.GetNamespace() + "/" + m.GetName()
 }
 
-// sandbox finds one by its ID or a unique beginning of it, as crictl gives.
+// sandbox returns the sandbox with this ID or unique ID prefix, as crictl sends it.
 func (r *Runtime) sandbox(id string) (*sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 				continue
 			}
 			if found != nil {
-				return nil, fmt.Errorf("more than one begins so: %w", errdefs.ErrInvalidArgument)
+				return nil, fmt.Errorf("more than one ID begins with this: %w", errdefs.ErrInvalidArgument)
 			}
 			found = t
 		}
@@ -141,8 +141,8 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 	return found, nil
 }
 
-// wholeID returns the only ID in m that begins with id, or id if none does or several do: a filter
-// then lets nothing through, as in other CRI runtimes.
+// wholeID returns the only ID in m that begins with id. If none or several do, it returns id, and
+// the filter matches nothing, as in other CRI runtimes.
 func wholeID[T any](m map[string]*T, id string) string {
 	if m[id] != nil {
 		return id
@@ -160,10 +160,10 @@ func wholeID[T any](m map[string]*T, id string) string {
 	return cmp.Or(found, id)
 }
 
-// is says whether a filter's whole ID means this one; empty means all.
-func is(id, want string) bool { return want == "" || id == want }
+// idMatches reports whether a filter's complete ID matches; an empty one matches all.
+func idMatches(id, want string) bool { return want == "" || id == want }
 
-// containersOf lists a sandbox's containers.
+// containersOf returns a sandbox's containers.
 func (r *Runtime) containersOf(sandbox string) []*container {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// matches says whether all of want are among labels.
+// matches reports whether labels contain all of want.
 func matches(labels, want map[string]string) bool {
 	for k, v := range want {
 		if labels[k] != v {

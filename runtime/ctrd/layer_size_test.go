@@ -15,7 +15,7 @@ import (
 
 const payload = 1 << 20
 
-// deepen makes n directories, each in the one before, and a file of payload bytes in the last.
+// deepen creates n nested directories, and a file of payload bytes in the innermost.
 func deepen(t *testing.T, dir string, n int) {
 	t.Helper()
 	dir = filepath.Join(dir, strings.Repeat("d/", n))
@@ -24,8 +24,9 @@ func deepen(t *testing.T, dir string, n int) {
 	}
 }
 
-// TestLayerHides: the size of what a container writes is told, or that there is more than can be
-// counted, and the figures of others are there. Package disk tests how it may be put.
+// TestLayerHides: the size of a container's writes is reported, or that there are more files than
+// can be counted, and other containers' figures are still there. Package disk tests the ways of
+// hiding files.
 func TestLayerHides(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestLayerHides(t *testing.T) {
 	}
 }
 
-// TestDroppedLayer: what was freed is not told any more, also not of an earlier look.
+// TestDroppedLayer: a deleted layer has no size, not even a cached one.
 func TestDroppedLayer(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 0, "exit", "0")
@@ -95,7 +96,7 @@ func TestDroppedLayer(t *testing.T) {
 	}
 }
 
-// TestFiguresLeftOut: who does not wait gets an error, not the figures of a part.
+// TestFiguresLeftOut: a caller that has given up gets an error, not partial figures.
 func TestFiguresLeftOut(t *testing.T) {
 	n := newNode(t, 4)
 	n.runPod(t, 0, "wait")

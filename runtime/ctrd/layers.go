@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// DropLayers frees what containers that have ended wrote to their root file systems, which
-// nothing can read any more. What is known of them stays.
+// DropLayers deletes the writable layers of exited containers, which nothing can read any more. The
+// containers and their status stay.
 func (r *Runtime) DropLayers(ctx context.Context) error {
 	var ended []*container
 	r.mu.Lock()
@@ -30,7 +30,7 @@ func (r *Runtime) DropLayers(ctx context.Context) error {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
 		if err := r.dropLayer(c); err != nil {
-			errs = append(errs, fmt.Errorf("free what container %s wrote: %w", c.rec.ID, err))
+			errs = append(errs, fmt.Errorf("delete the writable layer of container %s: %w", c.rec.ID, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -48,12 +48,11 @@ func (r *Runtime) dropLayer(c *container) error {
 	return err
 }
 
-// layerAge is how old the size of a container's files may be: counting them reads
-// directories.
+// layerAge is the maximum age of a cached layer size: measuring one reads all of its directories.
 const layerAge = time.Minute
 
-// WritableLayers tells what containers that run have written, by their IDs, as
-// ListContainerStats does but without anything else, for who asks often.
+// WritableLayers returns the sizes of running containers' writable layers by container ID. It is
+// ListContainerStats without the other figures, for frequent callers.
 func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
 	r.mu.Lock()
 	running := make([]*container, 0, len(r.containers))
@@ -74,8 +73,8 @@ func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.Filesyste
 	return out, nil
 }
 
-// WholeLayer tells what one container has written, with every file of it; it may take minutes.
-// Where there is more than can be counted, it reports that this is not the whole.
+// WholeLayer measures one container's writable layer completely, which may take minutes. whole is
+// false if the layer has more files than can be counted.
 func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error) {
 	c, err := r.container(id)
 	if err != nil {
@@ -85,20 +84,19 @@ func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.Filesys
 	return r.layerUsage(u), !u.Cut, err
 }
 
-// layer is the size of a container's own files. Of very many it counts a part.
+// layer returns the size of a container's writable layer. For very many files it is a lower bound.
 func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
 	u, err := r.measure(ctx, c, r.trees.Usage)
 	return r.layerUsage(u), err
 }
 
-// measure measures what a container has written, wherever that is: above its image, and in
-// the volumes of its image. It fails only when its
-// context ends, whatever the container does meanwhile.
+// measure adds up a container's writable layer and the volumes of its image. It fails only if ctx
+// ends, whatever the container does to the files meanwhile.
 func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.Context, string) disk.Usage) (u disk.Usage, err error) {
 	if c.dropped.Load() {
 		return disk.Usage{At: time.Now()}, nil
 	}
-	for _, name := range []string{"upper", "rootfs"} { // one of them is there, and counts itself
+	for _, name := range []string{"upper", "rootfs"} { // one of them exists, and counts at least itself
 		if u = tree(ctx, filepath.Join(r.containerDir(c.rec.ID), name)); u.Inodes > 0 {
 			break
 		}
@@ -115,6 +113,7 @@ func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.C
 
 func (r *Runtime) layerUsage(u disk.Usage) *api.FilesystemUsage {
 	return &api.FilesystemUsage{
-		Timestamp: u.At.UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: r.dirs.containers}, UsedBytes: u64(u.Bytes), InodesUsed: u64(u.Inodes),
+		Timestamp: u.At.UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: r.dirs.containers},
+		UsedBytes: u64(u.Bytes), InodesUsed: u64(u.Inodes),
 	}
 }

@@ -8,8 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestDropLayers: what an ended container wrote goes, what one that runs wrote stays, and
-// both are known as before.
+// TestDropLayers: the writable layers of exited containers are deleted, those of running ones stay,
+// and the status of both is unchanged.
 func TestDropLayers(t *testing.T) {
 	n := newNode(t, 4)
 	_, ended := n.runPod(t, 0, "exit", "3")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Paths with links and without, and those that are not there, are what EvalSymlinks says.
+// Paths with links and without, and missing ones, have the same result as EvalSymlinks.
 func TestWithoutLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

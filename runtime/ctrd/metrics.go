@@ -16,38 +16,38 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Metrics have cAdvisor's names and labels (KEP-2371). The CRI has whole numbers only:
-// seconds are rounded down, as other runtimes do.
+// Metrics have cAdvisor's names and labels (KEP-2371). The CRI has only integers, so seconds are
+// rounded down, as in other runtimes.
 
-// podLabels are those of every metric; some have more. The id is the path of the cgroup, as
-// cAdvisor has it, and the name that of the container or sandbox at the runtime.
+// podLabels are the labels of every metric. As in cAdvisor, id is the cgroup's path. name is the ID
+// of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric is one that is described once and has a value, or one for each of a label's,
-// in each sample.
+// A metric describes one metric. read returns its values in a sample: one, or one for each value of
+// its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType
-	more       []string // labels beyond podLabels
+	more       []string // labels in addition to podLabels
 	read       func(*sample) []value
 }
 
 type value struct {
-	more []string // values of the metric's labels
+	more []string // values of the metric's own labels
 	n    uint64
 }
 
-// A sample is what metrics are read from. Those of a sandbox have only a network.
+// A sample has the figures that metrics are read from. A sandbox's sample has only network figures.
 type sample struct {
 	cgroup.Details
 	c       *api.ContainerStatus
 	disk    *api.FilesystemUsage
-	free    unix.Statfs_t // where the container writes
+	free    unix.Statfs_t // the file system of the writable layer
 	network []process.Interface
-	names   map[string]string // of devices, by their numbers; shared by all samples of an answer
+	names   map[string]string // device names by device number; shared by all samples of a response
 }
 
-// device names a device.
+// device returns a device's name.
 func (s *sample) device(number string) string {
 	name, ok := s.names[number]
 	if !ok {
@@ -88,42 +88,56 @@ func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	}
 }
 
-// limits are zero in a configuration that sets none, negative for "no limit".
+// limit reads a limit, which is zero if the configuration has none, and negative for "no limit".
 func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
 	return one(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
 }
 
 var containerMetrics = []metric{
-	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", counter, []string{"cpu"}, func(s *sample) []value { return []value{{[]string{"total"}, uint64(s.CPU / time.Second)}} }},
-	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", counter, nil, seconds(func(s *sample) time.Duration { return s.User })},
-	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, nil, seconds(func(s *sample) time.Duration { return s.System })},
-	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, nil, one(func(s *sample) uint64 { return s.Periods })},
-	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil, one(func(s *sample) uint64 { return s.Throttled })},
-	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, nil, seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
+	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", counter, []string{"cpu"},
+		func(s *sample) []value { return []value{{[]string{"total"}, uint64(s.CPU / time.Second)}} }},
+	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", counter, nil,
+		seconds(func(s *sample) time.Duration { return s.User })},
+	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, nil,
+		seconds(func(s *sample) time.Duration { return s.System })},
+	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, nil,
+		one(func(s *sample) uint64 { return s.Periods })},
+	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil,
+		one(func(s *sample) uint64 { return s.Throttled })},
+	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, nil,
+		seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
 
 	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil, one(func(s *sample) uint64 { return s.Memory })},
-	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, nil, one(func(s *sample) uint64 { return s.WorkingSet })},
+	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, nil,
+		one(func(s *sample) uint64 { return s.WorkingSet })},
 	{"container_memory_max_usage_bytes", "the most memory that was in use", gauge, nil, one(func(s *sample) uint64 { return s.Peak })},
 	{"container_memory_rss", "anonymous memory", gauge, nil, one(func(s *sample) uint64 { return s.RSS })},
 	{"container_memory_cache", "page cache", gauge, nil, one(func(s *sample) uint64 { return s.Cache })},
 	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, one(func(s *sample) uint64 { return s.Mapped })},
 	{"container_memory_kernel_usage", "memory that the kernel uses for it", gauge, nil, one(func(s *sample) uint64 { return s.Kernel })},
 	{"container_memory_swap", "memory that is swapped out", gauge, nil, one(func(s *sample) uint64 { return s.Swap })},
-	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, nil, one(func(s *sample) uint64 { return s.ActiveFile })},
-	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, nil, one(func(s *sample) uint64 { return s.InactiveFile })},
+	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, nil,
+		one(func(s *sample) uint64 { return s.ActiveFile })},
+	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, nil,
+		one(func(s *sample) uint64 { return s.InactiveFile })},
 	{"container_memory_failcnt", "how often the memory limit was met", counter, nil, one(func(s *sample) uint64 { return s.LimitHits })},
 	{"container_memory_failures_total", "page faults", counter, []string{"failure_type", "scope"}, func(s *sample) []value {
 		return []value{{[]string{"pgfault", "container"}, s.OwnFaults}, {[]string{"pgmajfault", "container"}, s.OwnMajor},
 			{[]string{"pgfault", "hierarchy"}, s.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, s.MajorFault}}
 	}},
-	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, nil, one(func(s *sample) uint64 { return s.OOMKills })},
+	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, nil,
+		one(func(s *sample) uint64 { return s.OOMKills })},
 
-	{"container_fs_usage_bytes", "the container's own files", gauge, nil, one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
-	{"container_fs_limit_bytes", "the file system of its own files", gauge, nil, one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
+	{"container_fs_usage_bytes", "the container's own files", gauge, nil,
+		one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
+	{"container_fs_limit_bytes", "the file system of its own files", gauge, nil,
+		one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
 	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, one(func(s *sample) uint64 { return s.free.Files })},
 	{"container_fs_inodes_free", "inodes that are free there", gauge, nil, one(func(s *sample) uint64 { return s.free.Ffree })},
-	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
-	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
+	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"},
+		devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
+	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
+		devices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
 	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Reads })},
 	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Writes })},
 
@@ -131,38 +145,57 @@ var containerMetrics = []metric{
 	{"container_threads", "threads", gauge, nil, one(func(s *sample) uint64 { return s.PIDs })},
 	{"container_threads_max", "how many threads there may be; 0: any number", gauge, nil, one(func(s *sample) uint64 { return s.MaxPIDs })},
 
-	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, nil, one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
-	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, nil, one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
-	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, nil, limit((*api.LinuxContainerResources).GetCpuPeriod)},
-	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, nil, limit((*api.LinuxContainerResources).GetCpuShares)},
-	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, nil, limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
-	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, nil, limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
+	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, nil,
+		one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
+	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, nil,
+		one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
+	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, nil,
+		limit((*api.LinuxContainerResources).GetCpuPeriod)},
+	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, nil,
+		limit((*api.LinuxContainerResources).GetCpuShares)},
+	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, nil,
+		limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
+	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, nil,
+		limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
 }
 
 var sandboxMetrics = []metric{
-	{"container_network_receive_bytes_total", "bytes received", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.Received })},
-	{"container_network_receive_packets_total", "packets received", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
-	{"container_network_receive_errors_total", "errors while receiving", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
-	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.DropsIn })},
-	{"container_network_transmit_bytes_total", "bytes sent", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.Sent })},
-	{"container_network_transmit_packets_total", "packets sent", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.Out })},
-	{"container_network_transmit_errors_total", "errors while sending", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
-	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
+	{"container_network_receive_bytes_total", "bytes received", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.Received })},
+	{"container_network_receive_packets_total", "packets received", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
+	{"container_network_receive_errors_total", "errors while receiving", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
+	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.DropsIn })},
+	{"container_network_transmit_bytes_total", "bytes sent", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.Sent })},
+	{"container_network_transmit_packets_total", "packets sent", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.Out })},
+	{"container_network_transmit_errors_total", "errors while sending", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
+	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, []string{"interface"},
+		interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
 }
 
 // ListMetricDescriptors describes what ListPodSandboxMetrics returns.
 func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
 	out := &api.ListMetricDescriptorsResponse{}
 	for _, m := range slices.Concat(containerMetrics, sandboxMetrics) {
-		out.Descriptors = append(out.Descriptors, &api.MetricDescriptor{Name: m.name, Help: m.help, LabelKeys: slices.Concat(podLabels, m.more)})
+		out.Descriptors = append(out.Descriptors, &api.MetricDescriptor{
+			Name: m.name, Help: m.help, LabelKeys: slices.Concat(podLabels, m.more),
+		})
 	}
 	return out, nil
 }
 
-// ListPodSandboxMetrics reads the metrics of every sandbox that is ready and of its
-// containers that run. They are read now: the timestamps are zero.
-func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error) {
-	list, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}})
+// ListPodSandboxMetrics returns the metrics of every ready sandbox and its running containers. They
+// are read at the time of the call; the timestamps are zero.
+func (r *Runtime) ListPodSandboxMetrics(
+	ctx context.Context, _ *api.ListPodSandboxMetricsRequest,
+) (*api.ListPodSandboxMetricsResponse, error) {
+	ready := &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}
+	list, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: ready})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +203,7 @@ func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *api.ListPodSandb
 	for _, i := range list.Items {
 		s, err := r.sandbox(i.Id)
 		if err != nil {
-			continue // removed meanwhile
+			continue // removed concurrently
 		}
 		m, err := r.podMetrics(ctx, s, names)
 		if err != nil {
@@ -184,7 +217,7 @@ func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *api.ListPodSandb
 func (r *Runtime) podMetrics(ctx context.Context, s *sandbox, names map[string]string) (*api.PodSandboxMetrics, error) {
 	out := &api.PodSandboxMetrics{PodSandboxId: s.rec.ID}
 	pod := s.config.GetMetadata()
-	someone := 0
+	anyPID := 0
 	for _, c := range r.containersOf(s.rec.ID) {
 		r.mu.Lock()
 		pid := c.pid
@@ -199,14 +232,16 @@ func (r *Runtime) podMetrics(ctx context.Context, s *sandbox, names map[string]s
 			}
 			continue
 		}
-		someone, p.names = pid, names
+		anyPID, p.names = pid, names
 		image := cmp.Or(p.c.GetImage().GetUserSpecifiedImage(), p.c.GetImage().GetImage())
 		labels := []string{p.c.GetMetadata().GetName(), r.cgroupDir(s, c.rec.ID), image, c.rec.ID, pod.GetNamespace(), pod.GetName()}
-		out.ContainerMetrics = append(out.ContainerMetrics, &api.ContainerMetrics{ContainerId: c.rec.ID, Metrics: readAll(containerMetrics, labels, p)})
+		out.ContainerMetrics = append(out.ContainerMetrics, &api.ContainerMetrics{
+			ContainerId: c.rec.ID, Metrics: readAll(containerMetrics, labels, p),
+		})
 	}
-	if !s.hostNetwork() && someone > 0 {
+	if !s.hostNetwork() && anyPID > 0 {
 		labels := []string{"", path.Dir(r.cgroupDir(s, s.rec.ID)), "", s.rec.ID, pod.GetNamespace(), pod.GetName()}
-		out.Metrics = readAll(sandboxMetrics, labels, &sample{network: process.Reader{}.Network(someone)})
+		out.Metrics = readAll(sandboxMetrics, labels, &sample{network: process.Reader{}.Network(anyPID)})
 	}
 	return out, nil
 }

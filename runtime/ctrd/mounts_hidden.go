@@ -16,15 +16,15 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// borrowed is the directory in a bundle with a link to each source of a bind mount
-// that a shim does not see the mounts of.
+// borrowed is the directory in a bundle with a link to each bind mount source that is below a
+// hidden directory.
 const borrowed = "m"
 
-// hide makes mount points of the directories below which the mounts of pods are, so
-// that a shim can be without them: see server.Host. It returns them, or none where
-// shims must see all mounts: where the host does not share its mounts, so that later
-// ones would not reach a shim, where a kernel before 5.6 cannot lend a mount, and
-// where something is mounted below them already, as after an earlier version.
+// hide turns the directories that contain pods' mounts into mount points, so that shims can unmount
+// them in their own namespace: see server.Host. It returns these directories, or none if shims must
+// see all mounts: because the host's root mount is not shared, so later mounts would not propagate
+// to a shim; because the kernel is older than 5.6 and cannot move a mount to another namespace; or
+// because something is already mounted below them, as after an earlier version.
 func (r *Runtime) hide() ([]string, error) {
 	if !canLend() {
 		return nil, nil
@@ -43,8 +43,8 @@ func (r *Runtime) hide() ([]string, error) {
 		if m.Mountpoint == "/" {
 			shared = strings.Contains(m.Optional, "shared:")
 		}
-		// A tmpfs that was mounted on the run directory anew hides what is below. Others are not
-		// asked: a volume of a server that is gone does not answer.
+		// A tmpfs newly mounted on the run directory hides mounts below it, so check those. Do not
+		// check others: accessing a volume of a server that is down would block.
 		covers[m.Mountpoint] = !strings.HasPrefix(m.Mountpoint, r.c.RunDir+"/") || isMounted(m.Mountpoint)
 	}
 	if !shared {
@@ -52,7 +52,11 @@ func (r *Runtime) hide() ([]string, error) {
 	}
 	dirs := r.hideable()
 	for _, dir := range dirs {
-		if !covers[dir] && slices.ContainsFunc(table, func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") && covers[m.Mountpoint] }) {
+		if covers[dir] {
+			continue
+		}
+		below := func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") && covers[m.Mountpoint] }
+		if slices.ContainsFunc(table, below) {
 			return nil, nil
 		}
 	}
@@ -60,23 +64,22 @@ func (r *Runtime) hide() ([]string, error) {
 		if covers[dir] {
 			continue
 		}
-		// What the runtime mounts below its own directories is its own affair. The
-		// pods' directories are shared again, apart from the rest: mounts of volume
-		// plugins come and go there.
+		// Mounts below the runtime's own directories are private. The pods' directories become a
+		// shared peer group of their own, because volume plugins mount and unmount there.
 		kinds := []uintptr{unix.MS_BIND, unix.MS_PRIVATE}
 		if slices.Contains(r.c.PodDirs, dir) {
 			kinds = append(kinds, unix.MS_SHARED)
 		}
 		for _, kind := range kinds {
 			if err := unix.Mount(dir, dir, "", kind, ""); err != nil {
-				return nil, fmt.Errorf("make a mount point of %s: %w", dir, err)
+				return nil, fmt.Errorf("make %s a mount point: %w", dir, err)
 			}
 		}
 	}
 	return dirs, nil
 }
 
-// isMounted says whether a path is a mount point, and no other mount hides it.
+// isMounted reports whether path is a mount point that no other mount hides.
 func isMounted(path string) bool {
 	yes, err := mountinfo.Mounted(path)
 	return err == nil && yes
@@ -86,7 +89,7 @@ func (r *Runtime) hideable() []string {
 	return append([]string{r.dirs.bundles, r.dirs.files, r.dirs.pins}, r.c.PodDirs...)
 }
 
-// unhide undoes hide when nothing is mounted there any more.
+// unhide undoes hide for directories below which nothing is mounted any more.
 func (r *Runtime) unhide() error {
 	var errs []error
 	for _, dir := range r.hidden {
@@ -99,7 +102,7 @@ func (r *Runtime) unhide() error {
 	return errors.Join(errs...)
 }
 
-// canLend says whether the kernel can move a copy of a mount to another namespace.
+// canLend reports whether the kernel can move a copy of a mount to another namespace.
 func canLend() bool {
 	dir, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -114,8 +117,8 @@ func canLend() bool {
 	return true
 }
 
-// withoutLinks is filepath.EvalSymlinks, which looks at each directory of a path, where the
-// kernel has not said at once that none of them is a link.
+// withoutLinks returns path with symlinks resolved, like filepath.EvalSymlinks. One system call is
+// enough if the path has no symlinks, as usual.
 func withoutLinks(path string) (string, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -125,10 +128,10 @@ func withoutLinks(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// lend replaces the sources in a specification that a shim does not see the mounts of
-// by links in the bundle, and says what a shim needs to put mounts there. It is nil
-// for a container that must start among the host's mounts: when mounts are to come
-// and go between it and the host, or when it is to see what is hidden.
+// lend replaces bind mount sources below hidden directories in the specification by links in the
+// bundle, and returns the mounts that the shim must place there. It returns nil if the container
+// must start in the host's mount namespace: because mounts must propagate between it and the host,
+// or because it mounts a hidden directory or a parent of one.
 func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
 	bundle := r.bundle(c.rec.ID)
 	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfs: filepath.Join(bundle, rootfs)}}

@@ -14,12 +14,11 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mountsEnv is set in the process that runs the tests: one in a mount namespace of
-// its own, whose mounts are shared as systemd has them, so that the shims have
-// namespaces of their own and the host sees nothing of it.
+// mountsEnv is set in the process that runs the tests, in a mount namespace of its own. Its mounts
+// are shared, as with systemd, so that shims get their own namespaces and the host is not affected.
 const mountsEnv = "ISLET_TEST_MOUNTS"
 
-// amongSharedMounts runs the tests, or is in the process that does.
+// amongSharedMounts runs the tests in that process.
 func amongSharedMounts(run func() int) int {
 	if os.Getuid() != 0 {
 		return run()
@@ -44,8 +43,8 @@ func amongSharedMounts(run func() int) int {
 	return 0
 }
 
-// A shim sees nothing that is mounted for pods, however many there are, and the host
-// keeps no root file system of a container that runs.
+// A shim does not see the mounts of pods, and the host keeps no root file system of a running
+// container mounted.
 func TestShimSeesNoMountsOfPods(t *testing.T) {
 	n := newNode(t, 16)
 	volumes := filepath.Join(n.dir, "pods")
@@ -70,8 +69,8 @@ func TestShimSeesNoMountsOfPods(t *testing.T) {
 	}
 }
 
-// What is mounted for a pod on the host, and below that, is in its containers; and
-// when they have started and ended it is still on the host.
+// A pod's mounts on the host, including nested ones, are visible in its containers, and are still
+// mounted on the host after the containers have started and ended.
 func TestLentMounts(t *testing.T) {
 	n := newNode(t, 16)
 	volume := filepath.Join(n.dir, "pods", "u", "volumes", "memory")
@@ -112,7 +111,7 @@ func TestLentMounts(t *testing.T) {
 		"read-only": {&api.Mount{HostPath: volume, ContainerPath: "/v", Readonly: true}, "/v/file", "memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "unshared" { // no shim learns of it
+			if name == "unshared" { // does not propagate to a shim
 				for _, m := range []struct {
 					source, kind string
 					flags        uintptr

@@ -24,18 +24,18 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// A node is a runtime with its storage, and directories of its own.
+// A node is a runtime with its storage and directories.
 type node struct {
 	*ctrd.Runtime
 	dir, run string
 	cgroup   string
-	oci      string // the OCI runtime; empty: what works here
+	oci      string // OCI runtime; empty: the default choice
 
 	snapshotter string // empty: overlay
 	shimPods    int
 	shim        string
 	handlers    map[string]ctrd.Handler
-	handler     string // of the pods that it runs
+	handler     string // of the pods
 	daemon      *daemon.Daemon
 	network     *network
 	images      *image.Service
@@ -50,8 +50,8 @@ var programs struct {
 	cleanupDir string
 }
 
-// The main thread is kept for the main goroutine, as islet's own main function keeps it:
-// what /proc says of this process is said of that thread.
+// The main thread stays locked to the main goroutine, as in islet's own main function: /proc files
+// of this process describe that thread.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func runAll(m *testing.M) int {
 func build(t testing.TB) {
 	t.Helper()
 	programs.once.Do(func() {
-		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // where there is no Go, as in a virtual machine
+		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // without Go, as in a virtual machine
 			programs.shim, programs.prog = filepath.Join(dir, "shim"), filepath.Join(dir, "prog")
 			programs.image = crisuite.Image(t, programs.prog)
 			return
@@ -97,15 +97,15 @@ func build(t testing.TB) {
 	}
 }
 
-// newNode starts a node with the tests' image, and after the test looks whether
-// it left anything behind.
+// newNode starts a node with the tests' image, and checks after the test that nothing is left
+// behind.
 func newNode(t testing.TB, shimPods int) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	build(t)
-	run, err := os.MkdirTemp("", "ir") // short: sockets are below it
+	run, err := os.MkdirTemp("", "ir") // short, because sockets are below it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +119,10 @@ func newNode(t testing.TB, shimPods int) *node {
 	return n
 }
 
-// systemd says whether to test with systemd's cgroup driver.
+// systemd reports whether to test with systemd's cgroup driver.
 func systemd() bool { return os.Getenv("ISLET_TEST_SYSTEMD") != "" }
 
-// mountRun makes the run directory what /run is: gone after a reboot, and not on
-// the disk.
+// mountRun makes the run directory like /run: in memory, and gone after a reboot.
 func (n *node) mountRun(t testing.TB) {
 	t.Helper()
 	if err := unix.Mount("run", n.run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
@@ -164,12 +163,12 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 	return err
 }
 
-// cdi are the directories of the specifications of devices.
+// cdi returns the directories of CDI specifications.
 func (n *node) cdi() []string {
 	return []string{filepath.Join(n.dir, "etc-cdi"), filepath.Join(n.dir, "run-cdi")}
 }
 
-// stop ends the runtime as an agent's end does: containers run on.
+// stop ends the runtime like the end of an agent: containers keep running.
 func (n *node) stop(t testing.TB) {
 	t.Helper()
 	if n.Runtime != nil {
@@ -190,7 +189,7 @@ func (n *node) clean(t testing.TB) func() {
 			n.checkClean(t)
 		}
 		n.stop(t)
-		n.powerOff(t) // after a failure there may be anything
+		n.powerOff(t) // after a failure anything may be left
 		os.RemoveAll(n.run)
 	}
 }
@@ -208,7 +207,7 @@ func (n *node) removeAll(t testing.TB) {
 	}
 }
 
-// checkClean looks for what nobody needs any more.
+// checkClean checks that nothing is left over.
 func (n *node) checkClean(t testing.TB) {
 	t.Helper()
 	for _, d := range []string{"b", "ns", "s", "sandboxes", "oci"} {
@@ -221,7 +220,7 @@ func (n *node) checkClean(t testing.TB) {
 		expectEmpty(t, filepath.Join(n.dir, "state", d))
 	}
 	for _, c := range cgroupDirs(n.cgroup) {
-		if n.handler != "" { // a containerd shim whose agent is killed may leave empty ones, which go with their pod's
+		if n.handler != "" { // a containerd shim whose agent is killed may leave empty ones, which are removed with their pod's
 			removeCgroup(c)
 		}
 		for _, e := range subdirs(c) {
@@ -288,7 +287,7 @@ func (n *node) reboot(t testing.TB) {
 func (n *node) powerOff(t testing.TB) {
 	t.Helper()
 	for i := 1; i <= 20; i++ {
-		for _, name := range []string{"", "t"} { // t: holds the streams of containerd shims
+		for _, name := range []string{"", "t"} { // t: shims that serve streams of containerd shims
 			if pid := shimProcess(t, n.shim, name+strconv.Itoa(i)); pid > 0 {
 				unix.Kill(pid, unix.SIGKILL)
 			}
@@ -332,7 +331,7 @@ func (n *node) powerOff(t testing.TB) {
 	}
 }
 
-// network hands out addresses and remembers to whom.
+// network assigns addresses and records them.
 type network struct {
 	mu sync.Mutex
 	up map[string]bool
@@ -374,7 +373,7 @@ func (n *network) left() (out []string) {
 	return out
 }
 
-// testWriter logs to a test while it runs.
+// testWriter logs to a test while it is running.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {

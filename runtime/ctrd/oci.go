@@ -21,9 +21,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// chooseOCI finds the OCI runtime to use. Those not named by the configuration
-// are tried by running a container; the answer is kept until the next boot, or
-// until the program changes.
+// chooseOCI selects the OCI runtime. If the configuration names none, it tries candidates by
+// running a container. The result is cached until the next boot or until the program changes.
 func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	oci := wire.OCI{Root: r.dirs.state, Systemd: r.c.SystemdCgroup}
 	if r.c.OCIRuntime != "" {
@@ -48,7 +47,7 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", name, err))
 	}
-	for _, path := range tried { // what was wrong with the host may be mended by the next start
+	for _, path := range tried { // the next start tries again: the host may be repaired by then
 		os.Remove(r.probeCache(path))
 	}
 	if len(tried) == 0 {
@@ -57,8 +56,8 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	return oci, fmt.Errorf("no OCI runtime can run a container on this host (islet doctor looks for the cause): %w", errors.Join(errs...))
 }
 
-// askVersion returns what the OCI runtime says of itself in its first line, as in
-// "crun version 1.8.1"; "" when it says nothing of the kind.
+// askVersion returns the version from the first line of --version, such as "1.8.1" of "crun version
+// 1.8.1"; "" if there is none.
 func (r *Runtime) askVersion() string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
 	defer cancel()
@@ -71,10 +70,10 @@ func (r *Runtime) askVersion() string {
 	return strings.TrimSpace(version)
 }
 
-// versionTime bounds asking the OCI runtime for its version.
+// versionTime is the timeout of the --version call.
 const versionTime = 5 * time.Second
 
-// probe runs a container that ends at once.
+// probe runs a container that exits at once, or returns the cached result.
 func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	st, err := os.Stat(oci.Path)
 	if err != nil {
@@ -97,7 +96,7 @@ func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 		r.log.Info("an OCI runtime does not work here", "runtime", oci.Path, "error", err)
 	}
 	if ctx.Err() == nil {
-		os.WriteFile(cache, []byte(key+said), 0o600) // only saves the next try
+		os.WriteFile(cache, []byte(key+said), 0o600) // an error only costs another try
 	}
 	return err
 }
@@ -106,13 +105,13 @@ func (r *Runtime) probeCache(path string) string {
 	return filepath.Join(r.c.RunDir, "oci-"+strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-")+".probe")
 }
 
-// stateFiles are by which crun and runc, which share a directory, can be told apart in it:
-// neither understands what the other wrote.
+// stateFiles are the files by which containers of crun and runc can be distinguished in their
+// common state directory. Neither can read the other's state.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
-// ociOfState is the OCI runtime that made a container of the node's own handler, if its record
-// does not say: the one in use, or the other one of crun and runc, where what is written
-// of the container is the other's. A host gets another one by installing it.
+// ociOfState returns the OCI runtime that created a container of the default handler whose record
+// does not name one: crun or runc, whichever has state of the container, else the one in use. A
+// host may have changed its OCI runtime by installing another.
 func (r *Runtime) ociOfState(id string) wire.OCI {
 	oci := r.oci
 	if _, known := stateFiles[filepath.Base(oci.Path)]; !known {
@@ -133,13 +132,14 @@ func (r *Runtime) ociOfState(id string) wire.OCI {
 }
 
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
-	id := "probe-" + strings.ToLower(rand.Text()) // process IDs are those of a namespace: another agent's may be the same
+	// Random, because process IDs repeat in other PID namespaces, where another agent may run.
+	id := "probe-" + strings.ToLower(rand.Text())
 	bundle := r.bundle(id)
 	defer r.removeBundle(id)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
 		return err
 	}
-	cgroup := "/islet-" + id // at the root: its parents would stay
+	cgroup := "/islet-" + id // at the root, because created parents would be left behind
 	if oci.Systemd {
 		cgroup = "system.slice:islet:" + id
 	}
@@ -149,7 +149,7 @@ func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
 	if err != nil {
 		return err
 	}
-	spec.Linux.Seccomp = nil // an OCI runtime without it still runs most pods
+	spec.Linux.Seccomp = nil // an OCI runtime without seccomp support still runs most pods
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -175,13 +175,13 @@ func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ociDelete kills a container and removes what the OCI runtime knows of it, without
-// a shim. One that is not there is success.
+// ociDelete kills a container and removes the OCI runtime's state of it, without a shim. If the
+// state does not exist, that is success.
 func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error {
 	state := filepath.Join(oci.Root, id)
 	known := state
 	if oci.Root != r.dirs.state {
-		known = oci.Root // where a handler's program keeps what is its own affair
+		known = oci.Root // other programs may use paths of their own below it
 	}
 	if _, err := os.Stat(known); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -191,8 +191,9 @@ func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error 
 	switch {
 	case oci.Root == r.dirs.state && errors.Is(gone, os.ErrNotExist):
 		return nil
-	case errors.Is(err, os.ErrNotExist): // a handler was taken off the machine: the pod's cgroup ends what runs
-		r.log.Error("the OCI runtime of a container is gone: what runs of it ends with its pod", "container", id, "program", oci.Path)
+	case errors.Is(err, os.ErrNotExist): // a handler was uninstalled: removing the pod's cgroup ends its processes
+		r.log.Error("the OCI runtime of a container is not installed any more: its processes end with its pod",
+			"container", id, "program", oci.Path)
 	case err != nil:
 		return fmt.Errorf("delete container %s: %w: %s", id, err, strings.TrimSpace(string(out)))
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// TestOCIOfState: what crun wrote of a container is never given to runc, nor the other way
-// round, when the record does not say who made it.
+// TestOCIOfState: crun's state is never passed to runc, nor the other way round, if the record does
+// not name the program.
 func TestOCIOfState(t *testing.T) {
 	programs, state := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", programs)
@@ -33,7 +33,7 @@ func TestOCIOfState(t *testing.T) {
 		{"/usr/lib/islet/crun", "unknown", "/usr/lib/islet/crun"},
 		{path("runc"), "by-runc", path("runc")},
 		{path("runc"), "by-crun", path("crun")},
-		{"/opt/youki", "by-runc", "/opt/youki"}, // of one that is neither nothing is known
+		{"/opt/youki", "by-runc", "/opt/youki"}, // the state of other runtimes cannot be recognized
 	} {
 		r := &Runtime{oci: wire.OCI{Path: c.inUse, Root: state}, dirs: dirs{state: state}}
 		if got := r.ociOfState(c.id); got.Path != c.want || got.Root != state {

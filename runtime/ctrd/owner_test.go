@@ -39,9 +39,9 @@ func (n *node) socket(t *testing.T) *cri.Client {
 	return c
 }
 
-// TestToolsHarmNoPod: through the socket a tool sees the agent's pods and looks into
-// them, but can neither end nor change them; what it makes is its own, also after a
-// restart of the agent, and even if it has a pod's name.
+// TestToolsHarmNoPod: through the socket a tool can list and inspect the agent's pods but neither
+// end nor change them. Its own sandboxes stay its own, also after a restart of the agent, and even
+// with a pod's name.
 func TestToolsHarmNoPod(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()
@@ -99,7 +99,7 @@ func TestToolsHarmNoPod(t *testing.T) {
 	if out, err := tool.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "seen"}, Timeout: 60}); err != nil || string(out.Stdout) != "seen\n" {
 		t.Errorf("%v, %v", out, err)
 	}
-	// The same name and UID: another sandbox.
+	// The same name and UID give another sandbox.
 	own, err := tool.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1)})
 	if err != nil || own.PodSandboxId == pod {
 		t.Fatalf("%v, %v", own, err)
@@ -130,8 +130,8 @@ func (n *node) removedBy(ctx context.Context, c *cri.Client, id string) error {
 	return err
 }
 
-// TestResizeSurvives: what a pod was resized to, and whom its container runs as,
-// outlive the agent.
+// TestResizeSurvives: a pod's resized resources and a container's user survive a restart of the
+// agent.
 func TestResizeSurvives(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()

@@ -19,7 +19,7 @@ func TestParseSignal(t *testing.T) {
 			t.Errorf("%q: %d, %v; want %d", s, got, ok, want)
 		}
 	}
-	// All that the CRI knows can be sent.
+	// All signals of the CRI can be sent.
 	for n, name := range api.Signal_name {
 		if _, ok := parseSignal(name); !ok && n != 0 {
 			t.Errorf("%s is not understood", name)
@@ -43,8 +43,8 @@ func TestLayerDirs(t *testing.T) {
 	}
 }
 
-// FuzzUsers: whatever a request says of user namespaces is refused, is the host's, or has
-// one range each that has neither the host's root nor an ID beyond the last.
+// FuzzUsers: any user namespace in a request is rejected, is the host's, or has one valid range
+// each without the host's root.
 func FuzzUsers(f *testing.F) {
 	f.Add(int32(api.NamespaceMode_POD), uint32(0), uint32(65536), uint32(65536), uint32(0), uint32(65536), uint32(65536), true)
 	f.Add(int32(api.NamespaceMode_NODE), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), false)

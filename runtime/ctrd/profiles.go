@@ -8,9 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readProfiles gives a container's configuration the security profiles that an older client
-// named in the fields of the CRI before SecurityProfile: to leave them out would run the
-// container unconfined.
+// readProfiles sets the security profiles that an older client named in the deprecated CRI fields.
+// Without this the container would run unconfined.
 func readProfiles(c *api.ContainerConfig) error {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec == nil {
@@ -28,7 +27,8 @@ func readProfiles(c *api.ContainerConfig) error {
 			*p.now = profile
 		}
 		if (*p.now).GetLocalhostRef() != "" && (*p.now).GetProfileType() != api.SecurityProfile_Localhost {
-			return fmt.Errorf("security profile %q: a localhost_ref needs the profile type Localhost: %w", (*p.now).GetLocalhostRef(), errdefs.ErrInvalidArgument)
+			return fmt.Errorf("security profile %q: a localhost_ref needs the profile type Localhost: %w",
+				(*p.now).GetLocalhostRef(), errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestProfiles: profiles in the fields that the CRI had before are those of the container,
-// unless it has newer ones; what is no profile is an error.
+// TestProfiles: profiles in the deprecated CRI fields are used unless the newer fields are set; an
+// invalid profile is an error.
 func TestProfiles(t *testing.T) {
 	local, standard, none := &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: "/x/y"},
 		&api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}, &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}

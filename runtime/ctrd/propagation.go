@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checkPropagation refuses a mount whose propagation would silently do nothing: that of a
-// host path in a mount that has no peers. Bidirectional needs a shared mount, HostToContainer
-// a shared mount or one that receives from such.
+// checkPropagation rejects a mount whose propagation would have no effect because its host path is
+// in a mount without peers. Bidirectional needs a shared mount; HostToContainer a shared or a slave
+// mount.
 // https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation
 func checkPropagation(all []*api.Mount) error {
 	for _, m := range all {
@@ -34,8 +34,10 @@ func checkPropagation(all []*api.Mount) error {
 			return fmt.Errorf("mount %s: look up the mount of %s: %w", m.GetContainerPath(), source, err)
 		}
 		if in != nil && !hasTag(in.Optional, need) {
-			return fmt.Errorf("mount %s asks for %s, but %s is in the mount %s of the host, which is not %s: make it shared (mount --make-rshared %s), at each boot before pods start: %w",
-				m.GetContainerPath(), propagationNames[m.GetPropagation()], source, in.Mountpoint, strings.Replace(strings.Join(need, " or "), "master", "slave", 1), in.Mountpoint, errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("mount %s asks for %s, but %s is in the mount %s of the host, which is not %s: "+
+				"make it shared (mount --make-rshared %s), at each boot before pods start: %w",
+				m.GetContainerPath(), propagationNames[m.GetPropagation()], source, in.Mountpoint,
+				strings.Replace(strings.Join(need, " or "), "master", "slave", 1), in.Mountpoint, errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil

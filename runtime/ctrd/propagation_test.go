@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPropagation: a mount whose propagation can do nothing, as that of a host path in a
-// private mount, is refused by name; where it can, mounts reach the other side.
+// TestPropagation: a mount whose propagation has no effect, such as a host path in a private mount,
+// is rejected with the mount's name; otherwise mounts propagate.
 func TestPropagation(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)
@@ -34,14 +34,14 @@ func TestPropagation(t *testing.T) {
 		if err := os.Mkdir(host, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // of a shared mount, so shared
+		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // bound from a shared mount, so shared
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Unmount(host, unix.MNT_DETACH) })
 		if err := unix.Mount("", host, "", c.kind, ""); err != nil {
 			t.Fatal(err)
 		}
-		inside := filepath.Join(host, "new", "dir") // is made
+		inside := filepath.Join(host, "new", "dir") // is created
 		ctr := containerConfig(fmt.Sprint("main", i), "wait")
 		ctr.Mounts = []*api.Mount{{ContainerPath: "/p", HostPath: inside, Propagation: c.asks}}
 		created, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pod.PodSandboxId, SandboxConfig: cfg, Config: ctr})
@@ -59,13 +59,13 @@ func TestPropagation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.kind == unix.MS_SLAVE {
-			continue // what reaches it comes from its master
+			continue // mounts arrive only from its master
 		}
 		n.expectReach(t, created.ContainerId, inside, c.asks != api.MountPropagation_PROPAGATION_PRIVATE, i)
 	}
 }
 
-// expectReach mounts something on the host and looks whether a container sees it.
+// expectReach mounts something on the host and checks whether a container sees it.
 func (n *node) expectReach(t *testing.T, id, dir string, reaches bool, i int) {
 	t.Helper()
 	late := filepath.Join(dir, "late")

@@ -14,74 +14,77 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// recordFormat is the newest format of records that this program understands. It
-// counts changes that an older one would misread: a field that is added is none,
-// for it is read as empty and written past. Records without a number are of 1; those
-// of sandboxes that a containerd shim runs are of 2.
+// recordFormat is the newest record format that this program can read. Only changes that an older
+// program would misread get a new number. An added field does not: older programs ignore it, and it
+// reads as empty. Records without a number have format 1. Sandboxes of a containerd shim have
+// format 2.
 const (
 	recordFormat = 2
 	plainFormat  = 1
 )
 
-// errNewer says that a record was written by a newer program.
+// errNewer is the error of a record with a newer format.
 var errNewer = errors.New("written by a newer version of islet: install that again, or end its pods with its islet cleanup")
 
-// A sandboxRecord is what is durable of a sandbox. Stopped and Resized are changes.
+// A sandboxRecord is the persistent state of a sandbox. Stopped and Resized are appended as
+// changes.
 type sandboxRecord struct {
-	Format    int       `json:"format"`
-	ID        string    `json:"id"`
-	Config    []byte    `json:"config"` // api.PodSandboxConfig
-	Handler   string    `json:"handler,omitempty"`
-	Program   string    `json:"program,omitempty"` // an OCI runtime, or the handler's containerd shim; empty: of an islet that did not record its own
-	Tasks     bool      `json:"tasks,omitempty"`   // it is a containerd shim
+	Format  int    `json:"format"`
+	ID      string `json:"id"`
+	Config  []byte `json:"config"` // api.PodSandboxConfig
+	Handler string `json:"handler,omitempty"`
+	// Program is an OCI runtime, or the handler's containerd shim. It is empty in records of
+	// versions of islet that did not store it.
+	Program   string    `json:"program,omitempty"`
+	Tasks     bool      `json:"tasks,omitempty"` // Program is a containerd shim
 	CreatedAt time.Time `json:"createdAt"`
-	Boot      string    `json:"boot,omitempty"` // in which it was made; empty: of an earlier islet
+	Boot      string    `json:"boot,omitempty"` // the kernel's boot ID at creation; empty: created by an earlier version
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`
-	Level     string    `json:"seLinuxLevel,omitempty"` // of its containers that bring none
-	Tool      bool      `json:"tool,omitempty"`         // made by a tool at the CRI socket
-	Resized   []byte    `json:"resized,omitempty"`      // api.LinuxPodSandboxConfig: resources and overhead since
+	Level     string    `json:"seLinuxLevel,omitempty"` // for containers that specify none
+	Tool      bool      `json:"tool,omitempty"`         // created by a tool at the CRI socket
+	Resized   []byte    `json:"resized,omitempty"`      // api.LinuxPodSandboxConfig: current resources and overhead
 	Stopped   bool      `json:"stopped,omitempty"`
 }
 
-// A containerRecord is what is durable of a container.
+// A containerRecord is the persistent state of a container.
 type containerRecord struct {
 	Format     int      `json:"format"`
 	ID         string   `json:"id"`
 	Sandbox    string   `json:"sandbox"`
 	Config     []byte   `json:"config"`          // api.ContainerConfig, withoutSecrets
-	Image      string   `json:"image,omitempty"` // by digest in its registry
+	Image      string   `json:"image,omitempty"` // the image's digest in its registry
 	ImageID    string   `json:"imageID"`
-	Chain      string   `json:"chain,omitempty"` // of the image's layers
+	Chain      string   `json:"chain,omitempty"` // chain ID of the image's layers
 	StopSignal string   `json:"stopSignal,omitempty"`
-	Volumes    []string `json:"volumes,omitempty"` // chains of the images that it mounts
-	// ImageVolumes is how many directories it has for the VOLUMEs of its image.
+	Volumes    []string `json:"volumes,omitempty"` // chain IDs of the images that it mounts
+	// ImageVolumes is the number of directories for VOLUMEs of its image.
 	ImageVolumes int `json:"imageVolumes,omitempty"`
-	// User is whom its first process runs as; nil: made by an earlier islet.
+	// User is the user of its first process; nil: created by an earlier version.
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
-	Boot      string      `json:"boot,omitempty"` // as a sandbox's
+	Boot      string      `json:"boot,omitempty"` // see sandboxRecord.Boot
 	course
 }
 
-// A course is how a container has fared, a change of its record.
+// A course is the part of a container's record that changes, appended as a change.
 type course struct {
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	ExitCode   int32     `json:"exitCode,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
-	Signaled   bool      `json:"signaled,omitempty"` // it was sent its stop signal
+	Signaled   bool      `json:"signaled,omitempty"` // the stop signal was sent
 }
 
 // recordFile is a container's record in its directory.
 const recordFile = "record.json"
 
-// A record file holds JSON objects one after the other: the first is whole, each
-// later one has the fields that have changed. So a change costs no new file, and
-// often no more than the page that is to be written anyway.
+// A record file is a sequence of JSON objects, one per line. The first is complete; each later one
+// has the changed fields. So a change creates no new file, and often no write beyond a page that is
+// dirty anyway.
 
-// createRecord writes a new record. It is not synced: a power cut may leave none.
+// createRecord writes a new record. It is not synced: a power cut may lose it.
 func createRecord(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -94,8 +97,8 @@ func createRecord(path string, v any) error {
 	return nil
 }
 
-// appendRecord adds what has changed. With sync it survives a power cut from then
-// on.
+// appendRecord appends changed fields to a record. With sync, the change survives a power cut once
+// appendRecord has returned.
 func appendRecord(path string, change any, sync bool) error {
 	b, err := json.Marshal(change)
 	if err != nil {
@@ -108,7 +111,7 @@ func appendRecord(path string, change any, sync bool) error {
 	st, err := f.Stat()
 	if err == nil {
 		if _, err = f.Write(append(b, '\n')); err != nil {
-			f.Truncate(st.Size()) // a full disk leaves no half line
+			f.Truncate(st.Size()) // leave no partial line on a full disk
 		}
 	}
 	if err == nil && sync {
@@ -120,8 +123,8 @@ func appendRecord(path string, change any, sync bool) error {
 	return nil
 }
 
-// readRecord reads a record. An end that a power cut tore is cut off; a record
-// whose first object is torn is an error, as is one of a newer format (errNewer).
+// readRecord reads a record. A partial last line, left by a power cut, is truncated. A partial
+// first object is an error, as is a newer format (errNewer).
 func readRecord(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -140,17 +143,18 @@ func readRecord(path string, v any) error {
 	}
 	switch good {
 	case 0:
-		return errors.New("no whole record")
+		return errors.New("the record is incomplete")
 	case len(b):
 		return nil
 	}
-	if err := os.Truncate(path, int64(good)); !readonly.Fault(err) { // then the rest stays: what was read is whole
+	// If the disk fails, the partial line stays: the lines that were read are complete.
+	if err := os.Truncate(path, int64(good)); !readonly.Fault(err) {
 		return err
 	}
 	return nil
 }
 
-// pack encodes a configuration for its record. The message is not kept.
+// pack encodes a configuration for its record. It does not retain the message.
 func pack(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

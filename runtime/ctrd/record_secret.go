@@ -7,18 +7,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// withoutSecrets leaves out of a configuration what only its specification needs
-// and what may hold values of Secrets: the environment, and the command, in which
-// $(NAME) stands for a variable. The specification is in the run directory, which
-// is not on a disk; a record is, and outlives the Secret.
+// withoutSecrets returns the configuration without the fields that only the specification needs and
+// that may contain values of Secrets: the environment, and the command, which may refer to it as
+// $(NAME). The specification is in the run directory, which is in memory; the record is on disk and
+// may outlive the Secret.
 func withoutSecrets(c *api.ContainerConfig) *api.ContainerConfig {
 	out := proto.CloneOf(c)
 	out.Envs, out.Command, out.Args = nil, nil, nil
 	return out
 }
 
-// dropSecrets writes the record of a container anew that a program before this one
-// has written with what withoutSecrets leaves out.
+// dropSecrets rewrites a container's record if an earlier version wrote the fields that
+// withoutSecrets removes.
 func dropSecrets(path string, c *container) error {
 	if len(c.config.Envs)+len(c.config.Command)+len(c.config.Args) == 0 {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// recover learns what there is from the records, the shims and the run directory,
-// ends what is lost and removes what belongs to nothing.
+// recover restores the state from the records, the shims and the run directory. It ends containers
+// whose shim is lost, and removes files and processes that belong to no known container.
 func (r *Runtime) recover(ctx context.Context) error {
 	if err := r.loadSandboxes(); err != nil {
 		return err
@@ -41,10 +41,10 @@ func (r *Runtime) recover(ctx context.Context) error {
 	return r.sweep(ctx, held)
 }
 
-// loadSandboxes reads the records. One that cannot be read was torn by a power
-// cut: its sandbox is gone anyway.
+// loadSandboxes reads the sandboxes' records. An unreadable record was torn by a power cut, which
+// also ended its sandbox.
 func (r *Runtime) loadSandboxes() error {
-	entries, err := r.readable(os.ReadDir(r.dirs.sandboxes))
+	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func (r *Runtime) loadSandboxes() error {
 			continue
 		}
 		if err != nil || s.rec.ID+".json" != e.Name() {
-			r.log.Warn("a sandbox's record cannot be read and is removed", "path", path, "error", err)
+			r.log.Warn("a sandbox's record is invalid and is removed", "path", path, "error", err)
 			if err := mounts.RemoveAll(path); err != nil {
-				r.log.Error("a sandbox's record that cannot be read stays", "path", path, "error", err)
+				r.log.Error("a sandbox's invalid record could not be removed", "path", path, "error", err)
 				r.occupied[strings.TrimSuffix(e.Name(), ".json")] = true
 			}
 			continue
@@ -74,7 +74,7 @@ func (r *Runtime) loadSandboxes() error {
 		if s.rec.Resized != nil {
 			s.resized = &api.LinuxPodSandboxConfig{}
 			if err := proto.Unmarshal(s.rec.Resized, s.resized); err != nil {
-				r.log.Warn("what a sandbox was resized to cannot be read", "path", path, "error", err)
+				r.log.Warn("the resized resources of a sandbox cannot be read", "path", path, "error", err)
 			}
 		}
 		s.oci = r.recordedOCI(s.rec)
@@ -94,7 +94,7 @@ func (r *Runtime) loadSandboxes() error {
 }
 
 func (r *Runtime) loadContainers() error {
-	entries, err := r.readable(os.ReadDir(r.dirs.containers))
+	entries, err := r.readablePart(os.ReadDir(r.dirs.containers))
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,11 @@ func (r *Runtime) loadContainers() error {
 			r.log.Error("a container's record cannot be read from the disk: the container is ended", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
-			continue // sweep removes its directory and its bundle
+			continue // sweep removes its directory and bundle
 		}
 		if err := dropSecrets(r.recordPath(e.Name()), c); err != nil {
-			r.log.Warn("a container's record keeps its environment, which may hold secrets, until the container is removed", "container", c.rec.ID, "error", err)
+			r.log.Warn("a container's record keeps its environment, which may include secrets, until the container is removed",
+				"container", c.rec.ID, "error", err)
 		}
 		if c.state() == api.ContainerState_CONTAINER_EXITED {
 			close(c.done)
@@ -131,17 +132,17 @@ func (r *Runtime) loadContainers() error {
 	return nil
 }
 
-// adopted is a container that a shim holds.
+// adopted is a container that a shim reports.
 type adopted struct {
 	wire.Container
 	client runner
 }
 
-// answers is how long a shim that runs may take to say what it holds.
-const answers = 30 * time.Second
+// listTime is how long a running shim may take to list its containers.
+const listTime = 30 * time.Second
 
-// adoptShims connects to the shims that run and asks what they hold. One that does
-// not answer is killed.
+// adoptShims connects to the running shims and lists their containers. A shim that does not respond
+// is killed.
 func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 	names, err := r.shims.names()
 	if err != nil {
@@ -157,18 +158,18 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 		}
 		r.shims.mu.Unlock()
 		client, err := r.shims.connect(ctx, g)
-		if err != nil { // dead: its socket is in the way of nobody
+		if err != nil { // the shim is dead
 			os.Remove(r.shims.socket(name))
 			continue
 		}
-		asked, cancel := context.WithTimeout(ctx, answers)
+		asked, cancel := context.WithTimeout(ctx, listTime)
 		list, err := client.List(asked)
 		cancel()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil { // it must not keep the other pods from being looked after
-			r.log.Error("a shim does not answer and is killed: its pods start again", "shim", name, "error", err)
+		if err != nil { // do not let it delay the recovery of other pods
+			r.log.Error("a shim does not respond and is killed: its pods are started again", "shim", name, "error", err)
 			client.Abandon()
 			os.Remove(r.shims.socket(name))
 			continue
@@ -185,14 +186,14 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 		return nil, err
 	}
 	for id, client := range streams {
-		if _, ok := held[id]; !ok { // or its container has just been found ended
+		if _, ok := held[id]; !ok { // or its container was just found to have ended
 			client.LetGo(ctx, id)
 		}
 	}
 	return held, nil
 }
 
-// adoptContainers brings the records up to what the shims say.
+// adoptContainers updates the records with the shims' reports.
 func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) error {
 	var g errgroup.Group
 	g.SetLimit(8)
@@ -200,7 +201,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) 
 		h, ok := held[c.rec.ID]
 		switch {
 		case c.state() == api.ContainerState_CONTAINER_EXITED:
-			g.Go(func() error { r.tidyLocked(c); return nil })
+			g.Go(func() error { r.lockAndCleanUp(c); return nil })
 		case ok:
 			r.started(c, h.Running)
 			if h.Exit != nil {
@@ -213,13 +214,13 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) 
 	return g.Wait()
 }
 
-func (r *Runtime) tidyLocked(c *container) {
+func (r *Runtime) lockAndCleanUp(c *container) {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
-	r.tidy(c)
+	r.cleanUpEnded(c)
 }
 
-// adoptSandboxes finds out which sandboxes are whole.
+// adoptSandboxes determines which sandboxes are still usable.
 func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,10 +228,10 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 		if s.rec.Stopped {
 			continue
 		}
-		// An earlier islet ran it with the default OCI runtime, whatever the pod asks for.
-		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.whole(s)
+		// Earlier versions ran it with the default OCI runtime, whatever handler the pod requests.
+		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.complete(s)
 		if s.hasInit() {
-			if h, ok := held[id]; ok && h.Exit == nil && !s.over {
+			if h, ok := held[id]; ok && h.Exit == nil && !s.initEnded {
 				s.pid = h.Pid
 			} else {
 				s.ready = false
@@ -239,7 +240,7 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 	}
 }
 
-// sweep removes what belongs to no sandbox or container that is known.
+// sweep removes everything that belongs to no known sandbox or container.
 func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 	for id, h := range held {
 		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
@@ -249,7 +250,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 		if err == nil {
 			err = h.client.DeleteEnded(ctx, id)
 		}
-		if err := ignoreNotFound(err); err != nil { // the agent before may have asked for its end
+		if err := ignoreNotFound(err); err != nil { // the previous agent may have requested its end
 			return err
 		}
 	}
@@ -274,9 +275,9 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 		each(filepath.Join(r.dirs.handlers, name), known, func(id string) error {
 			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
-				return nil // a file of the program's own
+				return nil // a file of the program itself
 			}
-			if err != nil { // who could end it is gone: the pod's cgroup ends what runs
+			if err != nil { // its program is not installed: removing the pod's cgroup ends its processes
 				return mounts.RemoveAll(path)
 			}
 			return r.ociDelete(ctx, h.oci, id)

@@ -23,29 +23,28 @@ import (
 	"github.com/islet-edge/islet/runtime/tree"
 )
 
-// rootfs is where in its bundle a container's root file system is mounted until it
-// has started.
+// rootfs is the directory in a bundle where the root file system is mounted until the container has
+// started.
 const rootfs = "rootfs"
 
-// viewPrefix is how the snapshots begin that keep an image's layers here while a
-// container uses them. There is one per image.
+// viewPrefix is the prefix of snapshot keys that keep an image's layers while containers use them.
+// There is one view per image.
 const viewPrefix = "islet-view-"
 
-// views knows the layer directories of chains, top first.
+// views caches the layer directories of chain IDs, top layer first.
 type views struct {
 	mu     sync.Mutex
 	layers map[string][]string
 }
 
-// mountRootfs gives a container its root file system at <bundle>/rootfs: the
-// image's layers with a directory of its own above, or a copy of them where
-// overlayfs does not work. Its files have the SELinux label, if it is not empty, and
-// belong to users, if that is not nil.
+// mountRootfs mounts a container's root file system at <bundle>/rootfs: an overlay of the image's
+// layers with an upper directory, or a copy of the layers if overlayfs does not work. label is the
+// SELinux label of the files, or "". If users is not nil, owners are mapped to that user namespace.
 func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, users *os.File) (err error) {
 	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
 	layers, err := r.layersOf(ctx, c.rec.Chain)
 	if err != nil {
-		return fmt.Errorf("look at the image's layers: %w", err)
+		return fmt.Errorf("list the image's layers: %w", err)
 	}
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
@@ -59,7 +58,8 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, u
 			}
 			defer func() { err = errors.Join(err, done()) }()
 		}
-		if m, err = overlayMount(dir, layers); label != "" {
+		m, err = overlayMount(dir, layers)
+		if label != "" {
 			m.Options = append(m.Options, selinux.MountOption(label))
 		}
 	} else {
@@ -93,7 +93,7 @@ func overlayMount(dir string, layers []string) (mount.Mount, error) {
 	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
 }
 
-// overlayLowers are the options of an overlay of layers, top first.
+// overlayLowers returns the lowerdir options for layers, top first.
 func overlayLowers(layers []string) []string {
 	opts := []string{"lowerdir=" + strings.Join(layers, ":")}
 	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {
@@ -102,8 +102,8 @@ func overlayLowers(layers []string) []string {
 	return opts
 }
 
-// copyMount is for snapshotters whose layers are whole trees. The copy has no bound but the
-// image's own, as unpacking has taken as much for each of its layers.
+// copyMount is for snapshotters whose layers are complete trees. The copy's size is limited only by
+// the image, because unpacking already used as much space for each layer.
 func copyMount(ctx context.Context, dir string, layers []string) (mount.Mount, error) {
 	root := filepath.Join(dir, "rootfs")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -131,7 +131,7 @@ func copyTree(ctx context.Context, from, to string) error {
 	return tree.Copy(ctx, src, dst, &tree.Room{Bytes: math.MaxUint64, Files: math.MaxUint64})
 }
 
-// copyOwner gives a directory the mode and owner of another.
+// copyOwner sets a directory's owner and mode to those of another.
 func copyOwner(from, to string) error {
 	st, err := os.Stat(from)
 	if err != nil {
@@ -141,8 +141,8 @@ func copyOwner(from, to string) error {
 	return errors.Join(os.Chown(to, int(sys.Uid), int(sys.Gid)), os.Chmod(to, st.Mode().Perm()))
 }
 
-// layersOf returns the directories of a chain's layers, and keeps them in place by
-// a view until no container has that chain.
+// layersOf returns the layer directories of a chain ID. A view keeps them in place until no
+// container uses the chain.
 func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) {
 	if chain == "" {
 		return nil, nil
@@ -172,8 +172,8 @@ func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) 
 	return layers, nil
 }
 
-// layerDirs finds the directories in a view's mounts: a bind mount of the only
-// one, or an overlay of several.
+// layerDirs returns the directories in a view's mounts: a bind mount for a single layer, or an
+// overlay.
 func layerDirs(ms []mount.Mount) []string {
 	if len(ms) != 1 {
 		return nil
@@ -189,7 +189,7 @@ func layerDirs(ms []mount.Mount) []string {
 	return nil
 }
 
-// dropView lets go of a chain that no container uses any more.
+// dropView removes the view of a chain that no container uses any more.
 func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	r.views.mu.Lock()
 	defer r.views.mu.Unlock()
@@ -207,8 +207,8 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	return ignoreNotFound(err)
 }
 
-// dropViewsOf lets go of the image of a container that is gone, and of those that it
-// mounted.
+// dropViewsOf removes the views of a removed container's image and of the images that it mounted,
+// unless others use them.
 func (r *Runtime) dropViewsOf(ctx context.Context, c *container) error {
 	err := r.dropView(ctx, c.rec.Chain)
 	for _, chain := range c.rec.Volumes {
@@ -217,7 +217,7 @@ func (r *Runtime) dropViewsOf(ctx context.Context, c *container) error {
 	return err
 }
 
-// dropViews lets go of all views that no container uses.
+// dropViews removes all views that no container uses.
 func (r *Runtime) dropViews(ctx context.Context) error {
 	var chains []string
 	err := r.snap.Walk(namespaces.WithNamespace(ctx, daemon.Namespace), func(_ context.Context, i snapshots.Info) error {

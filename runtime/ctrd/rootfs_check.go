@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 )
 
-// checkRootfs refuses an image in which a place that an OCI runtime mounts to and
-// fills itself is no directory. Runc 1.1 makes and removes files below /dev by
-// their paths on the host: with /dev a link of the image it would do so anywhere.
-// Nothing has run in this root file system, so that what is seen here stays.
+// checkRootfs rejects an image whose /dev, /proc or /sys is not a directory. runc 1.1 creates and
+// removes files below /dev by their host paths; if /dev were a symlink, it would do so anywhere on
+// the host. Nothing has run in this root file system, so the result stays valid.
 func checkRootfs(root string) error {
 	for _, name := range []string{"dev", "proc", "sys"} {
 		st, err := os.Lstat(filepath.Join(root, name))
@@ -19,10 +18,11 @@ func checkRootfs(root string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("look at the image's /%s: %w", name, err)
+			return fmt.Errorf("check the image's /%s: %w", name, err)
 		}
 		if !st.IsDir() {
-			return fmt.Errorf("the image's /%s is no directory but %v: use an image in which it is one, or is missing", name, st.Mode())
+			return fmt.Errorf("the image's /%s is not a directory but %v: use an image in which it is a directory or does not exist",
+				name, st.Mode())
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCopyMount: the copy of an image has the mode of the image's root directory, and ends with
-// its context.
+// TestCopyMount: the copy of an image has the mode of the image's root directory, and copying ends
+// with its context.
 func TestCopyMount(t *testing.T) {
 	image := t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(image, "file"), []byte("image"), 0o640), os.Chmod(image, 0o750|os.ModeSticky)); err != nil {

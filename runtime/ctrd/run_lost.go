@@ -18,25 +18,25 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// The run directory can be lost while containers run: a cleaner removes it, or a tmpfs is
-// mounted on it anew. Its files are therefore no proof of anything that has ended:
+// The run directory can be lost while containers run: a cleanup tool removes it, or a tmpfs is
+// mounted over it. So missing files do not prove that a container has ended:
 //
-//	a shim holds the container    it is adopted
-//	no shim holds it              its cgroup is killed; only an empty one ends the record
-//	a part of a sandbox is gone   the sandbox is not ready: its containers are ended, by
-//	                              their shim or by their cgroup, before another one starts
-//	a command cannot be started   the same, if a probe or a hook wants it: a pod must not
-//	                              stay unready for ever
+//	a shim has the container      it is adopted
+//	no shim has it                its cgroup is killed; the end is recorded once it is empty
+//	a part of a sandbox is gone   the sandbox is not ready: its containers are killed by their
+//	                              shim or through their cgroup, before another one starts
+//	a command cannot be started   the same, if a probe or a hook needs it: otherwise the pod
+//	                              would stay unready forever
 //
-// A boot that has passed (see bootid) only decides what is said of the end.
+// Whether the machine was rebooted (see bootid) only decides the reason and message of the end.
 
-// runDirs are the directories below RunDir that this process makes.
+// runDirs are the directories below RunDir that this process creates.
 func (r *Runtime) runDirs() []string {
 	return []string{r.dirs.bundles, r.dirs.files, r.dirs.pins, r.dirs.sockets, r.dirs.state}
 }
 
-// restoreRun makes directories below RunDir again that somebody removed while this process
-// ran. What was in them is lost; usable tells of which sandboxes.
+// restoreRun recreates directories below RunDir that were removed while this process ran. Their
+// content is lost; usable finds the affected sandboxes.
 func (r *Runtime) restoreRun() error {
 	missing := func() (out []string) {
 		for _, dir := range r.runDirs() {
@@ -55,51 +55,52 @@ func (r *Runtime) restoreRun() error {
 	if len(gone) == 0 {
 		return nil
 	}
-	r.log.Error("somebody has removed directories of islet's own while pods ran: pods that need them are started again", "directories", gone)
+	r.log.Error("directories of islet were removed while pods ran: pods that need them are started again", "directories", gone)
 	for _, dir := range gone {
 		if err := daemon.Private(dir); err != nil {
-			return fmt.Errorf("make runtime directory again: %w", err)
+			return fmt.Errorf("recreate runtime directory: %w", err)
 		}
 	}
 	if len(r.hidden) > 0 {
 		if _, err := r.hide(); err != nil {
-			r.log.Warn("starting a container will cost more the more pods there are", "error", err)
+			r.log.Warn("pods' mounts cannot be hidden from shims: the cost of a container's start grows with the number of pods",
+				"error", err)
 		}
 	}
-	if _, err := bootName(r.c.RunDir, r.born); err != nil {
-		r.log.Warn("the next process does not know the containers' IDs of this one", "error", err)
+	if _, err := bootName(r.c.RunDir, r.bootID); err != nil {
+		r.log.Warn("the next process will create other container IDs than this one", "error", err)
 	}
 	return nil
 }
 
-// whole says whether the parts of a sandbox that are in the run directory are there.
-func (r *Runtime) whole(s *sandbox) bool {
+// complete reports whether the sandbox's files and pinned namespaces in the run directory exist.
+func (r *Runtime) complete(s *sandbox) bool {
 	for _, name := range namespaceConfig(s).Names() {
 		if !namespace.Pinned(filepath.Join(r.dirs.pins, s.rec.ID, name)) {
 			return false
 		}
 	}
-	// On the host's network nothing else of it is there.
+	// A sandbox on the host's network may have nothing else there.
 	_, err := os.Stat(filepath.Join(r.dirs.files, s.rec.ID, "resolv.conf"))
 	return err == nil
 }
 
-// usable says whether something can be started in a sandbox. One of which a part has been
-// lost is not ready any more from then on, which is told to who watches.
+// usable reports whether containers can be started in a sandbox. A sandbox that has lost a part
+// becomes not ready, and subscribers get an event.
 func (r *Runtime) usable(s *sandbox) bool {
 	r.mu.Lock()
 	ready := s.ready
 	r.mu.Unlock()
-	if !ready || r.whole(s) {
+	if !ready || r.complete(s) {
 		return ready
 	}
-	r.log.Error("a part of a sandbox in the run directory is gone: its pod is started again", "sandbox", s.rec.ID)
+	r.log.Error("a sandbox has lost files in the run directory: its pod is started again", "sandbox", s.rec.ID)
 	r.damage(s)
 	return false
 }
 
-// damage makes a sandbox not ready, so that its pod is stopped, as often as that takes, and
-// then started anew.
+// damage makes a sandbox permanently not ready, so that the agent stops its pod, with retries, and
+// starts it again.
 func (r *Runtime) damage(s *sandbox) {
 	if s == nil {
 		return
@@ -113,11 +114,12 @@ func (r *Runtime) damage(s *sandbox) {
 	}
 }
 
-// errLost is why a command cannot be started in a container that runs.
-var errLost = errors.New("its files in islet's run directory were removed while it ran, so no command can be started in it: restart its pod")
+// errLost is the error of a command in a running container whose files are lost.
+var errLost = errors.New("its files in islet's run directory were removed while it ran, so no command can be started in it: " +
+	"restart its pod")
 
-// commandDir makes the directory for one command in a container. It fails with errLost if what
-// the OCI runtime needs to start a command is gone although the container runs.
+// commandDir creates the directory of one command in a container. It returns errLost if the files
+// that the OCI runtime needs are gone although the container is running.
 func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 	var dir string
 	err := r.files(c)
@@ -130,7 +132,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 			r.mu.Lock()
 			s := r.sandboxes[c.rec.Sandbox]
 			r.mu.Unlock()
-			r.log.Error("no command can be started in a container: its pod is started again", "container", c.rec.ID, "error", err)
+			r.log.Error("commands cannot be started in a container any more: its pod is started again", "container", c.rec.ID, "error", err)
 			r.damage(s)
 		}
 	}
@@ -140,20 +142,20 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 	return dir, nil
 }
 
-// files returns an error unless the files of a container are in the run directory.
+// files returns an error unless the container's files are in the run directory.
 func (r *Runtime) files(c *container) error {
 	if _, err := os.Lstat(r.bundle(c.rec.ID)); err != nil {
 		return err
 	}
 	if r.tasksOf(c.rec.Sandbox) != nil || r.ociOf(c.rec.Sandbox).Root != r.dirs.state {
-		return nil // where the state of a handler's own program is, is its own affair
+		return nil // handlers' programs choose the location of their own state
 	}
 	_, err := os.Lstat(filepath.Join(r.dirs.state, c.rec.ID))
 	return err
 }
 
-// lostFiles reports whether a container runs without its files. One that ends or is removed
-// meanwhile does not.
+// lostFiles reports whether a container is running without its files. It is false for one that is
+// ending or being removed.
 func (r *Runtime) lostFiles(c *container) bool {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
@@ -163,23 +165,23 @@ func (r *Runtime) lostFiles(c *container) bool {
 	return there && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.files(c), os.ErrNotExist)
 }
 
-// endLeft kills what runs of a container, or of a sandbox's init, without a shim and without an
-// OCI runtime, and says whether there was anything. Without an error nothing of it runs.
+// endLeft kills the processes of a container or of a sandbox's init through its cgroup, without a
+// shim or an OCI runtime. found reports whether there were any. Without an error none is left.
 func (r *Runtime) endLeft(ctx context.Context, s *sandbox, id string) (found bool, err error) {
 	if s == nil {
 		return false, nil
 	}
 	if found, err = cgroup.KillEverywhere(ctx, r.cgroupDir(s, id)); err != nil {
-		return found, fmt.Errorf("kill what is left of %s: %w", id, err)
+		return found, fmt.Errorf("kill the remaining processes of %s: %w", id, err)
 	}
 	return found, nil
 }
 
-// endUnheld ends a container that no shim holds, at the start of this process. One that was
-// created only is not touched, unless its start was not recorded.
+// endUnheld ends a container that no shim has, at the start of this process. A container that was
+// only created is left alone, unless it has processes because its start was not recorded.
 func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	if c.state() == api.ContainerState_CONTAINER_RUNNING {
-		r.lost(c)
+		r.endWithLostShim(c)
 		return
 	}
 	r.ops.Lock(c.rec.ID)
@@ -190,7 +192,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	found, err := r.endLeft(ctx, s, c.rec.ID)
 	switch {
 	case err != nil:
-		r.log.Error("a container without a shim was not killed", "container", c.rec.ID, "error", err)
+		r.log.Error("a container without a shim could not be killed", "container", c.rec.ID, "error", err)
 		r.damage(s)
 	case found:
 		exit, reason, message := r.endWithoutShim(c, true, true)
@@ -199,7 +201,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	}
 }
 
-// endInits ends the inits of sandboxes that no shim holds.
+// endInits kills the init processes of sandboxes that no shim has.
 func (r *Runtime) endInits(ctx context.Context, held map[string]adopted) {
 	for id, s := range r.sandboxes {
 		if _, ok := held[id]; ok || !s.hasInit() {
@@ -209,14 +211,14 @@ func (r *Runtime) endInits(ctx context.Context, held map[string]adopted) {
 			continue
 		}
 		if _, err := r.endLeft(ctx, s, id); err != nil {
-			r.log.Error("the init process of a sandbox without a shim was not killed", "sandbox", id, "error", err)
+			r.log.Error("the init process of a sandbox without a shim could not be killed", "sandbox", id, "error", err)
 			r.damage(s)
 		}
 	}
 }
 
-// endWithoutShim says how a container ended that no shim held. There: its bundle was still
-// there. Killed: some of it still ran.
+// endWithoutShim returns the exit, reason and message of a container that no shim had. there: its
+// bundle existed. killed: it still had processes.
 func (r *Runtime) endWithoutShim(c *container, there, killed bool) (wire.Exit, string, string) {
 	exit := wire.Exit{Code: codeKilled, FinishedAt: time.Now()}
 	switch {
@@ -226,16 +228,16 @@ func (r *Runtime) endWithoutShim(c *container, there, killed bool) (wire.Exit, s
 		return exit, reasonShimLost, "islet's run directory was lost while this container ran, so the container was killed"
 	}
 	exit.Code = codeUnknown
-	if c.rec.Boot != "" && c.rec.Boot == r.born {
-		return exit, reasonUnknown, "the container ended, and how is not known: islet's run directory was lost"
+	if c.rec.Boot != "" && c.rec.Boot == r.bootID {
+		return exit, reasonUnknown, "the container ended with an unknown exit code, because islet's run directory was lost"
 	}
 	return exit, reasonUnknown, "the machine was restarted while this container ran"
 }
 
-// forget makes a shim that lives, and the OCI runtime, forget a container whose bundle was lost. The container's lock
-// is held.
+// forget deletes a container whose bundle was lost from its shim, if that is running, and from the
+// OCI runtime. The caller holds the container's lock.
 func (r *Runtime) forget(ctx context.Context, c *container) {
-	if c.tidied {
+	if c.cleanedUp {
 		return
 	}
 	r.mu.Lock()
@@ -246,12 +248,13 @@ func (r *Runtime) forget(ctx context.Context, c *container) {
 	}
 	if client := r.connected(s); client != nil {
 		if err := ignoreNotFound(client.Delete(ctx, c.rec.ID)); err != nil {
-			r.log.Warn("a shim does not forget a container whose bundle was lost", "container", c.rec.ID, "error", err)
+			r.log.Warn("a container whose bundle was lost could not be deleted from its shim", "container", c.rec.ID, "error", err)
 		}
 	}
-	if s.tasks == nil { // the shim's own way to it leads through the bundle
+	if s.tasks == nil { // the shim finds the OCI runtime's state only through the bundle
 		if err := r.ociDelete(ctx, s.oci, c.rec.ID); err != nil {
-			r.log.Warn("an OCI runtime's state of a container whose bundle was lost was not removed", "container", c.rec.ID, "error", err)
+			r.log.Warn("the OCI runtime's state of a container whose bundle was lost could not be removed",
+				"container", c.rec.ID, "error", err)
 		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// TestExecLost: what the OCI runtime needs to start a command is removed while a container runs. A
-// person who wants a command learns what to do, and the container runs on. A probe would fail for
-// ever, so its pod is not ready any more and starts again.
+// TestExecLost: the files that the OCI runtime needs to start a command are removed while a
+// container runs. A user's exec gets an error with advice, and the container keeps running. A probe
+// would fail forever, so its pod becomes not ready and is started again.
 func TestExecLost(t *testing.T) {
 	n := newNode(t, 16)
 	defer func() {
 		n.removeAll(t)
-		for _, c := range cgroupDirs(n.cgroup) { // the agent removes a pod's as a whole
+		for _, c := range cgroupDirs(n.cgroup) { // as when the agent removes a pod
 			removeCgroup(c)
 		}
 	}()
@@ -55,8 +55,8 @@ func TestExecLost(t *testing.T) {
 	}
 }
 
-// TestShimWithoutSocket: a shim whose socket was removed while no agent ran can be reached by nobody.
-// The next agent ends it with its containers, and no process of it is left.
+// TestShimWithoutSocket: nobody can connect to a shim whose socket was removed while no agent was
+// running. The next agent kills it with its containers, and no process is left.
 func TestShimWithoutSocket(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 0, "wait")

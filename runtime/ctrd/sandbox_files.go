@@ -14,12 +14,12 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// shmMode is that of /tmp: any user of a pod may write to /dev/shm.
+// shmMode is the mode of /tmp: any user of a pod may write to /dev/shm.
 const shmMode = 0o777 | os.ModeSticky
 
-// filesLimit is how much a pod can write to its files and to /dev/shm together. Its
-// size is what every container runtime gives to /dev/shm, and it has an inode for
-// each page. A pod that uses the host's /dev/shm needs room only for its files.
+// filesLimit returns the mount options that limit a pod's files and /dev/shm together. The size is
+// every container runtime's default for /dev/shm, with one inode per page. A pod that uses the
+// host's /dev/shm needs space only for its files.
 func filesLimit(s *sandbox) string {
 	if s.hostIPC() {
 		return "mode=0755,size=1m,nr_inodes=64"
@@ -27,10 +27,10 @@ func filesLimit(s *sandbox) string {
 	return "mode=0755,size=64m,nr_inodes=16k"
 }
 
-// makeSandboxFiles makes what the containers of a sandbox share: /etc/hostname,
-// /etc/resolv.conf, /etc/hosts (for those whose configuration brings none) and
-// /dev/shm. Containers can write to all of these, so that they lie in a file system
-// of the sandbox's own, with a limit, and never in that of the host's run directory:
+// makeSandboxFiles creates the files that the containers of a sandbox share: /etc/hostname,
+// /etc/resolv.conf, /etc/hosts (for containers whose configuration mounts none) and /dev/shm.
+// Containers can write to all of these, so they are in a size-limited file system of the sandbox,
+// not in that of the run directory:
 //
 //	/run/islet/sandboxes/ID        tmpfs, 64 MiB
 //	├── hostname resolv.conf hosts
@@ -60,7 +60,7 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	}
 	for name, b := range map[string][]byte{"hostname": []byte(hostname + "\n"), "resolv.conf": resolv, "hosts": hosts} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path, b, 0o644), s.give(path)); err != nil {
+		if err := errors.Join(os.WriteFile(path, b, 0o644), s.chown(path)); err != nil {
 			return err
 		}
 	}
@@ -71,10 +71,10 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	if err := os.Mkdir(shm, 0o700); err != nil {
 		return err
 	}
-	return errors.Join(os.Chmod(shm, shmMode), s.give(shm)) // whatever the umask
+	return errors.Join(os.Chmod(shm, shmMode), s.chown(shm)) // whatever the umask is
 }
 
-// resolvConf writes a pod's resolv.conf; without a configuration it is the host's.
+// resolvConf returns the content of a pod's resolv.conf; without a configuration it is the host's.
 func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	if d == nil {
 		b, err := os.ReadFile("/etc/resolv.conf")
@@ -96,8 +96,8 @@ func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// removeSandboxFiles removes what makeSandboxFiles made, also that of an earlier
-// islet, which mounted only /dev/shm.
+// removeSandboxFiles removes the files of makeSandboxFiles, including those of an earlier version,
+// which mounted only /dev/shm.
 func (r *Runtime) removeSandboxFiles(id string) error {
 	dir := filepath.Join(r.dirs.files, id)
 	for _, at := range []string{filepath.Join(dir, "shm"), dir} {
@@ -108,7 +108,7 @@ func (r *Runtime) removeSandboxFiles(id string) error {
 	return mounts.RemoveAll(dir)
 }
 
-// filesOf are what a container mounts of its sandbox.
+// filesOf returns the paths of the sandbox's files that its containers mount.
 func (r *Runtime) filesOf(s *sandbox) ocispec.Files {
 	dir := filepath.Join(r.dirs.files, s.rec.ID)
 	f := ocispec.Files{
@@ -121,7 +121,7 @@ func (r *Runtime) filesOf(s *sandbox) ocispec.Files {
 	return f
 }
 
-// unmount detaches whatever is mounted at path, however often. Nothing is success.
+// unmount detaches all mounts at path. If nothing is mounted there, that is success.
 func unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -13,7 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sizeOf is what lies in a directory's own file system, in bytes.
+// sizeOf returns the bytes of a directory's own file system.
 func sizeOf(t testing.TB, dir string) (bytes int64) {
 	t.Helper()
 	top, err := os.Stat(dir)
@@ -42,8 +42,8 @@ func sizeOf(t testing.TB, dir string) (bytes int64) {
 	return bytes
 }
 
-// What a pod writes to its files and to /dev/shm has a limit, and takes nothing of the
-// host's run directory.
+// A pod's writes to its files and to /dev/shm are limited, and use no space of the host's run
+// directory.
 func TestSandboxFilesHaveALimit(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -101,7 +101,7 @@ func TestSandboxFilesHaveALimit(t *testing.T) {
 	}
 }
 
-// startIn starts a container in a sandbox that runs.
+// startIn starts a container in a running sandbox.
 func (n *node) startIn(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr *api.ContainerConfig) string {
 	t.Helper()
 	ctx := context.Background()
@@ -115,8 +115,8 @@ func (n *node) startIn(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr 
 	return c.ContainerId
 }
 
-// A sandbox that an earlier islet made, whose files were in the run directory itself,
-// is adopted, starts containers, and is removed whole.
+// A sandbox of an earlier version, whose files were in the run directory itself, is adopted, starts
+// containers, and is removed completely.
 func TestSandboxFilesOfAnEarlierIslet(t *testing.T) {
 	n := newNode(t, 16)
 	pod, _ := n.runPod(t, 1, "wait")
@@ -146,5 +146,5 @@ func TestSandboxFilesOfAnEarlierIslet(t *testing.T) {
 	if got := string(out.GetStdout()); err != nil || got != "earlier\n64 dtrwxrwxrwx\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	n.removeAll(t) // and newNode looks for what is left
+	n.removeAll(t) // newNode checks that nothing is left
 }

@@ -17,19 +17,20 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// initProgram is where the init of a pod that shares its process namespace finds
-// the shim program, which plays it.
+// initProgram is the path of the shim program inside the init container of a pod with a shared PID
+// namespace. The shim program acts as the init.
 const initProgram = "/islet-shim"
 
-// initScore is the oom_score_adj of that init, as of a kubelet's pause containers: its end
-// would end the pod, and it has no memory worth that.
+// initScore is the init's oom_score_adj, that of a kubelet's pause containers: killing it would end
+// the pod and free next to no memory.
 const initScore = -998
 
-// startInit runs the first process of a pod's shared process namespace, or of the
-// sandbox of a containerd shim. It has the sandbox's ID as its container's.
+// startInit runs the first process of a pod's shared PID namespace, or of the sandbox of a
+// containerd shim. Its container ID is the sandbox's ID.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	bundle := r.bundle(s.rec.ID)
-	if err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfs), 0o755), s.give(filepath.Join(bundle, rootfs))); err != nil {
+	err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfs), 0o755), s.chown(filepath.Join(bundle, rootfs)))
+	if err != nil {
 		return err
 	}
 	spec, err := r.initSpec(s)
@@ -52,22 +53,23 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	running, err := client.Run(context.WithoutCancel(ctx), wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: s.oci, Cgroup: r.cgroupDir(s, s.rec.ID)})
+	req := wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: s.oci, Cgroup: r.cgroupDir(s, s.rec.ID)}
+	running, err := client.Run(context.WithoutCancel(ctx), req)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	s.pid = running.Pid
-	over := s.over
+	ended := s.initEnded
 	r.mu.Unlock()
-	if over {
-		return errors.New("it has ended at once")
+	if ended {
+		return errors.New("it ended immediately")
 	}
 	return nil
 }
 
-// initSpec is a container with nothing but the shim program in it, which may do
-// nothing: whatever runs in the pod shares its process namespace with it.
+// initSpec returns the specification of a container that has only the shim program and no
+// privileges: everything in the pod shares its PID namespace.
 func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 	n, err := r.namespacesOf(s, &container{config: &api.ContainerConfig{}})
 	if err != nil {
@@ -83,7 +85,8 @@ func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 	return spec, err
 }
 
-// ownContainer runs the shim program as something else than a shim.
+// ownContainer returns the configuration of a container that runs the shim program with another
+// verb than serve.
 func (r *Runtime) ownContainer(verb string) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Command: []string{initProgram, verb},
@@ -92,7 +95,7 @@ func (r *Runtime) ownContainer(verb string) *api.ContainerConfig {
 	}
 }
 
-// stopInit ends the init, and with it whatever is left in its process namespace.
+// stopInit kills the init, and with it every process left in its PID namespace.
 func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
 	s.pid = 0
@@ -101,7 +104,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	if _, err := os.Stat(r.bundle(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
 		_, err := r.endLeft(ctx, s, s.rec.ID)
 		if client != nil && err == nil {
-			client.DeleteEnded(ctx, s.rec.ID) // it need not know the init
+			client.DeleteEnded(ctx, s.rec.ID) // fails if the shim does not have it
 		}
 		return err
 	}
@@ -111,7 +114,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 			err = client.DeleteEnded(ctx, s.rec.ID)
 		}
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
-			return fmt.Errorf("end the pod's init process: %w", err)
+			return fmt.Errorf("kill the pod's init process: %w", err)
 		}
 		if err == nil {
 			return r.removeBundle(s.rec.ID)
@@ -124,11 +127,11 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	return r.removeBundle(s.rec.ID)
 }
 
-// initEnded makes a sandbox not ready whose process namespace has lost its init.
-func (r *Runtime) initEnded(s *sandbox) {
+// handleInitEnd makes a sandbox not ready when the init of its PID namespace has ended.
+func (r *Runtime) handleInitEnd(s *sandbox) {
 	r.mu.Lock()
 	was := s.ready && s.pid > 0
-	s.over = true
+	s.initEnded = true
 	if was {
 		s.ready, s.pid = false, 0
 	}

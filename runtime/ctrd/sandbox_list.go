@@ -9,18 +9,21 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListPodSandbox lists the sandboxes that a filter lets through, newest first.
+// ListPodSandbox lists the sandboxes that match a filter, newest first.
 func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	f := req.GetFilter()
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	want := wholeID(r.sandboxes, f.GetId())
-	for id, s := range r.podSandboxes.among(r.sandboxes, f.GetLabelSelector()) {
-		if !is(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() || !matches(s.config.GetLabels(), f.GetLabelSelector()) {
+	for id, s := range r.podSandboxes.candidates(r.sandboxes, f.GetLabelSelector()) {
+		if !idMatches(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() ||
+			!matches(s.config.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}
-		cfg := proto.CloneOf(&api.PodSandboxConfig{Metadata: s.config.GetMetadata(), Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations()})
+		cfg := proto.CloneOf(&api.PodSandboxConfig{
+			Metadata: s.config.GetMetadata(), Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations(),
+		})
 		out.Items = append(out.Items, &api.PodSandbox{
 			Id: id, Metadata: cfg.GetMetadata(), State: s.state(), CreatedAt: nanos(s.rec.CreatedAt),
 			Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), RuntimeHandler: s.rec.Handler,

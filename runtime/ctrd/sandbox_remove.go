@@ -10,14 +10,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemovePodSandbox stops a sandbox and removes it with its containers. One that is
-// not there is success.
+// RemovePodSandbox stops a sandbox and removes it with its containers. If it does not exist, that
+// is success.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return &api.RemovePodSandboxResponse{}, ignoreNotFound(err)
 	}
-	if err := r.guard(ctx, s, "remove sandbox"); err != nil {
+	if err := r.checkOwner(ctx, s, "remove sandbox"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(s.rec.ID)
@@ -39,7 +39,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	r.mu.Unlock()
 	r.shims.leave(s.rec.ID)
 	r.selinux.Release(s.rec.Level)
-	r.tell(s, s.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+	r.notifySandbox(s, s.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return &api.RemovePodSandboxResponse{}, nil
 }
 

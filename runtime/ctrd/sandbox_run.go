@@ -15,12 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// cleanup bounds undoing what failed half way.
+// cleanup is the timeout for undoing a failed operation.
 const cleanup = 30 * time.Second
 
-// RunPodSandbox makes the namespaces of a pod, its network and its files. A
-// sandbox of the same identity that is ready is success; one that is not is made
-// anew.
+// RunPodSandbox creates the namespaces, network and files of a pod. If a sandbox of the same
+// identity is ready, its ID is returned; if it is not ready, it is recreated.
 func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	cfg := req.GetConfig()
 	tool := cri.IsByTool(ctx)
@@ -54,7 +53,10 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		return nil, err
 	}
 	s := &sandbox{
-		rec:    sandboxRecord{Format: plainFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Program: h.program, Tasks: h.tasks, Tool: tool, CreatedAt: time.Now(), Boot: r.born},
+		rec: sandboxRecord{
+			Format: plainFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Program: h.program, Tasks: h.tasks, Tool: tool,
+			CreatedAt: time.Now(), Boot: r.bootID,
+		},
 		config: proto.CloneOf(cfg), oci: h.oci, ready: true,
 	}
 	if h.tasks {
@@ -69,12 +71,13 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
-	r.notify(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both, as other CRI runtimes tell it
+	r.notify(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both events, as other CRI runtimes send them
 	r.notify(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// runSandbox brings s up and makes it known. After an error nothing is left.
+// runSandbox starts s and adds it to r.sandboxes. After an error it has removed everything that it
+// created.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.Level()
 	defer func() {
@@ -122,16 +125,15 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 
 func (r *Runtime) sandboxPath(id string) string { return filepath.Join(r.dirs.sandboxes, id+".json") }
 
-// namespaceConfig says which namespaces a sandbox gets. A pod on the host's
-// network has the host's name too.
+// namespaceConfig returns the namespaces that a sandbox gets. A pod on the host's network also has
+// the host's name.
 func namespaceConfig(s *sandbox) namespace.Config {
 	c := namespace.Config{
 		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(), Users: s.users(),
 		Hostname: s.config.GetHostname(), Sysctls: map[string]string{},
 	}
 	if c.Net {
-		// As containerd does: in a network of its own every user may use any port, and
-		// ping.
+		// As containerd does: in a pod's own network every user may bind any port, and ping.
 		c.Sysctls["net.ipv4.ip_unprivileged_port_start"] = "0"
 		c.Sysctls["net.ipv4.ping_group_range"] = "0 2147483647"
 	}

@@ -9,8 +9,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PodSandboxStatus returns the status of one sandbox. The verbose information has, among others, the key
-// runtimeSpec: of a pause container's it has the namespaces, from whose paths tools find a pod's network.
+// PodSandboxStatus returns the status of one sandbox. The verbose information includes the key
+// runtimeSpec, a pause container's specification with its namespaces: tools find a pod's network by
+// their paths.
 func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -20,9 +21,11 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusR
 	if req.GetVerbose() {
 		r.mu.Lock()
 		resources, overhead := s.resources()
-		b, err := json.Marshal(map[string]any{
-			"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid, "resources": resources, "overhead": overhead, "runtimeSpec": r.podSpec(s),
-		})
+		info := map[string]any{
+			"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid,
+			"resources": resources, "overhead": overhead, "runtimeSpec": r.podSpec(s),
+		}
+		b, err := json.Marshal(info)
 		r.mu.Unlock()
 		if err != nil {
 			return nil, err
@@ -32,16 +35,17 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusR
 	return out, nil
 }
 
-// podSpec is the part of a pause container's specification that a sandbox without one has. Runtime.mu is
-// held.
+// podSpec returns the specification that a pause container of this sandbox would have. The caller
+// holds Runtime.mu.
 func (r *Runtime) podSpec(s *sandbox) specs.Spec {
 	spec := specs.Spec{Version: specs.Version, Hostname: s.config.GetHostname(), Linux: &specs.Linux{}}
 	if !s.ready {
-		return spec // its namespaces are gone
+		return spec // its namespaces do not exist any more
 	}
-	n := r.pinned(s)
+	n := r.sandboxNamespaces(s)
 	for _, ns := range []specs.LinuxNamespace{
-		{Type: specs.NetworkNamespace, Path: n.Net}, {Type: specs.IPCNamespace, Path: n.IPC}, {Type: specs.UTSNamespace, Path: n.UTS}, {Type: specs.UserNamespace, Path: n.Users},
+		{Type: specs.NetworkNamespace, Path: n.Net}, {Type: specs.IPCNamespace, Path: n.IPC},
+		{Type: specs.UTSNamespace, Path: n.UTS}, {Type: specs.UserNamespace, Path: n.Users},
 	} {
 		if ns.Path != "" {
 			spec.Linux.Namespaces = append(spec.Linux.Namespaces, ns)

@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// StopPodSandbox kills what still runs in a sandbox and takes its network and
-// namespaces away. A sandbox that is stopped or not there is success.
+// StopPodSandbox kills the containers of a sandbox and removes its network and namespaces. If the
+// sandbox is stopped or does not exist, that is success.
 func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return &api.StopPodSandboxResponse{}, ignoreNotFound(err)
 	}
-	if err := r.guard(ctx, s, "stop sandbox"); err != nil {
+	if err := r.checkOwner(ctx, s, "stop sandbox"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(s.rec.ID)
@@ -30,8 +30,8 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 	return &api.StopPodSandboxResponse{}, nil
 }
 
-// stopSandbox needs the sandbox's lock. It is recorded first that the sandbox is
-// stopped, so that nobody takes over one that is half gone.
+// stopSandbox stops a sandbox. The caller holds the sandbox's lock. The stop is recorded first, so
+// that a later process does not take over a partly removed sandbox.
 func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
 	was, recorded := s.ready, s.rec.Stopped
@@ -56,7 +56,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// tearDown undoes runSandbox but for the record. Doing it again is success.
+// tearDown undoes runSandbox, except for the record. It can be repeated.
 func (r *Runtime) tearDown(ctx context.Context, s *sandbox) error {
 	var errs []error
 	if s.hasInit() {

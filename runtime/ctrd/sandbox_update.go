@@ -8,21 +8,23 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// UpdatePodSandboxResources takes note of what a pod's containers may use together,
-// and of its overhead, after a resize (KEP-5328). The pod's cgroup is set by who owns
-// it, before this call; what is noted outlives the agent and is in the verbose status.
-func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error) {
+// UpdatePodSandboxResources stores the pod's total resources and its overhead after a resize
+// (KEP-5328). The caller has already changed the pod's cgroup, which this package does not own. The
+// stored values survive a restart of the agent and are in the verbose status.
+func (r *Runtime) UpdatePodSandboxResources(
+	ctx context.Context, req *api.UpdatePodSandboxResourcesRequest,
+) (*api.UpdatePodSandboxResourcesResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	if err := r.guard(ctx, s, "update sandbox"); err != nil {
+	if err := r.checkOwner(ctx, s, "update sandbox"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(s.rec.ID)
 	defer r.ops.Unlock(s.rec.ID)
 	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}
-	r.cgroups.Forget(s.config.GetLinux().GetCgroupParent()) // its limits are others now
+	r.cgroups.Forget(s.config.GetLinux().GetCgroupParent()) // its limits have changed
 	packed, err := pack(resized)
 	if err != nil {
 		return nil, err
@@ -36,8 +38,8 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *api.Update
 	return &api.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-// resources are what a pod may use and its overhead, as of the last resize. Runtime.mu
-// is held.
+// resources returns the pod's total resources and its overhead, as of the last resize. The caller
+// holds Runtime.mu.
 func (s *sandbox) resources() (resources, overhead *api.LinuxContainerResources) {
 	if s.resized != nil {
 		return s.resized.GetResources(), s.resized.GetOverhead()

@@ -14,9 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// What a container has of a Secret, in its environment or its command, is never in
-// a file on the disk, neither while it runs nor after the power was cut. A record
-// of an older program that has it loses it.
+// Values of Secrets in a container's environment or command are never in a file on disk, neither
+// while it runs nor after a power cut. They are removed from records of an older version.
 func TestNoSecretOnDisk(t *testing.T) {
 	const value = "s3cr3t-in-the-environment"
 	n := newNode(t, 16)
@@ -43,7 +42,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	}
 	expectNowhere(t, n.dir, value)
 
-	// As a program before this one has left it.
+	// As an earlier version has left it.
 	n.stop(t)
 	record := filepath.Join(n.dir, "state", "containers", c.ContainerId, "record.json")
 	b, err := os.ReadFile(record)
@@ -76,8 +75,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	n.start(t)
 }
 
-// expectNowhere looks for a text, or protobuf in base64 that has it, in all files
-// below dir.
+// expectNowhere searches all files below dir for a text, or protobuf in base64 that contains it.
 func expectNowhere(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -95,7 +93,7 @@ func expectNowhere(t *testing.T, dir, text string) {
 	}
 }
 
-// decodes says whether a record has a configuration with that text.
+// decodes reports whether a record has a configuration with that text.
 func decodes(b []byte, text string) bool {
 	for line := range bytes.Lines(b) {
 		var rec struct{ Config []byte }

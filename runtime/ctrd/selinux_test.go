@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A container that asks for labels is not created where nobody would enforce them.
+// A container that requests labels is not created if they cannot be enforced.
 func TestLabelsRefused(t *testing.T) {
 	if selinux.GetEnabled() {
 		t.Skip("this machine has SELinux")

@@ -14,19 +14,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shims are the shim processes and which sandboxes each serves. A sandbox joins
-// one for good; its process starts with the first container, and again should it
-// have died. One that no sandbox is in is ended.
+// shims are the shim processes and their sandboxes. A sandbox stays with its shim until it is
+// removed. The process starts with the first container, and again if it has died. A shim without
+// sandboxes is shut down.
 type shims struct {
 	r *Runtime
 
-	mu     sync.Mutex
-	groups map[string]*group
-	of     map[string]string // group by sandbox
-	closed bool
+	mu      sync.Mutex
+	groups  map[string]*group
+	groupOf map[string]string // group name by sandbox
+	closed  bool
 }
 
-// A group is one shim. mu serialises starting it.
+// A group is one shim and its sandboxes. mu serializes starting the process.
 type group struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
@@ -36,20 +36,20 @@ type group struct {
 }
 
 func newShims(r *Runtime) *shims {
-	return &shims{r: r, groups: map[string]*group{}, of: map[string]string{}}
+	return &shims{r: r, groups: map[string]*group{}, groupOf: map[string]string{}}
 }
 
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join finds room for a sandbox, which may be in a shim already, and returns the
-// shim's name. Those that only hold streams are apart.
+// join assigns a sandbox to a shim that has room, unless it has one already, and returns the shim's
+// name. Shims that only serve streams for containerd shims have names of their own.
 func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name, ok := s.of[sandbox]; ok {
+	if name, ok := s.groupOf[sandbox]; ok {
 		return name
 	}
-	for i := 1; ; i++ { // the fullest first: low names fill up before high ones
+	for i := 1; ; i++ { // lowest number first, so that few shims are full rather than many half empty
 		name := strconv.Itoa(i)
 		if streams {
 			name = "t" + name
@@ -61,7 +61,7 @@ func (s *shims) join(sandbox string, streams bool) string {
 	}
 }
 
-// put puts a sandbox into a shim. mu is held.
+// put assigns a sandbox to a shim. The caller holds mu.
 func (s *shims) put(sandbox, name string) {
 	g := s.groups[name]
 	if g == nil {
@@ -69,25 +69,25 @@ func (s *shims) put(sandbox, name string) {
 		s.groups[name] = g
 	}
 	g.pods[sandbox] = true
-	s.of[sandbox] = name
+	s.groupOf[sandbox] = name
 }
 
-// leave takes a sandbox out of its shim, and ends the shim if it was the last.
+// leave removes a sandbox from its shim, and shuts the shim down if it was the last.
 func (s *shims) leave(sandbox string) {
 	s.mu.Lock()
-	g := s.groups[s.of[sandbox]]
+	g := s.groups[s.groupOf[sandbox]]
 	if g == nil {
 		s.mu.Unlock()
 		return
 	}
-	delete(s.of, sandbox)
+	delete(s.groupOf, sandbox)
 	delete(g.pods, sandbox)
 	if len(g.pods) > 0 {
 		s.mu.Unlock()
 		return
 	}
 	s.mu.Unlock()
-	g.mu.Lock() // not while it starts
+	g.mu.Lock() // wait for a start in progress
 	defer g.mu.Unlock()
 	s.mu.Lock()
 	empty := len(g.pods) == 0
@@ -101,14 +101,14 @@ func (s *shims) leave(sandbox string) {
 	}
 }
 
-// end asks a shim without containers to end.
+// end shuts down a shim that has no containers.
 func (s *shims) end(name string, client *shim.Client) {
 	if client != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			// Its pods are gone. Without its socket nobody would find it again.
-			s.r.log.Warn("an unused shim did not end, and is killed", "shim", name, "error", err)
+			// Its pods are gone, and without its socket the process could not be found again.
+			s.r.log.Warn("an unused shim did not shut down and is killed", "shim", name, "error", err)
 			client.Abandon()
 		} else {
 			client.Close()
@@ -118,7 +118,7 @@ func (s *shims) end(name string, client *shim.Client) {
 	os.Remove(s.socket(name) + ".log")
 }
 
-// connected returns the client of a shim that is there, or nil.
+// connected returns the client of a connected shim, or nil.
 func (s *shims) connected(name string) *shim.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *shims) connected(name string) *shim.Client {
 	return nil
 }
 
-// client returns the client of a shim, which is started if it does not run.
+// client returns the client of a shim and starts the process if it is not running.
 func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 	if c := s.connected(name); c != nil {
 		return c, nil
@@ -150,9 +150,9 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 	return s.connect(ctx, g)
 }
 
-// connect connects to a shim that listens.
+// connect connects to a listening shim.
 func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
-	s.mu.Lock() // so that gone, however soon, comes after
+	s.mu.Lock() // so that onGone, however soon, runs after g.client is set
 	defer s.mu.Unlock()
 	c, err := shim.Dial(ctx, s.socket(g.name),
 		func(e wire.Container) {
@@ -160,7 +160,7 @@ func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
 				s.r.ended(e.ID, *e.Exit)
 			}
 		},
-		func() { s.gone(g) })
+		func() { s.onGone(g) })
 	if err != nil {
 		return nil, err
 	}
@@ -170,18 +170,19 @@ func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
 }
 
 const (
-	// maxShimLog is how many bytes of its own log a shim may keep, which lies in memory. Shims
-	// keep theirs below that themselves, but for those that an older islet started.
+	// maxShimLog bounds a shim's own log, in bytes, which is in memory. Shims bound it themselves,
+	// except those that an earlier version started.
 	maxShimLog  = 1 << 20
 	cutShimLogs = 10 * time.Minute
 )
 
-// cutLog empties the log of a shim that does not bound it, from time to time while c is its client.
+// cutLog truncates the log of a shim that does not bound it itself, and repeats this every
+// cutShimLogs while c is the shim's client.
 func (s *shims) cutLog(g *group, c *shim.Client) {
 	path := s.socket(g.name) + ".log"
 	if st, err := os.Lstat(path); err == nil && st.Size() > maxShimLog {
 		if err := os.Truncate(path, 0); err != nil {
-			s.r.log.Warn("the log of a shim is not cut", "file", path, "error", err)
+			s.r.log.Warn("the log of a shim could not be truncated", "file", path, "error", err)
 		}
 	}
 	time.AfterFunc(cutShimLogs, func() {
@@ -194,8 +195,8 @@ func (s *shims) cutLog(g *group, c *shim.Client) {
 	})
 }
 
-// gone ends the containers of a shim that has died.
-func (s *shims) gone(g *group) {
+// onGone ends the containers of a shim that has died.
+func (s *shims) onGone(g *group) {
 	s.mu.Lock()
 	g.client = nil
 	pods := make([]string, 0, len(g.pods))
@@ -209,25 +210,25 @@ func (s *shims) gone(g *group) {
 	}
 	s.r.log.Error("a shim has died: its containers are ended", "shim", g.name, "pods", len(pods))
 	for _, id := range pods {
-		s.r.tasks.Go(func() { s.r.shimLost(id) })
+		s.r.tasks.Go(func() { s.r.endPodOfShim(id) })
 	}
 }
 
-// shimLost ends what of a sandbox ran in a shim that has died.
-func (r *Runtime) shimLost(sandbox string) {
+// endPodOfShim ends the containers and the init of a sandbox whose shim has died.
+func (r *Runtime) endPodOfShim(sandbox string) {
 	for _, c := range r.containersOf(sandbox) {
-		r.lost(c)
+		r.endWithLostShim(c)
 	}
 	r.mu.Lock()
 	s := r.sandboxes[sandbox]
 	hasInit := s != nil && s.pid > 0
 	r.mu.Unlock()
 	if hasInit {
-		r.initEnded(s)
+		r.handleInitEnd(s)
 	}
 }
 
-// names lists the shims whose socket is there.
+// names lists the shims whose socket exists.
 func (s *shims) names() ([]string, error) {
 	entries, err := os.ReadDir(s.r.dirs.sockets)
 	if err != nil {
@@ -242,7 +243,7 @@ func (s *shims) names() ([]string, error) {
 	return out, nil
 }
 
-// endUnused ends the shims that no sandbox is in.
+// endUnused shuts down the shims that have no sandbox.
 func (s *shims) endUnused() {
 	s.mu.Lock()
 	unused := map[string]*shim.Client{}
@@ -264,7 +265,7 @@ func (s *shims) has(name string) bool {
 	return s.groups[name] != nil
 }
 
-// close hangs up on all shims; their containers run on.
+// close closes the connections to all shims; their containers keep running.
 func (s *shims) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -12,27 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTable lists the unix sockets of this network namespace, also those whose file was
-// removed: nobody can connect to such a one.
+// socketTable lists the unix sockets of this network namespace, including those whose file was
+// removed, to which nobody can connect any more.
 const socketTable = "/proc/net/unix"
 
-// listening is the flag of a socket in socketTable that accepts connections
-// (__SO_ACCEPTCON).
+// listening is the flag in socketTable of a socket that accepts connections (__SO_ACCEPTCON).
 const listening = 1 << 16
 
-// endShimsWithoutSocket kills the shims that nobody can reach any more, since their sockets
-// were removed while they ran. What they hold is then ended as that of a dead shim.
+// endShimsWithoutSocket kills the shims whose socket files were removed while they ran, because
+// nobody can connect to them any more. Their containers are then ended like those of a dead shim.
 //
-// The table is not proof. The kernel writes the name of a socket as it is, with line breaks, so a
-// pod on the host's network can add lines to it, with the socket of any process of the host.
+// The table alone is not trustworthy. The kernel prints socket names unescaped, including line
+// breaks, so a pod on the host's network can forge lines with the socket of any process of the
+// host.
 func (r *Runtime) endShimsWithoutSocket() {
 	f, err := os.Open(socketTable)
 	if err != nil {
-		r.log.Warn("whether a shim has lost its socket is not known", "error", err)
+		r.log.Warn("shims that have lost their socket could not be searched for", "error", err)
 		return
 	}
 	defer f.Close()
-	lost := map[string]string{} // name of the shim by its socket's inode
+	lost := map[string]string{} // shim name by socket inode
 	for inode, name := range listeners(f, r.dirs.sockets) {
 		if r.shims.connected(name) == nil {
 			lost[inode] = name
@@ -51,15 +51,15 @@ func (r *Runtime) endShimsWithoutSocket() {
 		if name == "" || err != nil || pid == os.Getpid() || !listensAt(proc, lost, name) || !r.seesOwnState(proc) {
 			continue
 		}
-		r.log.Error("a shim has lost its socket and is killed: its pods start again", "shim", name, "pid", pid)
+		r.log.Error("a shim has lost its socket and is killed: its pods are started again", "shim", name, "pid", pid)
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-			r.log.Warn("a shim without a socket was not killed", "shim", name, "error", err)
+			r.log.Warn("a shim without a socket could not be killed", "shim", name, "error", err)
 		}
 	}
 }
 
-// shimName returns the name of the shim as which a process was started, in this process's PID
-// namespace: see shim.Start. It is empty for other processes. Those of pods have other namespaces,
+// shimName returns the shim name on the command line of a process in this PID namespace, see
+// shim.Start, or "" if the process is not a shim. Processes of pods have other PID namespaces,
 // unless they share the host's.
 func shimName(proc string) string {
 	own, err := os.Readlink("/proc/self/ns/pid")
@@ -74,7 +74,7 @@ func shimName(proc string) string {
 		return ""
 	}
 	defer f.Close()
-	line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process may make its own as long as it likes
+	line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process can make its command line arbitrarily long
 	args := strings.Split(string(line), "\x00")
 	if err != nil || len(args) < 3 || args[1] != "serve" {
 		return ""
@@ -82,8 +82,8 @@ func shimName(proc string) string {
 	return args[2]
 }
 
-// listensAt reports whether a process has the socket of a name among those that were lost. Which
-// descriptor that is depends on what Go's runtime opened first.
+// listensAt reports whether a process has the lost socket of this shim name open. All descriptors
+// are checked, because its number depends on the files that Go's runtime opens first.
 func listensAt(proc string, lost map[string]string, name string) bool {
 	fds, err := filepath.Glob(filepath.Join(proc, "fd", "*"))
 	if err != nil {
@@ -95,9 +95,8 @@ func listensAt(proc string, lost map[string]string, name string) bool {
 	})
 }
 
-// seesOwnState says whether a process has this node's state directory at its path: where nodes
-// run in containers on the host's network, another node's shim may have a socket of the same
-// name.
+// seesOwnState reports whether a process sees this node's state directory at its path. If nodes run
+// in containers on the host's network, another node's shim may have a socket of the same name.
 func (r *Runtime) seesOwnState(proc string) bool {
 	own, err := os.Stat(r.dirs.containers)
 	if err != nil {
@@ -107,8 +106,8 @@ func (r *Runtime) seesOwnState(proc string) bool {
 	return err == nil && os.SameFile(own, its)
 }
 
-// listeners returns the names of the sockets of a directory that listen, by inode. Anybody may have
-// any number of others. A line is
+// listeners returns the listening sockets in a directory: names by inode. Other sockets, of any
+// number, are skipped. The table's columns are
 //
 //	address: count protocol flags type state inode path
 func listeners(table io.Reader, in string) map[string]string {

@@ -48,10 +48,10 @@ func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd,
 }
 
 // TestForgedSocketTable: a pod on the host's network binds a socket whose name looks like further
-// lines of the kernel's table of sockets, in which a process of the host has the socket of a shim.
-// That process is left alone. One that was started as that shim is killed.
+// lines of the kernel's socket table, in which a process of the host has a shim's socket. That
+// process is not killed. One that was started as that shim is.
 func TestForgedSocketTable(t *testing.T) {
-	short, err := os.MkdirTemp("/tmp", "f") // the name of a socket has at most 108 bytes
+	short, err := os.MkdirTemp("/tmp", "f") // a socket's name has at most 108 bytes
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// ContainerStats tells what a container has used.
+// ContainerStats returns a container's resource usage.
 func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -31,16 +31,18 @@ func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsReq
 	return &api.ContainerStatsResponse{Stats: st}, nil
 }
 
-// ListContainerStats is ContainerStats of the containers that a filter lets
-// through and that run. One that cannot be measured is left out.
+// ListContainerStats returns the usage of the running containers that match a filter. Containers
+// that cannot be measured are omitted.
 func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
 	f := req.GetFilter()
-	list, err := r.statsOf(ctx, &api.ContainerFilter{Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector()})
+	list, err := r.statsOf(ctx, &api.ContainerFilter{
+		Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector(),
+	})
 	return &api.ListContainerStatsResponse{Stats: list}, err
 }
 
 func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.ContainerStats, error) {
-	var running, told []*container
+	var running, byShim []*container
 	r.mu.Lock()
 	f = r.wholeIDs(f)
 	for _, c := range r.containers {
@@ -48,24 +50,24 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 			continue
 		}
 		if s := r.sandboxes[c.rec.Sandbox]; s != nil && s.tasks != nil {
-			told = append(told, c)
+			byShim = append(byShim, c)
 		} else {
 			running = append(running, c)
 		}
 	}
 	r.mu.Unlock()
-	all := slices.Concat(told, running)
+	all := slices.Concat(byShim, running)
 	stats, errs := make([]*api.ContainerStats, len(all)), make([]error, len(all))
-	var asked sync.WaitGroup
+	var calls sync.WaitGroup
 	for i, c := range all {
 		measure := func() { stats[i], errs[i] = r.containerStats(ctx, c) }
-		if i < len(told) { // at once: those that do not answer take statsTime together
-			asked.Go(measure)
+		if i < len(byShim) { // concurrently, so that unresponsive shims cost statsTime in total
+			calls.Go(measure)
 		} else {
 			measure()
 		}
 	}
-	asked.Wait()
+	calls.Wait()
 	out := make([]*api.ContainerStats, 0, len(all))
 	for i, c := range all {
 		if errs[i] == nil {
@@ -77,14 +79,14 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	return out, nil
 }
 
-// leaveOut is about a container that cannot be measured: the figures of all others are there
-// without it. It fails when nobody waits for them any more.
+// leaveOut logs that a container's figures are omitted from a list. It returns err if the caller
+// has given up.
 func (r *Runtime) leaveOut(ctx context.Context, c *container, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	if !errors.Is(err, fs.ErrNotExist) { // else it has just ended
-		r.log.Warn("the figures of a container are left out", "container", c.rec.ID, "error", err)
+	if !errors.Is(err, fs.ErrNotExist) { // otherwise the container has just ended
+		r.log.Warn("a container cannot be measured: its figures are omitted", "container", c.rec.ID, "error", err)
 	}
 	return nil
 }
@@ -92,7 +94,9 @@ func (r *Runtime) leaveOut(ctx context.Context, c *container, err error) error {
 func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.ContainerStats, error) {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
-	cfg := proto.CloneOf(&api.ContainerConfig{Metadata: c.config.GetMetadata(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations()})
+	cfg := proto.CloneOf(&api.ContainerConfig{
+		Metadata: c.config.GetMetadata(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+	})
 	running := c.pid > 0
 	r.mu.Unlock()
 	out := &api.ContainerStats{Attributes: &api.ContainerAttributes{
@@ -110,11 +114,11 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 	return out, err
 }
 
-// statsTime is how long a shim may take for the figures of a container: it may have to ask a
-// virtual machine, whose kernel a pod can bring to a stop.
+// statsTime is the timeout of a shim's Stats call. The shim may have to query a virtual machine,
+// whose kernel a pod can block.
 const statsTime = 2 * time.Second
 
-// figures are what a container's cgroup says, or the shim whose container it is.
+// figures reads a container's usage from its cgroup, or from its containerd shim.
 func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup.Figures, error) {
 	if s.tasks == nil {
 		return r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
@@ -123,15 +127,15 @@ func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup
 	defer cancel()
 	f, err := s.tasks.Stats(asked, c.rec.ID)
 	if err != nil && asked.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("its shim did not answer within %s: %w", statsTime, err)
+		err = fmt.Errorf("its shim did not respond within %s: %w", statsTime, err)
 	}
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist) // it has just ended
+		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist) // the container has just ended
 	}
 	return f, err
 }
 
-// cgroupDir is where the cgroup of a container is, from the hierarchy's root.
+// cgroupDir returns the path of a container's cgroup below the root of the hierarchy.
 func (r *Runtime) cgroupDir(s *sandbox, id string) string {
 	parent := s.config.GetLinux().GetCgroupParent()
 	if r.c.SystemdCgroup {
@@ -140,7 +144,7 @@ func (r *Runtime) cgroupDir(s *sandbox, id string) string {
 	return r.cgroupsPath(s, id)
 }
 
-// PodSandboxStats tells what a pod has used, by its own cgroup.
+// PodSandboxStats returns a pod's resource usage, from the pod's cgroup.
 func (r *Runtime) PodSandboxStats(ctx context.Context, req *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -153,8 +157,8 @@ func (r *Runtime) PodSandboxStats(ctx context.Context, req *api.PodSandboxStatsR
 	return &api.PodSandboxStatsResponse{Stats: st}, nil
 }
 
-// ListPodSandboxStats is PodSandboxStats of the sandboxes that a filter lets
-// through and that are ready.
+// ListPodSandboxStats returns the usage of the ready sandboxes that match a filter. Sandboxes that
+// cannot be measured are omitted.
 func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
 	f := req.GetFilter()
 	list, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
@@ -167,14 +171,14 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandb
 	for _, i := range list.Items {
 		s, err := r.sandbox(i.Id)
 		if err != nil {
-			continue // removed meanwhile
+			continue // removed concurrently
 		}
 		st, err := r.sandboxStats(ctx, s)
 		if err != nil && ctx.Err() != nil {
 			return nil, err
 		}
 		if err != nil {
-			r.log.Warn("the figures of a sandbox are left out", "sandbox", i.Id, "error", err)
+			r.log.Warn("a sandbox cannot be measured: its figures are omitted", "sandbox", i.Id, "error", err)
 			continue
 		}
 		out.Stats = append(out.Stats, st)
@@ -189,8 +193,10 @@ func (r *Runtime) sandboxStats(ctx context.Context, s *sandbox) (*api.PodSandbox
 	}
 	cfg := proto.CloneOf(s.config)
 	out := &api.PodSandboxStats{
-		Attributes: &api.PodSandboxAttributes{Id: s.rec.ID, Metadata: cfg.GetMetadata(), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations()},
-		Linux:      &api.LinuxPodSandboxStats{Containers: containers},
+		Attributes: &api.PodSandboxAttributes{
+			Id: s.rec.ID, Metadata: cfg.GetMetadata(), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
+		},
+		Linux: &api.LinuxPodSandboxStats{Containers: containers},
 	}
 	f, err := r.cgroups.Read(s.config.GetLinux().GetCgroupParent())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -205,7 +211,8 @@ func (r *Runtime) sandboxStats(ctx context.Context, s *sandbox) (*api.PodSandbox
 	return out, nil
 }
 
-// networkUsage returns the counters of a sandbox's network, nil if it is the host's or nothing runs in it.
+// networkUsage returns the counters of a sandbox's network interfaces; nil if it uses the host's
+// network or has no process.
 func (r *Runtime) networkUsage(s *sandbox) *api.NetworkUsage {
 	if s.hostNetwork() {
 		return nil
@@ -223,7 +230,9 @@ func (r *Runtime) networkUsage(s *sandbox) *api.NetworkUsage {
 	}
 	out := &api.NetworkUsage{Timestamp: time.Now().UnixNano()}
 	for _, i := range (process.Reader{}).Network(pid) {
-		usage := &api.NetworkInterfaceUsage{Name: i.Name, RxBytes: u64(i.Received), RxErrors: u64(i.ErrorsIn), TxBytes: u64(i.Sent), TxErrors: u64(i.ErrsOut)}
+		usage := &api.NetworkInterfaceUsage{
+			Name: i.Name, RxBytes: u64(i.Received), RxErrors: u64(i.ErrorsIn), TxBytes: u64(i.Sent), TxErrors: u64(i.ErrsOut),
+		}
 		if out.DefaultInterface == nil {
 			out.DefaultInterface = usage
 		} else {

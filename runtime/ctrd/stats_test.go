@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// TestPodNetworkFigures: the figures of a pod have those of its network, without loopback.
+// TestPodNetworkFigures: a pod's figures include those of its network, without loopback.
 func TestPodNetworkFigures(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skip("no interface can be made")
@@ -57,7 +57,7 @@ func TestPodNetworkFigures(t *testing.T) {
 	}
 }
 
-// makeInterface makes one in a network namespace, which is there until the file is closed.
+// makeInterface creates an interface in a network namespace, which exists until the file is closed.
 func makeInterface(t *testing.T, netns, name string) *os.File {
 	t.Helper()
 	var f *os.File

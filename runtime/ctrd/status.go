@@ -13,16 +13,16 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// NetworkPluginNotReady is the reason of a network that is not ready.
+// NetworkPluginNotReady is the reason of the NetworkReady condition when it is false.
 const NetworkPluginNotReady = "NetworkPluginNotReady"
 
-// Version names what this runtime is made of.
+// Version returns the name and version of this runtime.
 func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
 	v, _, _ := strings.Cut(version.Version, "+")
 	return &api.VersionResponse{Version: "0.1.0", RuntimeName: version.Name, RuntimeVersion: v, RuntimeApiVersion: "v1"}, nil
 }
 
-// Status says whether pods can run. Its verbose information has the keys
+// Status returns the conditions RuntimeReady and NetworkReady. Its verbose information has the keys
 // ociRuntime, ociVersion, cgroupVersion, snapshotter and shimPods.
 func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.StatusResponse, error) {
 	network := &api.RuntimeCondition{Type: "NetworkReady", Status: true}
@@ -48,7 +48,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 	return out, nil
 }
 
-// RuntimeConfig tells the cgroup driver; kubeadm's preflight demands an answer.
+// RuntimeConfig returns the cgroup driver; kubeadm's preflight requires it.
 func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
 	driver := api.CgroupDriver_CGROUPFS
 	if r.c.SystemdCgroup {
@@ -57,9 +57,8 @@ func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*ap
 	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig checks the pod's address ranges. The network has them from the
-// Node or the configuration, so there is nothing to set: as with a containerd without
-// a template for CNI.
+// UpdateRuntimeConfig validates the pod address ranges and ignores them: the network gets them from
+// the Node or the configuration. A containerd without a CNI template does the same.
 func (r *Runtime) UpdateRuntimeConfig(_ context.Context, req *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
 	if all := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(); all != "" {
 		for cidr := range strings.SplitSeq(all, ",") {

@@ -44,12 +44,11 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	return err
 }
 
-// untoldTime is how long the end of a container may take to be known after that of its
-// output.
+// untoldTime is how long to wait for the end of a container after the end of its output.
 const untoldTime = 10 * time.Second
 
-// untold decides what the end of an attachment by an older shim means: a success if the
-// container has ended, too.
+// untold interprets the end of an attachment to an older shim, which does not report why it ended:
+// it is a success if the container has ended too.
 func (c *container) untold(ctx context.Context) error {
 	late := time.NewTimer(untoldTime)
 	defer late.Stop()
@@ -63,7 +62,7 @@ func (c *container) untold(ctx context.Context) error {
 	}
 }
 
-// shimSizes passes sizes of a terminal on as shims have them, until ctx ends.
+// shimSizes converts terminal sizes for shims until ctx ends.
 func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Size {
 	sizes := make(chan shim.Size)
 	go func() {
@@ -86,9 +85,9 @@ func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Si
 	return sizes
 }
 
-// Forward connects stream to a TCP port on loopback inside the sandbox. Each direction
-// ends by itself: a server that has said everything still gets what the client sends. A
-// direction that breaks off, or ends with ctx, resets the connection, and is an error.
+// Forward connects stream to a TCP port on loopback inside the sandbox. Each direction ends
+// separately: after the server has closed its side, it still receives what the client sends. If a
+// direction fails, or ctx ends, the connection is reset and the result is an error.
 func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	s, err := r.sandbox(id)
@@ -98,7 +97,7 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	r.mu.Lock()
 	ready := s.ready
 	r.mu.Unlock()
-	if !ready { // its namespace is gone; one on the host's network would lead to others' ports
+	if !ready { // its namespace does not exist, or on the host's network the port may be someone else's
 		return fmt.Errorf("forward to port %d of sandbox %s: it is not ready: %w", port, s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	conn, err := r.dial(ctx, s, port)
@@ -114,9 +113,9 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 		_, err := io.Copy(conn, stream)
 		var op *net.OpError
 		switch c, ok := conn.(*net.TCPConn); {
-		case errors.As(err, &op) && op.Op == "write": // the server takes no more; it may have answered
+		case errors.As(err, &op) && op.Op == "write": // the server reads no more, but it may have replied
 		case err != nil, ctx.Err() != nil, to.wasReset():
-			reset(conn) // the server must not take this for the end
+			reset(conn) // the server must not take this for the end of the data
 		case ok:
 			c.CloseWrite()
 		}
@@ -124,13 +123,13 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	if _, err = io.Copy(to, conn); err != nil {
 		return errors.Join(err, ctx.Err())
 	}
-	to.Close() // the client sees the end, and may still send
+	to.Close() // the client sees the end and may still send
 	<-sent
 	return ctx.Err()
 }
 
-// A forwarded is a client's stream. One of SPDY shows whether the client has reset it, as
-// long as we have not closed it, but lets us write on for nobody.
+// A forwarded is a client's stream. A SPDY stream reports whether the client has reset it, until
+// this side closes it, but accepts further writes, which go nowhere.
 type forwarded struct {
 	io.ReadWriteCloser
 	closed atomic.Bool
@@ -149,13 +148,14 @@ func (f *forwarded) Write(b []byte) (int, error) {
 	return f.ReadWriteCloser.Write(b)
 }
 
-// Close ends our direction.
+// Close closes the direction to the client.
 func (f *forwarded) Close() error {
 	f.closed.Store(true)
 	return f.ReadWriteCloser.Close()
 }
 
-// reset closes a connection so that its peer does not take it for the end of the data.
+// reset closes a connection with a TCP reset, so that the peer does not take it for the end of the
+// data.
 func reset(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		c.SetLinger(0)
@@ -163,8 +163,8 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
-// dial connects to loopback in the sandbox's network. The address is a literal, so
-// that dialling stays on the thread that is in the namespace.
+// dial connects to loopback in the sandbox's network. The addresses are literals, so no resolver
+// starts another thread outside the namespace.
 func (r *Runtime) dial(ctx context.Context, s *sandbox, port int32) (conn net.Conn, err error) {
 	try := func() error {
 		var d net.Dialer
@@ -183,17 +183,17 @@ func (r *Runtime) dial(ctx context.Context, s *sandbox, port int32) (conn net.Co
 
 var errURL = fmt.Errorf("streams over a URL are made by the server of the CRI socket: %w", errdefs.ErrNotImplemented)
 
-// Exec is for a CRI socket, whose server answers it with Stream.
+// Exec is not implemented: the server of the CRI socket handles it and calls Stream.
 func (r *Runtime) Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error) {
 	return nil, errURL
 }
 
-// Attach is for a CRI socket, whose server answers it with Stream.
+// Attach is not implemented: the server of the CRI socket handles it and calls Stream.
 func (r *Runtime) Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error) {
 	return nil, errURL
 }
 
-// PortForward is for a CRI socket, whose server answers it with Forward.
+// PortForward is not implemented: the server of the CRI socket handles it and calls Forward.
 func (r *Runtime) PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error) {
 	return nil, errURL
 }

@@ -23,8 +23,8 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// slow names the tests that take longest. TestContract always runs them; the other subjects do
-// with ISLET_TEST_LONG.
+// slow returns the names of the slowest tests. TestContract always runs them; the other subjects
+// only with ISLET_TEST_LONG.
 func slow(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil
@@ -32,7 +32,7 @@ func slow(names ...string) []string {
 	return append(names, "Escape", "Order", "OOM")
 }
 
-// TestContractUsers runs the same tests with pods that have a user namespace of their own.
+// TestContractUsers runs the same tests with pods that have a user namespace.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16),

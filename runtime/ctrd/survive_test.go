@@ -76,7 +76,7 @@ func (n *node) sandboxState(t testing.TB, id string) api.PodSandboxState {
 	return r.Status.State
 }
 
-// eventually waits for what has no event.
+// eventually waits for a condition that has no event.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
@@ -97,7 +97,7 @@ func shimProcess(t testing.TB, program, name string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[int]int{} // with its parent
+	found := map[int]int{} // PID of its parent by PID
 	for _, p := range procs {
 		b, _ := os.ReadFile(p)
 		if !strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
@@ -110,14 +110,14 @@ func shimProcess(t testing.TB, program, name string) int {
 		}
 	}
 	for pid, parent := range found {
-		if _, child := found[parent]; !child { // one that it starts has its command line for a moment
+		if _, child := found[parent]; !child { // a process that the shim starts has its command line for a moment
 			return pid
 		}
 	}
 	return 0
 }
 
-// A restart of the agent touches nothing that runs, and learns what has ended.
+// A restart of the agent does not affect running containers, and it finds out what has ended.
 func TestAgentRestart(t *testing.T) {
 	n := newNode(t, 4)
 	const pods = 6
@@ -157,7 +157,7 @@ func TestAgentRestart(t *testing.T) {
 			t.Errorf("not taken over: %v", st)
 		}
 	}
-	// What was taken over can be ended, and its log has no gap.
+	// Adopted containers can be stopped, and their logs have no gap.
 	if _, err := n.StopContainer(t.Context(), &api.StopContainerRequest{ContainerId: ids[0], Timeout: 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestAgentRestart(t *testing.T) {
 	}
 }
 
-// A container has had its stop signal, also for the agent after a restart.
+// A stop signal is sent once, even if the agent restarts.
 func TestSignalOnce(t *testing.T) {
 	n := newNode(t, 1)
 	_, id := n.runPod(t, 0, "once")
@@ -185,7 +185,7 @@ func TestSignalOnce(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // its caller goes
+		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // the caller gives up
 	}()
 	logged("signal terminated")
 	eventually(t, "it is recorded", func() bool {
@@ -204,7 +204,7 @@ func TestSignalOnce(t *testing.T) {
 	}
 }
 
-// pid is a container's first process, from its verbose status.
+// pid returns the PID of a container's first process, from its verbose status.
 func (n *node) pid(t testing.TB, id string) int {
 	t.Helper()
 	r, err := n.ContainerStatus(context.Background(), &api.ContainerStatusRequest{ContainerId: id, Verbose: true})
@@ -218,8 +218,7 @@ func (n *node) pid(t testing.TB, id string) int {
 	return info.Pid
 }
 
-// The death of a shim ends its containers and nobody else's; its pods go on with
-// a new shim.
+// The death of a shim ends its containers and no others; its pods continue with a new shim.
 func TestShimDeath(t *testing.T) {
 	n := newNode(t, 2)
 	ids := map[int]string{}
@@ -282,9 +281,9 @@ func TestShimAndAgentDeath(t *testing.T) {
 	}
 }
 
-// A power cut may take the record of a container that ran and was shown: what is made in its
-// place, as the same attempt, is another container, while within a boot the same identity is
-// the same one, over restarts of the agent too.
+// A power cut may destroy the record of a container that ran and was reported: its replacement with
+// the same attempt has another ID. Within a boot the same identity has the same ID, also over
+// restarts of the agent.
 func TestRecordLostByPowerCut(t *testing.T) {
 	n := newNode(t, 2)
 	pod, before := n.runPod(t, 0, "ignore")
@@ -306,7 +305,7 @@ func TestRecordLostByPowerCut(t *testing.T) {
 	}
 }
 
-// After a reboot nothing runs, nothing is left over, and all is known.
+// After a reboot nothing is running, nothing is left over, and everything is known.
 func TestReboot(t *testing.T) {
 	n := newNode(t, 2)
 	shared := n.podConfig(9)

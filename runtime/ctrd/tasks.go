@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A runner runs the containers of a sandbox: one of islet's own shims, or the sandbox's
+// A runner runs the containers of a sandbox. It is one of islet's own shims, or the sandbox's
 // containerd shim.
 type runner interface {
 	Run(context.Context, wire.RunRequest) (wire.Running, error)
@@ -33,8 +33,8 @@ type runner interface {
 	Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan shim.Size) error
 }
 
-// runner finds what runs a sandbox's containers. A shim of islet's is started if it does
-// not run; a containerd shim is started with its sandbox, and once only.
+// runner returns the runner of a sandbox. A shim of islet is started if it is not running; a
+// containerd shim is started only once, with its sandbox.
 func (r *Runtime) runner(ctx context.Context, s *sandbox) (runner, error) {
 	if s.tasks != nil {
 		return s.tasks, nil
@@ -42,7 +42,7 @@ func (r *Runtime) runner(ctx context.Context, s *sandbox) (runner, error) {
 	return r.shims.client(ctx, s.rec.Shim)
 }
 
-// connected is runner, or nil if it does not run.
+// connected returns the runner of a sandbox, or nil if it is not running.
 func (r *Runtime) connected(s *sandbox) runner {
 	if s.tasks != nil {
 		if s.tasks.Connected() {
@@ -54,7 +54,7 @@ func (r *Runtime) connected(s *sandbox) runner {
 	return nil
 }
 
-// tasksOf is the containerd shim of a sandbox, or nil.
+// tasksOf returns the containerd shim of a sandbox, or nil.
 func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +64,8 @@ func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
 	return nil
 }
 
-// forceDelete kills a container and removes what is known of it, without its shim. One
-// that is not there is success.
+// forceDelete kills a container and removes the OCI runtime's state of it, without its shim. If it
+// does not exist, that is success.
 func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error {
 	switch {
 	case s == nil:
@@ -76,8 +76,8 @@ func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error 
 	return r.ociDelete(ctx, s.oci, id)
 }
 
-// taskEvents is opened by the first sandbox of a containerd shim. The zero value is
-// ready.
+// taskEvents receives the events of containerd shims. It is opened for the first sandbox of one.
+// The zero value is ready.
 type taskEvents struct {
 	mu sync.Mutex
 	*taskshim.Events
@@ -85,11 +85,12 @@ type taskEvents struct {
 
 func (r *Runtime) eventsSocket() string { return filepath.Join(r.dirs.tasks, "events.sock") }
 
-// newTasks makes the containerd shim of a sandbox, which is not started yet.
+// newTasks returns the containerd shim of a sandbox, which is not started yet.
 func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	r.events.mu.Lock()
 	defer r.events.mu.Unlock()
-	if _, err := os.Lstat(r.eventsSocket()); r.events.Events != nil && errors.Is(err, os.ErrNotExist) { // with the run directory, see run_lost.go
+	// The socket was removed with the run directory, see run_lost.go.
+	if _, err := os.Lstat(r.eventsSocket()); r.events.Events != nil && errors.Is(err, os.ErrNotExist) {
 		r.events.Close()
 		r.events.Events = nil
 	}
@@ -104,7 +105,8 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	}
 	id := s.rec.ID
 	return taskshim.New(taskshim.Config{
-		ID: id, Program: s.rec.Program, ConfigFile: config, Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(), OCI: s.oci,
+		ID: id, Program: s.rec.Program, ConfigFile: config, OCI: s.oci,
+		Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(),
 		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.client(ctx, s.rec.Shim) },
 		Connected: func() *shim.Client { return r.shims.connected(s.rec.Shim) },
 		Ended:     func(c wire.Container) { r.ended(c.ID, *c.Exit) },
@@ -113,7 +115,8 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	}), nil
 }
 
-// outOfMemory says, once, whether a container of a containerd shim has run out of memory.
+// outOfMemory reports, once per event, whether a container of a containerd shim has run out of
+// memory.
 func (r *Runtime) outOfMemory(id string) bool {
 	r.events.mu.Lock()
 	events := r.events.Events
@@ -124,10 +127,10 @@ func (r *Runtime) outOfMemory(id string) bool {
 // tasksGone ends the containers of a containerd shim that has died.
 func (r *Runtime) tasksGone(sandbox string) {
 	r.log.Error("a containerd shim has died: its containers are ended", "sandbox", sandbox)
-	r.tasks.Go(func() { r.shimLost(sandbox) })
+	r.tasks.Go(func() { r.endPodOfShim(sandbox) })
 }
 
-// closeTasks hangs up on all containerd shims; their containers run on.
+// closeTasks closes the connections to all containerd shims; their containers keep running.
 func (r *Runtime) closeTasks() {
 	r.mu.Lock()
 	var all []*taskshim.Shim
@@ -147,13 +150,13 @@ func (r *Runtime) closeTasks() {
 	}
 }
 
-// endTasks ends the containerd shim of a sandbox whose containers have ended.
+// endTasks shuts down the containerd shim of a sandbox whose containers have ended.
 func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 	if s.tasks == nil {
 		return nil
 	}
 	for _, c := range r.containersOf(s.rec.ID) {
-		r.ops.Lock(c.rec.ID) // one that has just ended is being tidied up
+		r.ops.Lock(c.rec.ID) // wait for the cleanup of one that has just ended
 		err := ignoreNotFound(s.tasks.Discard(ctx, c.rec.ID))
 		r.ops.Unlock(c.rec.ID)
 		if err != nil {
@@ -161,12 +164,12 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 		}
 	}
 	if err := s.tasks.Shutdown(ctx); err != nil {
-		return fmt.Errorf("end the containerd shim: %w", err)
+		return fmt.Errorf("shut down the containerd shim: %w", err)
 	}
 	return nil
 }
 
-// adoptTasks connects to the containerd shims that run and asks what they hold.
+// adoptTasks connects to the running containerd shims and lists their containers.
 func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adopted) error {
 	for id, s := range r.sandboxes {
 		if s.tasks == nil {
@@ -176,14 +179,14 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adopted) error
 		for _, c := range r.containersOf(id) {
 			ids = append(ids, c.rec.ID)
 		}
-		asked, cancel := context.WithTimeout(ctx, answers)
+		asked, cancel := context.WithTimeout(ctx, listTime)
 		list, err := r.listTasks(asked, s, ids)
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // its sandbox is made anew
-			r.log.Error("a containerd shim does not answer: its pod starts again", "sandbox", id, "error", err)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // the sandbox is recreated
+			r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
 		}
 		for _, c := range list {
 			if known := r.containers[c.ID]; known != nil && !known.rec.StartedAt.IsZero() {
@@ -206,8 +209,8 @@ func (r *Runtime) listTasks(ctx context.Context, s *sandbox, ids []string) ([]wi
 	return list, err
 }
 
-// endTasksOf ends the containerd shim that a bundle tells of whose sandbox is not whole,
-// or not known: the agent that started it did not live to record the sandbox.
+// endTasksOf shuts down the containerd shim that a bundle refers to and whose sandbox is incomplete
+// or unknown, because the agent that started it ended before it recorded the sandbox.
 func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	if tasks := r.tasksOf(id); tasks != nil {
 		return tasks.Discard(ctx, id)
@@ -226,8 +229,8 @@ func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	return errors.Join(s.tasks.Discard(ctx, id), r.endTasks(ctx, s))
 }
 
-// describe tells a containerd shim whose container it is to run, as containerd does:
-// ctr is nil for the first container of a sandbox, which makes it.
+// describe sets the annotations by which containerd tells its shims which pod and container a
+// specification is for. ctr is nil for the first container, which represents the sandbox.
 func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
 	const prefix = "io.kubernetes.cri."
 	m := s.config.GetMetadata()
@@ -247,7 +250,7 @@ func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
 	}
 	set("container-type", "sandbox")
 	set("sandbox-log-directory", s.config.GetLogDirectory())
-	if res := s.config.GetLinux().GetResources(); res != nil { // how large a virtual machine must be
+	if res := s.config.GetLinux().GetResources(); res != nil { // they determine the size of a virtual machine
 		set("sandbox-cpu-period", strconv.FormatInt(res.GetCpuPeriod(), 10))
 		set("sandbox-cpu-quota", strconv.FormatInt(res.GetCpuQuota(), 10))
 		set("sandbox-cpu-shares", strconv.FormatInt(res.GetCpuShares(), 10))
@@ -255,7 +258,7 @@ func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
 	}
 }
 
-// execTask runs one command by a containerd shim.
+// execTask runs one command through a containerd shim.
 func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions) error {
 	dir, err := r.commandDir(c, o)
 	if err != nil {

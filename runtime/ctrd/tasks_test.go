@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// runcShim is containerd's own shim, built once and kept in the repository's cache. It
-// is built in its module, whose dependencies are none of islet's.
+// runcShim is containerd's own shim, built once and kept in the repository's cache. It is built in
+// its own module, because its dependencies are not islet's.
 var runcShim = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" {
 		return filepath.Join(dir, "containerd-shim-runc-v2"), nil
@@ -47,10 +47,10 @@ var runcShim = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// taskHandler is the handler that is containerd-shim-runc-v2.
+// taskHandler is the handler of containerd-shim-runc-v2.
 const taskHandler = "task"
 
-// newTaskNode is a node whose pods are run by taskHandler.
+// newTaskNode returns a node whose pods are run by taskHandler.
 func newTaskNode(t *testing.T) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -67,7 +67,7 @@ func newTaskNode(t *testing.T) *node {
 	return n
 }
 
-// taskShims finds the containerd shims of a sandbox, or of all if it is empty.
+// taskShims returns the containerd shims of a sandbox, or all if it is empty.
 func (n *node) taskShims(t testing.TB, sandbox string) (pids []int) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -95,14 +95,14 @@ func (n *node) killTaskShim(t testing.TB, sandbox string) {
 	}
 }
 
-// TestTaskContract: a containerd shim runs pods by the contract of the CRI.
+// TestTaskContract: pods run by a containerd shim satisfy the contract of the CRI.
 func TestTaskContract(t *testing.T) {
 	n := newTaskNode(t)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup, Without: slow()})
 }
 
-// TestTaskRestart: what a containerd shim runs outlives the agent, with its log, and
-// what has ended meanwhile is known with its exit code.
+// TestTaskRestart: containers of a containerd shim survive a restart of the agent, with their logs,
+// and exit codes of those that ended meanwhile are known.
 func TestTaskRestart(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
@@ -126,7 +126,7 @@ func TestTaskRestart(t *testing.T) {
 		return strings.Contains(string(b), "last")
 	})
 	handlers := n.handlers
-	n.handlers = nil // the configuration forgets the handler while its pods run
+	n.handlers = nil // the handler is removed from the configuration while its pods run
 	n.start(t)
 	if st := n.status(t, lives); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, lives) != pid || st.StartedAt != before.StartedAt {
 		t.Errorf("what went on is %v", st)
@@ -153,7 +153,8 @@ func TestTaskRestart(t *testing.T) {
 	n.handlers = handlers
 }
 
-// TestTaskShimSilent: shims that do not answer take the figures of no other, and hold them up once.
+// TestTaskShimSilent: shims that do not respond affect no other container's figures, and cost the
+// timeout only once.
 func TestTaskShimSilent(t *testing.T) {
 	n := newTaskNode(t)
 	_, bystander := n.runPod(t, 0, "wait")
@@ -172,12 +173,13 @@ func TestTaskShimSilent(t *testing.T) {
 	if err != nil || len(list.Stats) != 1 || list.Stats[0].Attributes.Id != bystander {
 		t.Errorf("%v %v", list, err)
 	}
-	if took := time.Since(begun); took > 6*time.Second { // two for one of them
+	if took := time.Since(begun); took > 6*time.Second { // two seconds for one of them
 		t.Errorf("it took %v", took)
 	}
 }
 
-// stopped reports whether no thread of a process can run: one that a signal stops may do so later.
+// stopped reports whether all threads of a process are stopped, which may take a moment after the
+// signal.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -185,14 +187,14 @@ func stopped(t *testing.T, pid int) bool {
 		t.Fatalf("process %d has no threads: %v", pid, err)
 	}
 	return !slices.ContainsFunc(files, func(file string) bool {
-		text, _ := os.ReadFile(file) // one that has ended does not run
+		text, _ := os.ReadFile(file) // an ended thread is not running
 		_, state, ok := bytes.Cut(text, []byte(") "))
 		return ok && state[0] != 'T'
 	})
 }
 
-// TestTaskShimDies: the containers of a containerd shim that has died are ended and
-// reported, whether or not the agent was there, and the pod can run again.
+// TestTaskShimDies: the containers of a dead containerd shim are ended and reported, whether or not
+// the agent was running, and the pod can run again.
 func TestTaskShimDies(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
@@ -225,8 +227,8 @@ func TestTaskShimDies(t *testing.T) {
 	}
 }
 
-// TestTaskStreamsLost: when islet's own shim, which has the streams, dies, the pod is
-// ended too: its output would go nowhere.
+// TestTaskStreamsLost: if islet's own shim, which serves the streams, dies, the pod is ended too,
+// because its output would be lost.
 func TestTaskStreamsLost(t *testing.T) {
 	n := newTaskNode(t)
 	pod, id := n.runPod(t, 1, "wait")
@@ -239,8 +241,7 @@ func TestTaskStreamsLost(t *testing.T) {
 	eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
 }
 
-// TestTaskReboot: after a reboot nothing of a containerd shim is there, and the pod is
-// made anew.
+// TestTaskReboot: after a reboot nothing of a containerd shim is left, and the pod is recreated.
 func TestTaskReboot(t *testing.T) {
 	n := newTaskNode(t)
 	pod, id := n.runPod(t, 1, "wait")
@@ -261,8 +262,8 @@ func TestTaskReboot(t *testing.T) {
 // TestTaskKilledAgain: like TestKilledAgain, with containerd shims.
 func TestTaskKilledAgain(t *testing.T) { testKilledAgain(t, newTaskNode(t), 4) }
 
-// TestTaskShimRefused: a program that is no containerd shim fails the sandbox, and
-// leaves nothing.
+// TestTaskShimRefused: a program that is not a containerd shim fails the sandbox, and leaves
+// nothing.
 func TestTaskShimRefused(t *testing.T) {
 	n := newTaskNode(t)
 	n.stop(t)
@@ -278,7 +279,7 @@ func TestTaskShimRefused(t *testing.T) {
 		n.handlers[name] = ctrd.Handler{Shim: path}
 	}
 	n.start(t)
-	for name, want := range map[string]string{"silent": "not understood", "fails": "this is why", "grpc": "speaks ttrpc", "elsewhere": "no unix socket", "nobody": "connect"} {
+	for name, want := range map[string]string{"silent": "output is invalid", "fails": "this is why", "grpc": "supports ttrpc", "elsewhere": "not a unix socket", "nobody": "connect"} {
 		_, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: n.podConfig(1), RuntimeHandler: name})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)

@@ -18,17 +18,18 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// A sandbox may have a user namespace of its own (KEP-127): then its root is one of the
-// host's many IDs. The namespace is pinned with the others, which belong to it, and all
-// containers join it. Nothing on the disk has the IDs of a range but what containers write
-// above the layers of their images:
+// A sandbox may have its own user namespace (KEP-127), in which root is an unprivileged ID of the
+// host. The namespace is pinned with the sandbox's other namespaces, which it owns, and all
+// containers join it. Only files that containers write to their writable layers are stored with
+// mapped IDs:
 //
 //	layers, 0..65535 --mounts.Shift--> 65536..131071 --overlay--> rootfs
 //	volumes, 0..65535 -------the OCI runtime's "idmap"----------> in the container 0..65535
 //
 // https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
 
-// usersOf reads what a sandbox or container says of its users; nil: they are the host's.
+// usersOf returns the ID mappings in a sandbox's or container's options; nil means the host's
+// users.
 func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	u := o.GetUsernsOptions()
 	if u == nil {
@@ -39,9 +40,10 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	case u.GetMode() == api.NamespaceMode_NODE && !mapped:
 		return nil, nil
 	case u.GetMode() == api.NamespaceMode_NODE:
-		return nil, fmt.Errorf("the user namespace is to be the node's, and cannot map IDs: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("a user namespace in mode NODE cannot map IDs: %w", errdefs.ErrInvalidArgument)
 	case u.GetMode() != api.NamespaceMode_POD:
-		return nil, fmt.Errorf("the mode of the user namespace is %v; POD and NODE are possible: %w", u.GetMode(), errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the mode of the user namespace is %v; POD and NODE are possible: %w",
+			u.GetMode(), errdefs.ErrInvalidArgument)
 	}
 	uids, err := idsOf(u.GetUids())
 	if err != nil {
@@ -54,10 +56,11 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	return &namespace.Users{UIDs: uids, GIDs: gids}, nil
 }
 
-// noID is what the kernel takes for no ID.
+// noID is the ID that the kernel uses for "no ID".
 const noID = 1<<32 - 1
 
-// idsOf wants one range, from ID 0 inside on, that has no ID of the host's root.
+// idsOf validates a mapping: it must be one range that starts at ID 0 inside and excludes the
+// host's root.
 func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	switch {
 	case len(m) != 1:
@@ -67,21 +70,22 @@ func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	case m[0].GetLength() == 0:
 		return namespace.IDs{}, errors.New("the mapping is empty")
 	case m[0].GetHostId() == 0:
-		return namespace.IDs{}, errors.New("the mapping has the host's root in it")
+		return namespace.IDs{}, errors.New("the mapping includes the host's root")
 	case uint64(m[0].GetHostId())+uint64(m[0].GetLength()) > noID:
 		return namespace.IDs{}, fmt.Errorf("the mapping ends beyond the last ID, %d", uint32(noID-1))
 	}
 	return namespace.IDs{First: m[0].GetHostId(), Count: m[0].GetLength()}, nil
 }
 
-// users are a sandbox's own; nil: they are the host's. They were checked when it was made.
+// users returns the sandbox's ID mappings; nil means the host's users. RunPodSandbox has validated
+// them.
 func (s *sandbox) users() *namespace.Users {
 	u, _ := usersOf(s.namespaces())
 	return u
 }
 
-// checkUsers refuses a user namespace that a sandbox cannot have here: to run without
-// would take from a pod the isolation that it asks for.
+// checkUsers rejects a user namespace that this host cannot provide: without it the pod would lack
+// the isolation that it requests.
 func (r *Runtime) checkUsers(s *sandbox) error {
 	u, err := usersOf(s.namespaces())
 	if u == nil || err != nil {
@@ -89,13 +93,15 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 	}
 	switch ns := s.namespaces(); {
 	case ns.GetPid() == api.NamespaceMode_NODE:
-		return fmt.Errorf("a user namespace cannot go with the host's processes: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("a user namespace cannot be combined with the host's PID namespace: %w", errdefs.ErrInvalidArgument)
 	case ns.GetIpc() == api.NamespaceMode_NODE:
-		return fmt.Errorf("a user namespace cannot go with the host's IPC: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("a user namespace cannot be combined with the host's IPC namespace: %w", errdefs.ErrInvalidArgument)
 	case s.tasks != nil:
-		return fmt.Errorf("runtime handler %q runs a containerd shim, with which there are no user namespaces here: %w", s.rec.Handler, errdefs.ErrNotImplemented)
+		return fmt.Errorf("runtime handler %q uses a containerd shim, for which user namespaces are not supported: %w",
+			s.rec.Handler, errdefs.ErrNotImplemented)
 	case !r.abilities.Of(s.oci.Path).Users:
-		return fmt.Errorf("%s has no user namespaces with idmapped mounts: install runc 1.2 or crun 1.9, or later: %w", s.oci.Path, errdefs.ErrNotImplemented)
+		return fmt.Errorf("%s does not support user namespaces with idmapped mounts: install runc 1.2 or crun 1.9, or later: %w",
+			s.oci.Path, errdefs.ErrNotImplemented)
 	}
 	if err := r.shifts(); err != nil {
 		return fmt.Errorf("user namespaces do not work here: %w: %w", err, errdefs.ErrNotImplemented)
@@ -103,22 +109,22 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 	return nil
 }
 
-// checkMember refuses a container whose users are not its sandbox's.
+// checkMember rejects a container whose user namespace differs from its sandbox's.
 func checkMember(s *sandbox, c *api.ContainerConfig) error {
 	its, err := usersOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
 	if err != nil {
 		return err
 	}
 	if its != nil && c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == api.NamespaceMode_NODE {
-		return fmt.Errorf("a user namespace cannot go with the host's processes: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("a user namespace cannot be combined with the host's PID namespace: %w", errdefs.ErrInvalidArgument)
 	}
-	if of := s.users(); (its == nil) != (of == nil) || its != nil && *its != *of {
-		return fmt.Errorf("its user namespace is another one than its sandbox's: %w", errdefs.ErrInvalidArgument)
+	if pod := s.users(); (its == nil) != (pod == nil) || its != nil && *its != *pod {
+		return fmt.Errorf("its user namespace differs from its sandbox's: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// checkIDs refuses IDs that a sandbox's user namespace does not have.
+// checkIDs rejects IDs that a sandbox's user namespace does not map.
 func checkIDs(u specs.User, users *namespace.Users) error {
 	if users == nil {
 		return nil
@@ -134,8 +140,8 @@ func checkIDs(u specs.User, users *namespace.Users) error {
 	return nil
 }
 
-// mappingFault says why a mount cannot have the ID mappings that it asks for; "": it can. The
-// only mappings that a sandbox offers are those of its own user namespace.
+// mappingFault returns why a mount's ID mappings are rejected, or "". The only possible mappings
+// are those of the sandbox's user namespace.
 func mappingFault(s *sandbox, m *api.Mount) string {
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) == 0 {
 		return ""
@@ -143,12 +149,12 @@ func mappingFault(s *sandbox, m *api.Mount) string {
 	uids, err1 := idsOf(m.GetUidMappings())
 	gids, err2 := idsOf(m.GetGidMappings())
 	if u := s.users(); u == nil || err1 != nil || err2 != nil || u.UIDs != uids || u.GIDs != gids {
-		return "is to be mapped to other users than those of its sandbox's user namespace"
+		return "has other ID mappings than its sandbox's user namespace"
 	}
 	return ""
 }
 
-// openUsers opens the pinned user namespace of a sandbox; nil: it has none.
+// openUsers opens the pinned user namespace of a sandbox; nil if it has none.
 func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	if s.users() == nil {
 		return nil, nil
@@ -156,9 +162,9 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	return os.Open(filepath.Join(r.dirs.pins, s.rec.ID, namespace.User))
 }
 
-// makeBundle makes a bundle. Only root of the host may enter it and, if the pod has a user
-// namespace, root of that: it must reach the root file system in the bundle. So the directory
-// belongs to the group that root of the namespace has on the host.
+// makeBundle creates a bundle. Only the host's root may enter it and, if the pod has a user
+// namespace, that namespace's root, which must reach the root file system in the bundle. Therefore
+// the directory's group is the GID of the namespace's root on the host.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	bundle, u := r.bundle(id), s.users()
 	err := os.MkdirAll(bundle, 0o700)
@@ -168,8 +174,7 @@ func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	return errors.Join(os.Chmod(r.dirs.bundles, 0o711), os.Chown(bundle, 0, int(u.GIDs.First)), os.Chmod(bundle, 0o710))
 }
 
-// closeBundles makes bundles of an earlier islet, which any user of the host could enter,
-// private.
+// closeBundles makes bundles of an earlier version private, which any user of the host could enter.
 func (r *Runtime) closeBundles() error {
 	entries, err := os.ReadDir(r.dirs.bundles)
 	for _, e := range entries {
@@ -184,8 +189,8 @@ func (r *Runtime) closeBundles() error {
 	return err
 }
 
-// give makes what is in a file or directory of a sandbox's the property of its root.
-func (s *sandbox) give(paths ...string) error {
+// chown changes the owner of a sandbox's files to the root of its user namespace.
+func (s *sandbox) chown(paths ...string) error {
 	u := s.users()
 	if u == nil {
 		return nil
@@ -198,10 +203,9 @@ func (s *sandbox) give(paths ...string) error {
 	return nil
 }
 
-// giveStreams makes the pipes of an OCI runtime's process, before it has run a command in
-// a container, the property of the container's root: else the command could not open
-// /dev/stdout.
-func (r *Runtime) giveStreams(c *container, pid int) {
+// chownStreams changes the owner of an OCI runtime process's pipes to the container's root, before
+// the process runs a command in the container. Otherwise the command could not open /dev/stdout.
+func (r *Runtime) chownStreams(c *container, pid int) {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
@@ -211,26 +215,26 @@ func (r *Runtime) giveStreams(c *container, pid int) {
 	for fd := range 3 {
 		path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 		if st, err := os.Stat(path); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
-			continue // it has ended; or it is a terminal, or /dev/null
+			continue // the process has ended, or it is a terminal or /dev/null
 		}
 		if u := s.users(); u != nil {
-			os.Chown(path, int(u.UIDs.First), int(u.GIDs.First)) // fails if it has ended
+			os.Chown(path, int(u.UIDs.First), int(u.GIDs.First)) // fails if the process has ended
 		}
 	}
 }
 
-// shifted is where in a bundle the layers of an image are mounted for as long as an
-// overlay is made of them.
+// shifted is the directory in a bundle where an image's layers are mounted with mapped owners while
+// an overlay of them is mounted.
 const shifted = "layers"
 
-// shift mounts layers at a place where their owners are those of a user namespace, until
-// done. All layers are in one directory of the snapshotter's.
+// shift mounts layers below at with owners mapped to a user namespace, until done is called. All
+// layers must be in one directory of the snapshotter.
 func shift(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
 	all := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {
 		name, err := filepath.Rel(all, l)
 		if err != nil || !filepath.IsLocal(name) {
-			return nil, nil, fmt.Errorf("layers %s and %s are not in one place", layers[0], l)
+			return nil, nil, fmt.Errorf("layers %s and %s are not in the same directory", layers[0], l)
 		}
 		out = append(out, filepath.Join(at, name))
 	}
@@ -243,11 +247,11 @@ func shift(layers []string, at string, users *os.File) (out []string, done func(
 	return out, func() error { return unmount(at) }, nil
 }
 
-// tryShift tries whether root file systems can have their owners shifted: by the kernel,
-// and by the file system that they are in. (Overlays take shifted layers since 5.19.)
+// tryShift tests whether the kernel and the file system can map the owners of root file systems.
+// (Overlays accept idmapped layers since Linux 5.19.)
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // what is left of them is swept
+	dir, bundle := r.containerDir(id), r.bundle(id) // sweep removes leftovers
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
 	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
 	for _, d := range []string{layer, target} {
@@ -273,7 +277,7 @@ func (r *Runtime) tryShift() (err error) {
 		err = mount.All([]mount.Mount{m}, target)
 	}
 	if err := errors.Join(err, done()); err != nil {
-		return fmt.Errorf("mount an overlay of layers with shifted owners (Linux 5.19 can): %w", err)
+		return fmt.Errorf("mount an overlay of layers with mapped owners (needs Linux 5.19): %w", err)
 	}
 	return nil
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// currentRunc is one that has idmapped mounts, which Debian 12's has not. It is built from
-// its module, once for all tests.
+// currentRunc returns a runc that supports idmapped mounts, which Debian 12's does not. It is built
+// once from its module.
 func currentRunc(t testing.TB) string {
 	t.Helper()
-	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // where there is no Go, as in a virtual machine
+	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // without Go, as in a virtual machine
 		return filepath.Join(dir, "runc")
 	}
 	cmd := exec.Command("../../test/runc/build.sh")
@@ -31,7 +31,7 @@ func currentRunc(t testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// newUsersNode is a node whose OCI runtime has user namespaces.
+// newUsersNode returns a node whose OCI runtime supports user namespaces.
 func newUsersNode(t testing.TB, shimPods int) *node {
 	t.Helper()
 	n := newNode(t, shimPods)
@@ -41,7 +41,7 @@ func newUsersNode(t testing.TB, shimPods int) *node {
 	return n
 }
 
-// usersConfig is a pod of a user namespace, and a container of it.
+// usersConfig returns the configurations of a pod with a user namespace and of a container in it.
 func (n *node) usersConfig(i int, name string, args ...string) (*api.PodSandboxConfig, *api.ContainerConfig) {
 	cfg, c, users := n.podConfig(i), containerConfig(name, args...), crisuite.Range(uint32(i)<<16)
 	if cfg.Linux.SecurityContext == nil {
@@ -52,8 +52,8 @@ func (n *node) usersConfig(i int, name string, args ...string) (*api.PodSandboxC
 	return cfg, c
 }
 
-// TestUsersSurvive: a pod with a user namespace outlives the agent, takes new containers
-// after that, and does not outlive a reboot.
+// TestUsersSurvive: a pod with a user namespace survives a restart of the agent, gets new
+// containers afterwards, and does not survive a reboot.
 func TestUsersSurvive(t *testing.T) {
 	n := newUsersNode(t, 4)
 	ctx := t.Context()
@@ -84,10 +84,9 @@ func TestUsersSurvive(t *testing.T) {
 	}
 }
 
-// TestBundlesArePrivate: no user of the host gets through to the root file system of a
-// container, where there may be programs that are root's for who runs them
-// (CVE-2021-41103); nor does root of one pod's user namespace to that of another. What an
-// earlier islet left open is closed.
+// TestBundlesArePrivate: no user of the host can access a container's root file system, which may
+// have setuid programs (CVE-2021-41103), nor can root of one pod's user namespace access that of
+// another. Bundles that an earlier version left open are closed.
 func TestBundlesArePrivate(t *testing.T) {
 	n := newUsersNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -121,8 +120,8 @@ func TestBundlesArePrivate(t *testing.T) {
 	}
 }
 
-// TestUsersNative: without overlays an image's copy is mounted with shifted owners, and
-// an image that is a volume too.
+// TestUsersNative: without overlays, an image's copy is mounted with mapped owners, and so is an
+// image volume.
 func TestUsersNative(t *testing.T) {
 	n := newNode(t, 4)
 	n.stop(t)

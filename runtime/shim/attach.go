@@ -19,24 +19,27 @@ import (
 // Size is a terminal's size in characters.
 type Size struct{ Width, Height uint16 }
 
-// ErrUntold says that an older shim, which does not tell why it ends an attachment, has
-// ended one: with the container's output, or because the reader was slow.
+// ErrUntold is returned if an older shim, which does not report why, has ended an attachment:
+// because the container's output ended, or because the reader was too slow.
 var ErrUntold = errors.New("the shim has hung up without a word")
 
-// Attach connects streams to a container until its output ends or ctx does. A
-// nil stream is not connected; the end of stdin is passed on. Output that was not
-// delivered is an error.
-func (c *Client) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan Size) error {
+// Attach connects streams to a container until its output or ctx ends. Nil streams are not
+// connected. The end of stdin is forwarded. Undelivered output is an error.
+func (c *Client) Attach(
+	ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan Size,
+) error {
 	return c.attach(ctx, id, stdin, stdout, stderr, func(out *frames, done <-chan struct{}) { out.resize(resize, done) })
 }
 
-// AttachHeld is Attach for a container that another program runs, which has its
-// terminal. attached is called, in a goroutine, as soon as output is passed on.
+// AttachHeld is Attach for a container of another program, which resizes its terminal itself.
+// attached is called in a goroutine once output is forwarded.
 func (c *Client) AttachHeld(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func()) error {
 	return c.attach(ctx, id, stdin, stdout, stderr, func(*frames, <-chan struct{}) { attached() })
 }
 
-func (c *Client) attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func(*frames, <-chan struct{})) error {
+func (c *Client) attach(
+	ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func(*frames, <-chan struct{}),
+) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.socket)
 	if err != nil {
@@ -44,7 +47,9 @@ func (c *Client) attach(ctx context.Context, id string, stdin io.Reader, stdout,
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	in, told, err := handshake(conn, wire.AttachRequest{ID: id, Stdin: stdin != nil, Stdout: stdout != nil, Stderr: stderr != nil, End: true})
+	in, told, err := handshake(conn, wire.AttachRequest{
+		ID: id, Stdin: stdin != nil, Stdout: stdout != nil, Stderr: stderr != nil, End: true,
+	})
 	if err != nil {
 		return err
 	}
@@ -63,17 +68,17 @@ func (c *Client) attach(ctx context.Context, id string, stdin io.Reader, stdout,
 		return err
 	case told:
 		return fmt.Errorf("output may be missing: %w", ErrGone)
-	case out.ended.Load(): // with our stdin
+	case out.ended.Load(): // together with stdin
 		return nil
 	}
 	return ErrUntold
 }
 
-// frames writes frames, one at a time.
+// frames serializes the writing of frames.
 type frames struct {
 	mu    sync.Mutex
 	w     io.Writer
-	ended atomic.Bool // stdin has
+	ended atomic.Bool // stdin has ended
 }
 
 func (f *frames) write(stream byte, p []byte) error {
@@ -97,7 +102,7 @@ func (f *frames) resize(sizes <-chan Size, done <-chan struct{}) {
 	}
 }
 
-// input moves stdin until its end, which is an empty frame.
+// input forwards stdin until its end, which is an empty frame.
 func (f *frames) input(stdin io.Reader) {
 	buf := make([]byte, wire.MaxFrame)
 	for {
@@ -113,7 +118,7 @@ func (f *frames) input(stdin io.Reader) {
 	}
 }
 
-// handshake asks for the streams. told says that the shim will tell how they end.
+// handshake requests the streams. told says that the shim will report how they end.
 func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, told bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -142,7 +147,7 @@ func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, told bool
 
 var errHungUp = errors.New("the shim has hung up")
 
-// receive passes output on until a shim tells its end, or hangs up.
+// receive forwards output until the shim reports its end or closes the connection.
 func receive(in io.Reader, stdout, stderr io.Writer) error {
 	buf := make([]byte, wire.MaxFrame)
 	for {

@@ -15,15 +15,15 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// ErrGone says that the shim ended or hung up.
+// ErrGone is returned if the shim has ended or closed the connection.
 var ErrGone = fmt.Errorf("the shim is gone: %w", errdefs.ErrUnavailable)
 
-// A Client is one connection to a shim. Its methods may be called at once; one
-// goroutine reads.
+// A Client is one connection to a shim. Its methods are safe for concurrent use. One goroutine
+// reads the connection.
 type Client struct {
 	socket string
 	conn   net.Conn
-	ended  chan struct{} // closed when the reader, and gone, have returned
+	ended  chan struct{} // closed when the reading goroutine has ended
 
 	mu     sync.Mutex
 	enc    *json.Encoder
@@ -32,16 +32,19 @@ type Client struct {
 	closed bool
 }
 
-// Dial connects to a shim. event is called for each container that ends, and
-// gone once when the connection has ended, both from the one goroutine that reads:
-// they must not call the client back before they return, nor block for long.
+// Dial connects to a shim. event is called for each container that ends, and gone once when the
+// connection has ended, both by the goroutine that reads the connection. They must not call the
+// client before they return, nor block for long.
 func Dial(ctx context.Context, socket string, event func(wire.Container), gone func()) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("connect to shim: %w", err)
 	}
-	c := &Client{socket: socket, conn: conn, ended: make(chan struct{}), enc: json.NewEncoder(conn), wait: map[uint64]chan wire.Reply{}}
+	c := &Client{
+		socket: socket, conn: conn, ended: make(chan struct{}),
+		enc: json.NewEncoder(conn), wait: map[uint64]chan wire.Reply{},
+	}
 	go func() {
 		defer close(c.ended)
 		c.read(event)
@@ -83,14 +86,14 @@ func (c *Client) read(event func(wire.Container)) {
 	clear(c.wait)
 }
 
-// Close hangs up, and returns when nothing is called back any more. The shim and
-// its containers go on.
+// Close closes the connection and waits until no callback is running. The shim and its containers
+// keep running.
 func (c *Client) Close() {
 	c.conn.Close()
 	<-c.ended
 }
 
-// Abandon kills a shim that does not answer, and hangs up. Its containers are lost.
+// Abandon kills a shim that does not respond, and closes the connection. Its containers are lost.
 func (c *Client) Abandon() {
 	if pid := c.PID(); pid > 1 {
 		unix.Kill(pid, unix.SIGKILL)
@@ -98,7 +101,7 @@ func (c *Client) Abandon() {
 	c.Close()
 }
 
-// PID is the shim's process, for figures; 0 when not known.
+// PID returns the PID of the shim's process; 0 if unknown.
 func (c *Client) PID() int { return peerPID(c.conn.(*net.UnixConn)) }
 
 func (c *Client) call(ctx context.Context, method string, body, out any) error {
@@ -118,7 +121,7 @@ func (c *Client) call(ctx context.Context, method string, body, out any) error {
 	err = c.enc.Encode(wire.Request{ID: id, Method: method, Body: b})
 	c.mu.Unlock()
 	if err != nil {
-		c.conn.Close() // the reader tidies up
+		c.conn.Close() // the reading goroutine cleans up
 		return ErrGone
 	}
 	select {
@@ -158,46 +161,44 @@ func (c *Client) Run(ctx context.Context, r wire.RunRequest) (out wire.Running, 
 	return out, err
 }
 
-// Kill sends a signal. A container that has ended is success.
+// Kill sends a signal. If the container has ended, that is success.
 func (c *Client) Kill(ctx context.Context, r wire.KillRequest) error {
 	return c.call(ctx, wire.MethodKill, r, nil)
 }
 
-// Delete makes the shim forget a container that has ended.
+// Delete makes the shim delete its state of an ended container.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id}, nil)
 }
 
-// DeleteEnded is Delete for a container that was just killed: it waits for its
-// end.
+// DeleteEnded is Delete for a container that was just killed: the shim waits for its end.
 func (c *Client) DeleteEnded(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id, Wait: true}, nil)
 }
 
-// List tells all containers, also those that have ended.
+// List returns all containers of the shim, including ended ones.
 func (c *Client) List(ctx context.Context) (out []wire.Container, err error) {
 	err = c.call(ctx, wire.MethodList, nil, &out)
 	return out, err
 }
 
-// ReopenLog opens a container's log file anew.
+// ReopenLog reopens a container's log file.
 func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodReopen, wire.Target{ID: id}, nil)
 }
 
-// Hold makes the shim move the streams of a container that another program runs:
-// see wire.Held.
+// Hold makes the shim serve the streams of a container that another program runs: see wire.Held.
 func (c *Client) Hold(ctx context.Context, r wire.RunRequest) error {
 	return c.call(ctx, wire.MethodHold, r, nil)
 }
 
-// LetGo is Hold's end: it returns when all output is in the log.
+// LetGo ends Hold. It returns when all output is in the log.
 func (c *Client) LetGo(ctx context.Context, id string) (out wire.Held, err error) {
 	err = c.call(ctx, wire.MethodLetGo, wire.Target{ID: id}, &out)
 	return out, err
 }
 
-// Shutdown ends the shim if it has no container.
+// Shutdown ends the shim if it has no containers.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, wire.MethodShutdown, nil, nil)
 }

@@ -1,5 +1,5 @@
-// Package shim is the agent's side of the shims: the program that is embedded
-// here, starting it, and talking to it.
+// Package shim is the agent's side of the shims: it has the embedded program, starts it, and is its
+// client.
 //
 //	Unpack(dir) --> path of the program
 //	Start(path, socket) --> a process that outlives this one

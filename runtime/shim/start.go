@@ -12,15 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomScore protects a shim from the OOM killer like the kubelet's own daemons:
-// its end would end the containers of several pods.
+// oomScore protects a shim from the OOM killer, as kubelets protect their daemons: killing it would
+// end the containers of several pods.
 const oomScore = -999
 
-// Start starts the program at path as a shim that listens on the given unix
-// socket. The socket is ready when Start returns. The shim outlives this process;
-// what it logs is appended to <socket>.log. It does not see what is mounted below the
-// directories in hidden, which are mount points; without any it is among the host's
-// mounts.
+// Start starts the program at path as a shim that listens on the given unix socket, which accepts
+// connections when Start returns. The shim outlives this process. It appends its log to
+// <socket>.log. It runs in a mount namespace without the mounts below the directories hidden, which
+// must be mount points; if there are none, it runs in the host's mount namespace.
 func Start(path, socket string, hidden []string) error {
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("start shim: %w", err)
@@ -72,17 +71,17 @@ func start(path, socket string, l *net.UnixListener, hidden []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Not allowed without CAP_SYS_RESOURCE; then the shim is as mortal as others.
+	// Fails without CAP_SYS_RESOURCE; then the shim is not protected.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0)
-	go cmd.Wait() // reaps it, should it end before this process
+	go cmd.Wait() // reap it if it ends before this process
 	return nil
 }
 
-// Environ is what shims and OCI runtimes inherit of this process's environment: no
-// more than they need to find programs and systemd. What is meant for the agent is
-// none of theirs: an OCI runtime passes on sockets that LISTEN_FDS counts.
+// Environ returns the environment variables for shims and OCI runtimes: only those needed to find
+// programs and systemd. Variables for the agent must not be inherited: an OCI runtime passes
+// sockets counted by LISTEN_FDS on to the container.
 func Environ() []string {
-	out := []string{} // not nil, which would be everything
+	out := []string{} // not nil, which would mean this process's whole environment
 	for _, name := range []string{"PATH", "DBUS_SYSTEM_BUS_ADDRESS", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			out = append(out, name+"="+v)
@@ -91,9 +90,9 @@ func Environ() []string {
 	return out
 }
 
-// peerPID is the process at the other end of a unix socket: the one that called
-// listen last before the connection was made. 0: not known, since that was still
-// this one, which has made the socket for the shim.
+// peerPID returns the PID of the process at the other end of a unix socket: the process that last
+// called listen before the connection was made. It returns 0 if that was still this process, which
+// created the socket for the shim.
 func peerPID(c *net.UnixConn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {

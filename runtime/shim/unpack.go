@@ -19,12 +19,12 @@ import (
 //go:embed all:embedded
 var embedded embed.FS
 
-// ErrNotBuilt says that this binary holds no shim program.
+// ErrNotBuilt is returned if this binary has no embedded shim program.
 var ErrNotBuilt = errors.New("this binary was built without its shim: build it with make build")
 
-// Unpack writes the embedded program into dir, once per version of it, and
-// returns its path. Programs of other versions stay while shims may run them:
-// a running program does not need its file, so they are removed.
+// Unpack writes the embedded program to dir, unless this version of it is there already, and
+// returns its path. It removes the files of other versions: shims that run them do not need the
+// file.
 func Unpack(dir string) (string, error) {
 	packed, err := embedded.ReadFile("embedded/islet-shim-" + runtime.GOARCH + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,11 +34,11 @@ func Unpack(dir string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return "", fmt.Errorf("make the shim's directory: %w", err)
+		return "", fmt.Errorf("create the shim's directory: %w", err)
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return "", fmt.Errorf("look at the shim's directory %s: %w", dir, err)
+		return "", fmt.Errorf("check the shim's directory %s: %w", dir, err)
 	}
 	if st.Flags&unix.ST_NOEXEC != 0 {
 		return "", fmt.Errorf("%s is on a file system mounted noexec: choose another directory for the shim", dir)
@@ -60,7 +60,7 @@ func Unpack(dir string) (string, error) {
 	return path, nil
 }
 
-// unpack writes the program so that after a power cut it is whole or not there.
+// unpack writes the program so that after a power cut the file is complete or does not exist.
 func unpack(packed []byte, path string) error {
 	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {

@@ -77,7 +77,7 @@ func TestCrictl(t *testing.T) {
 		t.Errorf("handlers %+v, %v", info, err)
 	}
 
-	const agents = "is run by this node's agent"
+	const agents = "is managed by this node's agent"
 	refused(agents, "stopp", pod)
 	refused(agents, "rmp", "-f", pod)
 	refused(agents, "rmp", "-a", "-f")

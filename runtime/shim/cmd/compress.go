@@ -17,12 +17,12 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// compressIdly is compress on time that nobody else wants.
+// compressIdly is compress with the lowest priority.
 func compressIdly(root, name string) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(50)
-	if err := yield(); err != nil { // it is worth more than its priority
-		fmt.Fprintln(os.Stderr, "islet-shim: compress at the usual priority:", err)
+	if err := lowerPriority(); err != nil { // run even at the usual priority
+		fmt.Fprintln(os.Stderr, "islet-shim: cannot lower the priority of compression:", err)
 	}
 	return compress(root, name)
 }
@@ -33,9 +33,9 @@ const (
 	ofOneThread = 1       // IOPRIO_WHO_PROCESS
 )
 
-// yield gives all threads of this process the lowest priority, for CPU and disk. Those that
-// come later have that of the thread that makes them, so it looks until there is no new one.
-func yield() error {
+// lowerPriority gives all threads of this process the lowest CPU and disk priority. New threads
+// inherit it from the thread that creates them, so it repeats until it finds no new thread.
+func lowerPriority() error {
 	lowered := map[int]bool{}
 	for more := true; more; {
 		more = false
@@ -56,16 +56,16 @@ func yield() error {
 			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
-			// A kernel without priorities for disks has none to lower.
+			// An error means that the kernel has no disk priorities.
 			unix.Syscall(unix.SYS_IOPRIO_SET, ofOneThread, uintptr(tid), idleIO)
 		}
 	}
 	return nil
 }
 
-// compress replaces the file name below root by name.gz. A file that is gone already is
-// success; what is no regular file is left alone, and no link is followed to it: a pod
-// can put links among the logs of the host, and in place of their directory.
+// compress replaces the file name below root by name.gz. If the file does not exist, that is
+// success. Other than regular files are left alone, and symlinks are not followed: a pod can place
+// links among the host's logs and replace their directory by one.
 func compress(root, name string) error {
 	sub, base := filepath.Split(name)
 	dir, err := untrusted.OpenDir(root, sub)
@@ -87,7 +87,7 @@ func compress(root, name string) error {
 	}
 	defer in.Close()
 	tmp := base + ".gz.tmp"
-	if err := unix.Unlinkat(fd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was cut off
+	if err := unix.Unlinkat(fd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by an interrupted run
 		return err
 	}
 	out, err := untrusted.OpenFile(here, tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
@@ -103,7 +103,8 @@ func compress(root, name string) error {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	// One that was removed meanwhile, because its log grows faster than this goes, stays so.
+	// If the file was removed meanwhile, because the log grows faster than it is compressed, keep
+	// it removed.
 	var before, now unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &before); err != nil {
 		return err
@@ -115,7 +116,7 @@ func compress(root, name string) error {
 	if err == nil {
 		err = unix.Renameat(fd, tmp, fd, base+".gz")
 	}
-	if errors.Is(err, fs.ErrNotExist) { // removed with its source
+	if errors.Is(err, fs.ErrNotExist) { // removed together with its source
 		return nil
 	}
 	if err != nil {

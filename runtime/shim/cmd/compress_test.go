@@ -14,17 +14,17 @@ import (
 	"testing"
 )
 
-// TestYield: all threads of a compressor have the lowest priority, also those that come later.
-func TestYield(t *testing.T) {
+// TestLowerPriority: all threads of a compressor have the lowest priority, including later ones.
+func TestLowerPriority(t *testing.T) {
 	if os.Getenv("ISLET_TEST_YIELD") == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestYield$", "-test.count=1")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestLowerPriority$", "-test.count=1")
 		cmd.Env = append(os.Environ(), "ISLET_TEST_YIELD=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 		return
 	}
-	if err := yield(); err != nil {
+	if err := lowerPriority(); err != nil {
 		t.Fatal(err)
 	}
 	var threads, ready sync.WaitGroup
@@ -64,7 +64,7 @@ func TestCompress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // a pod waits for what is written
+	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // placed by a pod in advance
 		t.Fatal(err)
 	}
 	if err := compress(dir, "0.log.1"); err != nil {
@@ -100,8 +100,8 @@ func TestCompress(t *testing.T) {
 		}
 	}
 
-	// A link in place of the directory leads nowhere, and one that is swapped in for
-	// the log's own is not gone through.
+	// A symlink in place of the directory is not followed, not even one that is swapped in for the
+	// log's own.
 	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
 		t.Fatal(err)
 	}

@@ -13,27 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signaled is added to the number of the signal that ended a command, as shells and OCI
-// runtimes do.
+// signaled is added to the number of the signal that killed a command, as in shells and OCI
+// runtimes.
 const signaled = 128
 
-// runExec runs args, an OCI runtime that starts a command in a container with --detach, waits
-// for that command and returns its exit code, or that of the OCI runtime if it fails. pidFile
-// is where the OCI runtime writes the PID of the command. Descriptor 3 is what the OCI runtime
-// reads the command from. The command has the standard streams of this process.
+// runExec runs args, an OCI runtime that starts a command in a container with --detach. It waits
+// for that command and returns its exit code, or that of the OCI runtime if the start fails. The
+// OCI runtime writes the command's PID to pidFile and reads the command from descriptor 3. The
+// command inherits the standard streams of this process.
 func runExec(pidFile string, args []string) (code int, err error) {
 	runtime.GOMAXPROCS(1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("become the parent of the command: %w", err)
 	}
-	// The agent sets the OOM score of this process and then writes the command: the OCI runtime
-	// inherits the score.
+	// The agent sets the OOM score of this process before it writes the command, and the OCI
+	// runtime inherits the score. So wait until there is something to read.
 	for {
 		if _, err := unix.Poll([]unix.PollFd{{Fd: 3, Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	runtime.LockOSThread() // an OCI runtime ends with the thread that has started it
+	runtime.LockOSThread() // Pdeathsig applies to the thread that starts the OCI runtime
 	oci := exec.Command(args[0], args[1:]...)
 	oci.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	oci.Stdin, oci.Stdout, oci.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -52,7 +52,7 @@ func runExec(pidFile string, args []string) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the PID of the command: %w", err)
 	}
-	for fd := range 4 { // else the agent would not see that the command closes its streams
+	for fd := range 4 { // otherwise the agent would not notice that the command closes its streams
 		unix.Close(fd)
 	}
 	for {

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// An ownLog is what this program itself has to say. It lies in memory, in the run directory,
-// and what a container does may be what is said: so lines are few, and old ones go.
+// An ownLog is this program's own log. It is in the run directory, which is in memory, and
+// containers can cause messages. So the rate of lines is limited, and old lines are removed.
 type ownLog struct {
 	f   *os.File // opened for appending
 	now func() time.Time
 
 	mu   sync.Mutex
-	left int // lines that may be written at once
+	left int // lines that may be written now
 	at   time.Time
-	lost int // lines since one was written
+	lost int // lines dropped since the last one was written
 }
 
 const (
 	maxOwnLog  = 64 << 10 // bytes
-	keepOwnLog = 16 << 10 // of its end, when it is cut
-	burst      = 40       // lines at once
+	keepOwnLog = 16 << 10 // bytes kept when the log is cut
+	burst      = 40       // lines without a pause
 	pause      = 15 * time.Second
 	maxOwnLine = 4 << 10 // bytes
 )
 
-// Write writes one line, unless there were too many. It always takes it.
+// Write writes one line, or drops it if there were too many; dropping is not an error.
 func (l *ownLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *ownLog) Write(line []byte) (int, error) {
 	}
 	l.left--
 	if l.lost > 0 {
-		fmt.Fprintf(l.f, "time=%s level=WARN msg=\"lines were left out\" lines=%d\n", now.Format(time.RFC3339), l.lost)
+		fmt.Fprintf(l.f, "time=%s level=WARN msg=\"lines were dropped\" lines=%d\n", now.Format(time.RFC3339), l.lost)
 		l.lost = 0
 	}
 	short := line
@@ -60,7 +60,7 @@ func (l *ownLog) Write(line []byte) (int, error) {
 	return len(line), l.cut()
 }
 
-// cut leaves only the end of a log that has become too long. What is no file it leaves alone.
+// cut truncates a log that is too long to its end. Other than regular files are left alone.
 func (l *ownLog) cut() error {
 	st, err := l.f.Stat()
 	if err != nil || !st.Mode().IsRegular() || st.Size() <= maxOwnLog {
@@ -68,7 +68,8 @@ func (l *ownLog) cut() error {
 	}
 	end := make([]byte, keepOwnLog)
 	n := 0
-	if f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(l.f.Fd()))); err == nil { // it was opened for writing only
+	// Reopen it, because l.f is open for writing only.
+	if f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(l.f.Fd()))); err == nil {
 		n, err = f.ReadAt(end, st.Size()-keepOwnLog)
 		f.Close()
 		if err != nil && err != io.EOF {

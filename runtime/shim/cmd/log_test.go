@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestOwnLog: whatever makes the shim talk, its log stays small, has the newest, and says what it
-// does not have.
+// TestOwnLog: whatever makes the shim log, its log stays small, has the newest lines, and reports
+// dropped ones.
 func TestOwnLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1.log")
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

@@ -1,17 +1,17 @@
-// Command islet-shim is the parent of the containers of some pods; see package
-// server. It is embedded in islet and started by it:
+// Command islet-shim is the parent process of some pods' containers; see package server. It is
+// embedded in islet, which starts it:
 //
 //	islet-shim serve <name> [dir...]
-//	                            with the listening socket as file descriptor 3; with
+//	                            serves the listening socket at file descriptor 3; with
 //	                            directories, in a mount namespace of its own in which
 //	                            they are hidden, and with the host's root directory and
-//	                            mount namespace as 4 and 5
-//	islet-shim init             the first process of a pod that shares its PIDs
-//	islet-shim true             ends at once; islet tries OCI runtimes with it
+//	                            mount namespace as descriptors 4 and 5
+//	islet-shim init             the first process of a pod with a shared PID namespace
+//	islet-shim true             exits at once; islet tests OCI runtimes with it
 //	islet-shim compress <root> <file>  gzips a rotated log below root
 //	islet-shim exec <pid file> <program> [arg...]
-//	                            runs an OCI runtime that starts a command and does not wait
-//	                            for it, and waits in its place
+//	                            runs an OCI runtime that starts a detached command, and
+//	                            waits for the command
 package main
 
 import (
@@ -61,24 +61,24 @@ func main() {
 }
 
 func serve() error {
-	// A shim mostly waits: few threads and little garbage are worth more than speed.
+	// A shim is mostly idle, so few threads and little garbage matter more than speed.
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
 	debug.SetGCPercent(50)
-	// The agent's end is not ours; it stops pods before it wants shims to end.
-	// Caught, not ignored: children would inherit that.
+	// A signal that ends the agent must not end the shim: the agent shuts down unused shims itself.
+	// The signals are caught rather than ignored, because children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP)
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, unix.SIGTERM)
 	f := os.NewFile(3, "socket")
-	// It listens already. Doing so again makes this process the peer that those who
-	// connect see, and may kill.
+	// The socket is listening already. Listening again makes this process the peer whose PID
+	// clients see and may kill.
 	if err := unix.Listen(3, unix.SOMAXCONN); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	l, err := net.FileListener(f)
 	f.Close()
 	if err != nil {
-		return fmt.Errorf("no listening socket was handed over: %w", err)
+		return fmt.Errorf("file descriptor 3 is not a listening socket: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(&ownLog{f: os.Stderr, now: time.Now}, nil))
 	var host *server.Host
@@ -95,7 +95,7 @@ func serve() error {
 	return s.Run(context.Background(), l)
 }
 
-// initProcess reaps what the pod's containers leave, until it is told to end.
+// initProcess reaps orphaned processes of the pod's containers until it gets a signal to end.
 func initProcess() {
 	sig := make(chan os.Signal, 8)
 	signal.Notify(sig, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT)

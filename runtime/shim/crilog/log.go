@@ -13,47 +13,48 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// MaxLine is how many bytes of output one log line holds; a longer line is
-// written as several with the tag P, the last with F.
+// MaxLine is the number of bytes of output in one log line. A longer line is written as several
+// lines with the tag P, and the last with F.
 const MaxLine = 16 << 10
 
-// Options say when a log is rotated.
+// Options configure the rotation of a log.
 type Options struct {
-	MaxBytes int64 // size at which a log is due for rotation; 0: never
-	MaxFiles int   // how many files are kept, with the current one
-	// Interval is the least time between two rotations, so that a reader who follows the
-	// path meets every file. A log that grows faster is rotated sooner only at Most, or when
-	// the disk is short.
+	MaxBytes int64 // size at which the log is rotated; 0: never
+	MaxFiles int   // number of files to keep, including the current one
+	// Interval is the minimum time between two rotations, so that a reader that follows the path
+	// sees every file. A log that grows faster is rotated earlier only when it reaches Most or the
+	// disk is short of space.
 	Interval time.Duration
-	// Most is how large the current file may become in bytes. 0: MaxBytes times MaxFiles, which
-	// the rotated files may have together in any case. The newest of them is always kept.
+	// Most is the maximum size of the current file in bytes. 0: MaxBytes times MaxFiles, which is
+	// also the maximum total size of the rotated files. The newest rotated file is always kept.
 	Most int64
 	Now  func() time.Time // nil: time.Now
-	// Free is how many bytes the disk of the log has free, and in all. nil: the log's own disk.
+	// Free returns the free and the total bytes of a log file's disk. nil: statfs of the file.
 	Free func(*os.File) (free, total int64)
-	// Compress, if any, is called at each rotation of the log at path. Names are the rotated
-	// files that may be compressed to <name>.gz, below a root that nobody else can change: all
-	// but those that a reader may still follow. There is none in a log that outruns Interval:
-	// what is compressed then would be removed before long. It must not block.
+	// Compress, if not nil, is called at each rotation of the log at path. names are the rotated
+	// files, below root, that may be compressed to <name>.gz: all except those that a reader may
+	// still follow. Only root can change the directory root. names is empty if the log was rotated
+	// before Interval had passed, because the compressed files would soon be removed. Compress must
+	// not block.
 	Compress func(path, root string, names []string)
 }
 
-// A Log is one container's log file. Its streams may be written to at once.
+// A Log is one container's log file. Its streams may be written to concurrently.
 type Log struct {
 	path string
-	// What of the path nobody else can change, and the rest, in which a pod may have
-	// put links: one that mounts the host's log directory.
+	// root is the part of the path that only the host's root can change. rest is the remainder, in
+	// which a pod that mounts the host's log directory may have placed symlinks.
 	root, rest string
 	o          Options
 
 	mu   sync.Mutex
 	f    *os.File
 	size int64
-	buf  []byte // of the line being written; kept between lines
+	buf  []byte // the line being written; reused for the next one
 	pace pace
 }
 
-// Open opens the log for appending and makes its directory.
+// Open opens the log for appending and creates its directory.
 func Open(path string, o Options) (*Log, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -73,8 +74,8 @@ func Open(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// split takes <logs>/<namespace>_<name>_<uid>/<container>/<file> apart after the
-// first, and any other path before its last element.
+// split splits <logs>/<namespace>_<name>_<uid>/<container>/<file> after <logs>, and any other path
+// before its last element.
 func split(path string) (root, rest string) {
 	root, rest = filepath.Split(filepath.Clean(path))
 	container := filepath.Dir(root + "x")
@@ -116,7 +117,7 @@ func (l *Log) openIn(root, name string) error {
 	return nil
 }
 
-// Reopen opens the path anew, after someone else has renamed the file.
+// Reopen opens the path again, after another process has renamed the file.
 func (l *Log) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +128,7 @@ func (l *Log) Reopen() error {
 	return l.open()
 }
 
-// Close closes the file. Streams drop what is written later.
+// Close closes the file. Later writes to its streams are dropped.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +141,7 @@ func (l *Log) Close() error {
 	return err
 }
 
-// line writes one line. A line that did not fit on the disk leaves no trace.
+// line writes one line. If it does not fit on the disk, the part that was written is truncated.
 func (l *Log) line(stream string, partial bool, text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +160,7 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 	b = append(b, text...)
 	b = append(b, '\n')
 	if cap(b) <= 1<<10 {
-		l.buf = b // long lines are rare: do not hold on to their memory
+		l.buf = b // long lines are rare: do not keep their memory
 	}
 	var rotated error
 	switch {

@@ -146,8 +146,8 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestTakenAway: a log that somebody removed is made again soon, and one that was moved at its
-// next rotation. Nothing goes on growing that nobody sees.
+// TestTakenAway: a removed log is recreated soon, and a moved one at its next rotation. Nothing
+// grows that nobody can see.
 func TestTakenAway(t *testing.T) {
 	for name, take := range map[string]func(root, path string) error{
 		"the file is removed":      func(_, path string) error { return os.Remove(path) },
@@ -157,7 +157,7 @@ func TestTakenAway(t *testing.T) {
 		"the container's is moved": func(_, path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".1") },
 	} {
 		for _, flood := range []bool{false, true} {
-			if strings.HasSuffix(name, "moved") && !flood { // the shipper that moved it may read it still
+			if strings.HasSuffix(name, "moved") && !flood { // the shipper that moved it may still be reading it
 				continue
 			}
 			root, now := t.TempDir()+"/pods", fixed()
@@ -169,7 +169,7 @@ func TestTakenAway(t *testing.T) {
 			s := l.Stream("stdout")
 			lines := 1
 			if flood {
-				lines = 200 // within no time
+				lines = 200 // within a short time
 			}
 			if _, err := s.Write([]byte("before\n")); err != nil {
 				t.Fatal(err)
@@ -198,7 +198,7 @@ func TestTakenAway(t *testing.T) {
 	}
 }
 
-// FuzzCRILog: whatever is written in whatever pieces, the log gives it back.
+// FuzzCRILog: whatever is written, in whatever pieces, can be read back from the log.
 func FuzzCRILog(f *testing.F) {
 	f.Add([]byte("hello\nworld"), 3)
 	f.Add([]byte("\n\n\n"), 1)
@@ -241,14 +241,14 @@ func FuzzCRILog(f *testing.F) {
 				got = append(got, text...)
 			}
 		}
-		if !bytes.Equal(got, in) { // with no newline that was not written
+		if !bytes.Equal(got, in) { // without newlines that were not written
 			t.Fatalf("got %q, want %q", got, in)
 		}
 	})
 }
 
-// TestHostileLog has in place of a log what a pod can put there that mounts the
-// host's log directory.
+// TestHostileLog has, in place of a log, files that a pod can create that mounts the host's log
+// directory.
 func TestHostileLog(t *testing.T) {
 	for name, make := range map[string]func(target, log string) error{
 		"a link":          func(target, log string) error { return os.Symlink(target+"/file", log) },
@@ -285,8 +285,8 @@ func TestHostileLog(t *testing.T) {
 	}
 }
 
-// A pod that mounts the directory of its logs puts a link in place of it: nothing is
-// renamed, removed or made where that leads, and the log goes on where it was.
+// A pod that mounts its log directory replaces it by a symlink: nothing is renamed, removed or
+// created at the link's target, and the log continues in the old file.
 func TestHostileRotation(t *testing.T) {
 	dir := t.TempDir()
 	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"

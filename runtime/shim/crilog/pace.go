@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pace is when a log was rotated and will be. Log.mu guards it.
+// A pace tracks past rotations and schedules the next one. Log.mu guards it.
 type pace struct {
-	last   time.Time   // of the last rotation; before the first one, when the log was opened
-	failed time.Time   // of the last rotation that failed
-	seen   time.Time   // when the file was last known to be there
-	looked int64       // size at which the disk was looked at last
-	short  bool        // the disk was short then
-	timer  *time.Timer // rotates a log that is due and written to no more; nil: not armed
-	recent []aside     // files that were rotated less than Interval ago, oldest first
+	last   time.Time   // last rotation, or the time when the log was opened
+	failed time.Time   // last failed rotation
+	seen   time.Time   // when the file was last known to exist
+	looked int64       // size of the log at the last check of the disk
+	short  bool        // the disk was short of space at that check
+	timer  *time.Timer // rotates a log that is due but not written to any more; nil: not armed
+	recent []aside     // files rotated less than Interval ago, oldest first
 }
 
 // An aside is a rotated file.
@@ -26,17 +26,18 @@ type aside struct {
 }
 
 const (
-	// retry is how long after a failed rotation the next is tried, and how often is looked
-	// whether the file is still there.
+	// retry is the delay after a failed rotation, and the interval of checks whether the file still
+	// exists.
 	retry = time.Second
-	// look is how much a log grows until its disk is looked at again.
+	// look is the number of bytes that a log grows between two checks of its disk.
 	look = 1 << 20
-	// A disk with less than one in shortPart free is short. A kubelet evicts pods at one in ten.
+	// A disk with less than 1/shortPart free is short of space. A kubelet evicts pods at 1/10.
 	shortPart = 20
 )
 
-// due reports whether the log is rotated before n bytes are written. One that is due but
-// was rotated not long ago is rotated later, also if nothing more is written.
+// due reports whether to rotate the log before n bytes are written. If the log is due but the last
+// rotation is too recent, it starts a timer, so that the log is rotated even if nothing more is
+// written.
 func (l *Log) due(now time.Time, n int64) bool {
 	if l.o.MaxBytes <= 0 || l.size == 0 || l.size+n <= l.o.MaxBytes {
 		return false
@@ -53,17 +54,17 @@ func (l *Log) due(now time.Time, n int64) bool {
 	return false
 }
 
-// paced reports whether the last rotation is long enough ago. A clock that went back does
-// not count: the time that time.Now gives goes on.
+// paced reports whether the last rotation is at least Interval ago. Clock changes do not matter,
+// because time.Now has a monotonic reading.
 func (l *Log) paced(now time.Time) bool { return now.Sub(l.pace.last) >= l.o.Interval }
 
-// late rotates a log that was due before it could be rotated.
+// late rotates a log that could not be rotated when it was due.
 func (l *Log) late() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pace.timer = nil
 	if now := l.o.Now(); l.f != nil && l.size > l.o.MaxBytes && l.paced(now) {
-		_ = l.rotate(now) // the next line tries again, and tells
+		_ = l.rotate(now) // the next line tries again, and reports an error
 	}
 }
 
@@ -74,7 +75,7 @@ func (p *pace) stop() {
 	}
 }
 
-// shortOfDisk looks at the disk from time to time as the log grows.
+// shortOfDisk checks the disk each time the log has grown by look bytes.
 func (l *Log) shortOfDisk() bool {
 	if p := &l.pace; p.looked == 0 || l.size-p.looked >= look {
 		p.looked = l.size
@@ -84,8 +85,8 @@ func (l *Log) shortOfDisk() bool {
 	return l.pace.short
 }
 
-// freeOf is how many bytes the disk of a file has free for anybody but root, and in all. Of
-// one that cannot be looked at nothing is short.
+// freeOf returns the bytes on a file's disk that are free for unprivileged users, and its total
+// bytes. If the disk cannot be checked, it counts as not short of space.
 func freeOf(f *os.File) (free, total int64) {
 	var st unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &st) != nil {

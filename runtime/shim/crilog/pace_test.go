@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// plenty is a disk with room.
+// plenty is a disk with free space.
 func plenty(*os.File) (free, total int64) { return 1 << 40, 1 << 40 }
 
-// A shipper follows a container's log as log shippers do with a kubelet's layout: by the path
-// of the current file, which it looks at every 200 ms. A file that it has open it reads to its
-// end, also after that was renamed, before it opens the path again.
+// A shipper follows a container's log as log shippers do: it checks the path of the current file
+// every 200 ms. It reads an open file to its end, even after it was renamed, before it opens the
+// path again.
 type shipper struct {
 	path  string
 	f     *os.File
@@ -29,7 +29,7 @@ type shipper struct {
 	lines int
 }
 
-// look reads up to most bytes, what a parser gets through between two looks.
+// look reads up to most bytes, as many as a parser handles between two checks.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {
@@ -69,17 +69,17 @@ func (s *shipper) look(t *testing.T, most int) {
 	}
 }
 
-// TestShipper: a shipper that parses 10 MB a second and looks every 200 ms gets all of a burst
-// of 300,000 lines, however fast that is written and whether or not a rotation is due within it.
+// TestShipper: a shipper that parses 10 MB per second and checks every 200 ms gets all of a burst
+// of 300,000 lines, however fast it is written and whether or not a rotation is due during it.
 func TestShipper(t *testing.T) {
 	const (
 		every = 200 * time.Millisecond
-		most  = 10_000_000 / 5 // bytes a look
+		most  = 10_000_000 / 5 // bytes per check
 	)
 	for _, c := range []struct {
-		lines, long int           // of 57 MB in all
-		before      time.Duration // the log's age at the burst
-		took        time.Duration // by the burst
+		lines, long int           // 57 MB in total
+		before      time.Duration // age of the log at the burst
+		took        time.Duration // duration of the burst
 	}{
 		{300_000, 150, time.Minute, time.Second},
 		{30_000, 1860, 0, time.Second}, {30_000, 1860, 9 * time.Second, 3 * time.Second},
@@ -89,7 +89,7 @@ func TestShipper(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "0.log")
 				l, err := Open(path, Options{MaxBytes: 10 << 20, MaxFiles: 5, Interval: 10 * time.Second, Free: plenty,
-					Compress: func(_, root string, names []string) { // takes no time at all
+					Compress: func(_, root string, names []string) { // takes no time
 						for _, name := range names {
 							if err := os.Rename(filepath.Join(root, name), filepath.Join(root, name+".gz")); err != nil {
 								t.Error(err)
@@ -105,7 +105,7 @@ func TestShipper(t *testing.T) {
 				out := l.Stream("stdout")
 				text := []byte(strings.Repeat("x", c.long) + "\n")
 				time.Sleep(c.before)
-				s.look(t, most) // it knows of the file
+				s.look(t, most) // it sees the file
 				for looks, written := 0, 0; looks < 400; looks++ {
 					for part := int(float64(c.lines) * float64(every) / float64(c.took)); part > 0 && written < c.lines; part-- {
 						if _, err := out.Write(text); err != nil {
@@ -124,7 +124,7 @@ func TestShipper(t *testing.T) {
 	}
 }
 
-// sizes are the files of a log: name, and bytes.
+// sizes returns the files of a log with their sizes, and the sum.
 func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -143,8 +143,8 @@ func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	return all, sum
 }
 
-// TestPace: rotations keep their distance, a log that is written to no more is rotated all the
-// same, and nothing is compressed that was rotated within that time.
+// TestPace: rotations keep their minimum interval, a log that is not written to any more is still
+// rotated, and nothing is compressed that was rotated within that interval.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -206,7 +206,8 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestFlood: a log that outruns its rotation stays within its bound, and is not compressed.
+// TestFlood: a log that grows faster than it may be rotated stays within its maximum, and is not
+// compressed.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 50_000
@@ -232,8 +233,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestShortDisk: on a disk that is short a log is rotated at its size, as the operator set it,
-// and its oldest files go at once.
+// TestShortDisk: if the disk is short of space, a log is rotated at its configured size, and its
+// oldest files are removed at once.
 func TestShortDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 3, Interval: 10 * time.Second, Now: time.Now, Free: func(*os.File) (int64, int64) { return 4 << 10, 1 << 20 }})
@@ -249,7 +250,7 @@ func TestShortDisk(t *testing.T) {
 	})
 }
 
-// A rotation that fails is tried again after a while, not with every line.
+// A failed rotation is tried again after a while, not with every line.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 100, MaxFiles: 3, Now: time.Now, Free: plenty})

@@ -16,12 +16,12 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// stamp is the suffix of a rotated log, as the kubelet writes it. It sorts by age.
+// stamp is the suffix of a rotated log, as the kubelet writes it. Names sort by age.
 const stamp = "20060102-150405"
 
-// rotate renames the file and opens a new one. Where somebody took the file away it only does
-// that. On an error the log goes on in the old file, and the next try is after a while. All is
-// done in one open directory: a pod may put a link in its place.
+// rotate renames the file and opens a new one. If the file was removed, it only opens a new one. On
+// an error the log continues in the old file, and due waits before the next attempt. Everything
+// happens in one open directory, because a pod may replace the directory by a link.
 func (l *Log) rotate(now time.Time) (err error) {
 	defer func() {
 		if err != nil {
@@ -43,7 +43,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 	}
 	at := now.UTC()
 	if len(old) > 0 {
-		// Names must sort by age also when the clock stands still or goes back.
+		// Names must sort by age even if the clock stands still or is set back.
 		if last := stampOf(base, old[len(old)-1]); at.Before(last.Add(time.Second)) {
 			at = last.Add(time.Second)
 		}
@@ -57,7 +57,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 		return err
 	}
 	if err := l.openIn("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), base); err != nil {
-		return err // l.f still is the renamed file
+		return err // l.f is still the renamed file
 	}
 	p := &l.pace
 	paced, short := l.paced(now), p.short
@@ -78,8 +78,8 @@ func (l *Log) rotate(now time.Time) (err error) {
 	return err
 }
 
-// removed reports whether somebody removed the file: what is written to it is shown to nobody,
-// and takes room on the disk that nobody finds. It looks from time to time.
+// removed reports whether the file was removed: nobody could read what is written to it, and it
+// would take disk space invisibly. It checks at intervals of retry.
 func (l *Log) removed(now time.Time) bool {
 	if since := now.Sub(l.pace.seen); since >= 0 && since < retry {
 		return false
@@ -89,14 +89,14 @@ func (l *Log) removed(now time.Time) bool {
 	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
 }
 
-// restore makes the file and its directory again, and leaves the old file.
+// restore creates the directory and opens the path again, and closes the removed file.
 func (l *Log) restore(now time.Time) error {
 	err := l.makeDir()
 	if err == nil {
 		err = l.open()
 	}
 	if err != nil {
-		return fmt.Errorf("make log %s again, which is gone: %w", l.path, err)
+		return fmt.Errorf("recreate the removed log %s: %w", l.path, err)
 	}
 	l.pace.stop()
 	l.pace.last, l.pace.looked = now, 0
@@ -108,9 +108,9 @@ func (p *pace) follows(name string) bool {
 	return slices.ContainsFunc(p.recent, func(a aside) bool { return a.name == name })
 }
 
-// prune removes the oldest rotated files beyond MaxFiles, or beyond MaxFiles times MaxBytes
-// in all, and returns those that are left. One that a reader may still follow goes only for the bytes, or
-// when the disk is short. The newest stays.
+// prune removes the oldest rotated files beyond MaxFiles, or beyond MaxFiles times MaxBytes in
+// total, and returns the remaining ones. A file that a reader may still follow is removed only
+// because of the total size, or if the disk is short of space. The newest file is kept.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
 		return old, nil
@@ -120,7 +120,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	for _, name := range old {
 		var st unix.Stat_t
 		if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			st.Size = 0 // it has just been compressed, or removed
+			st.Size = 0 // it was just compressed or removed
 		}
 		sizes, sum = append(sizes, st.Size), sum+st.Size
 	}
@@ -130,7 +130,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 		if !many && sum <= most {
 			break
 		}
-		// What is compressed at this moment goes with its source.
+		// A file that is being compressed is removed together with the unfinished result.
 		for _, name := range []string{old[0], old[0] + ".gz" + Half} {
 			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return old, fmt.Errorf("remove rotated log %s of %s: %w", name, l.path, err)
@@ -142,10 +142,10 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	return old, nil
 }
 
-// Half is the suffix of a file that is being compressed, after .gz.
+// Half is the suffix, after .gz, of a file that is being written by the compression.
 const Half = ".tmp"
 
-// rotated lists the rotated files of a log, oldest first.
+// rotated returns the rotated files of a log, oldest first.
 func rotated(dir *os.File, base string) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -160,7 +160,7 @@ func rotated(dir *os.File, base string) ([]string, error) {
 	return names, nil
 }
 
-// stampOf is when name was rotated away from base.
+// stampOf returns the time in the suffix of a rotated file.
 func stampOf(base, name string) time.Time {
 	at, _ := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(name, base+"."), ".gz"))
 	return at

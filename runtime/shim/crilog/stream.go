@@ -2,24 +2,23 @@ package crilog
 
 import "bytes"
 
-// A Stream is stdout or stderr of a container. It keeps the end of an unfinished
-// line until the rest arrives, MaxLine is reached or it is closed. One goroutine
-// may use it at a time.
+// A Stream is stdout or stderr of a container. It keeps an unfinished line until the rest arrives,
+// MaxLine is reached or it is closed. It must be used by one goroutine at a time.
 type Stream struct {
 	log      *Log
 	name     string
-	terminal bool // it ends a line with \r\n where the container wrote \n
+	terminal bool // lines end with \r\n where the container wrote \n
 	rest     []byte
 }
 
-// Stream makes a stream of the given name.
+// Stream returns a stream with the given name.
 func (l *Log) Stream(name string) *Stream { return &Stream{log: l, name: name} }
 
-// Terminal makes the stream of a container that has a terminal: its stdout and stderr are one.
+// Terminal returns the stream of a container with a terminal, which combines stdout and stderr.
 func (l *Log) Terminal(name string) *Stream { return &Stream{log: l, name: name, terminal: true} }
 
-// Write takes output as it comes. It always takes all; err is the first failure
-// to write a line, and the lines that failed are lost.
+// Write writes output. n is always len(p). err is the first failure to write a line; the lines that
+// failed are lost.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	n = len(p)
 	note := func(e error) {
@@ -48,8 +47,8 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close writes what is left of a line that had no end. It has the tag P, as
-// containerd writes it: there is no newline that the container did not write.
+// Close writes an unfinished line. It has the tag P, as in containerd, because the container did
+// not write a newline.
 func (s *Stream) Close() error {
 	if len(s.rest) == 0 {
 		return nil
@@ -57,7 +56,7 @@ func (s *Stream) Close() error {
 	return s.flush(nil, true)
 }
 
-// flush writes what was kept and text as one line.
+// flush writes the kept bytes and text as one line.
 func (s *Stream) flush(text []byte, partial bool) error {
 	if len(s.rest) > 0 {
 		text = append(s.rest, text...)

@@ -22,7 +22,7 @@ func main() {
 	}
 }
 
-// pack writes the same bytes for the same program.
+// pack writes identical output for identical programs.
 func pack(program, out string) error {
 	raw, err := os.ReadFile(program)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// broadcast hands output to the attached clients. One that is slow holds the output up, and
-// with it the container.
+// broadcast sends output to the attached clients. A slow client blocks the output and therefore the
+// container.
 func (s *streams) broadcast(stream byte, p []byte) {
 	s.mu.Lock()
-	var to []*client // most often none
+	var to []*client // usually none
 	for c := range s.clients {
 		if c.want[stream] {
 			to = append(to, c)
@@ -29,8 +29,8 @@ func (s *streams) broadcast(stream byte, p []byte) {
 	}
 }
 
-// attach turns a connection into frames and returns when either side ends. The
-// connection ends when the container's output has and the client has got it.
+// attach serves an attachment on a connection and returns when either side ends. The connection is
+// closed once the container's output has ended and is delivered.
 func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	var req wire.AttachRequest
 	err := json.Unmarshal(r.Body, &req)
@@ -44,7 +44,7 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	}
 	cl := newClient(nc.Conn, req)
 	c.io.mu.Lock()
-	if c.io.over {
+	if c.io.outputEnded {
 		err = fmt.Errorf("%w: container %s has ended", errConflict, req.ID)
 	}
 	reply := wire.Reply{ID: r.ID}
@@ -58,8 +58,8 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	if err != nil {
 		return
 	}
-	s.reading(1)
-	defer s.reading(-1)
+	s.countReader(1)
+	defer s.countReader(-1)
 	sent := make(chan struct{})
 	go func() { cl.send(); close(sent) }()
 	gone := c.input(in, req.Stdin)
@@ -73,18 +73,18 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	<-sent
 }
 
-// reading counts the clients of containers, which get what is left also of one that has
-// been deleted.
-func (s *Server) reading(n int) {
+// countReader counts the attached clients. A client receives its remaining output even after its
+// container has been deleted.
+func (s *Server) countReader(n int) {
 	s.mu.Lock()
 	s.readers += n
 	s.mu.Unlock()
-	s.note()
+	s.noteChange()
 }
 
-// input moves what a client sends until it hangs up, or has no more to say to a
-// container whose stdin outlives it: that one would leave it waiting for ever. gone says
-// that it has hung up.
+// input forwards a client's stdin until the client closes the connection, or ends its stdin while
+// the container's stdin stays open: waiting for the output would block the client forever. gone
+// reports that the client has closed the connection.
 func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
 	stdin = stdin && c.io.stdin != nil
@@ -112,7 +112,7 @@ func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 				return false
 			}
 		case stream == wire.StreamStdin && stdin:
-			c.io.stdin.Write(p) // a container that closed its stdin loses it
+			c.io.stdin.Write(p) // lost if the container has closed its stdin
 		}
 	}
 }

@@ -17,21 +17,21 @@ import (
 
 const mountpoint = "/sys/fs/cgroup"
 
-// killRounds bounds killing a cgroup whose processes fork faster than they die.
+// killRounds bounds the attempts to kill a cgroup whose processes fork faster than they are killed.
 const killRounds = 100
 
-// A cgroup is where a container's processes are.
+// A cgroup is the cgroup of a container's processes.
 type cgroup struct {
-	procs  string // file that lists them; empty: not known
+	procs  string // file that lists them; empty: unknown
 	events string // file that counts OOM kills
-	// parent counts them too, for a manager that removes the cgroup with its last
-	// process (systemd). before is what it said at the start.
+	// parent is the parent cgroup's counter file, for a manager (systemd) that removes the cgroup
+	// with its last process. before is its value at the start.
 	parent string
 	before int64
 }
 
-// cgroupAt is the cgroup at a path from the root of the hierarchies. It is named by
-// the agent: that of a process that has ended already cannot be looked up.
+// cgroupAt returns the cgroup at a path below the root of the hierarchies. The agent sends the
+// path, because the cgroup of a process that has ended cannot be looked up.
 func cgroupAt(path string) cgroup {
 	if path == "" {
 		return cgroup{}
@@ -49,7 +49,7 @@ func cgroupAt(path string) cgroup {
 	return c
 }
 
-// oomKilled says whether the kernel killed a process of the cgroup for memory.
+// oomKilled reports whether the kernel killed a process of the cgroup because of a memory limit.
 func (c cgroup) oomKilled() bool {
 	if exists(c.events) {
 		return oomKills(c.events) > 0
@@ -57,7 +57,7 @@ func (c cgroup) oomKilled() bool {
 	return oomKills(c.parent) > c.before
 }
 
-// oomKills reads the counter, which has one name on v1 and v2.
+// oomKills reads the counter, which has the same name on v1 and v2.
 func oomKills(path string) int64 {
 	if path == "" {
 		return 0
@@ -81,11 +81,11 @@ func (c cgroup) signalAll(sig unix.Signal) error {
 	return err
 }
 
-// killAll kills until no process is left. On cgroup v2 the kernel does it, those in
-// cgroups that the container made below its own included.
+// killAll kills until no process is left. On cgroup v2 the kernel does it, including nested cgroups
+// that the container created.
 func (c cgroup) killAll() error {
 	if c.procs != "" {
-		os.WriteFile(filepath.Join(filepath.Dir(c.procs), "cgroup.kill"), []byte("1"), 0) // from Linux 5.14 on
+		os.WriteFile(filepath.Join(filepath.Dir(c.procs), "cgroup.kill"), []byte("1"), 0) // since Linux 5.14
 	}
 	for range killRounds {
 		n, err := c.signal(unix.SIGKILL)
@@ -94,7 +94,7 @@ func (c cgroup) killAll() error {
 		}
 		time.Sleep(5 * time.Millisecond) // the kernel has no event for this on v1
 	}
-	return errors.New("processes come back faster than they die")
+	return errors.New("new processes appear faster than they are killed")
 }
 
 func (c cgroup) signal(sig unix.Signal) (n int, err error) {

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// queued bounds what is held for one client while its container runs.
+	// queued bounds the bytes queued for one client while its container runs.
 	queued = 128 << 10
-	// queuedLast bounds it once the container has ended: the pipes of one that may not
-	// enlarge them fit, and its end is known without waiting for the client.
+	// queuedLast is the bound once the container has ended. Pipes of the default maximum size fit,
+	// so that the end can be reported without waiting for the client.
 	queuedLast = 4 << 20
-	// patience is how long clients that take nothing may hold a container up. They are then
-	// told what they have missed, when they take something again. It is the only means against
-	// a reader behind an API server: whether its program has stopped for a moment or its machine
-	// is gone, the API server's own connection lives in both cases.
+	// patience is how long a client that reads nothing may block a container. Later it is told what
+	// it missed, when it reads again. There is no better criterion for a reader behind an API
+	// server: the API server's connection stays open both when the reader's program pauses and when
+	// its machine is gone.
 	patience = 5 * time.Minute
 )
 
@@ -29,17 +29,17 @@ const (
 type client struct {
 	conn net.Conn
 	want [3]bool       // by stream
-	end  bool          // it knows wire.StreamEnd
-	more chan struct{} // capacity 1: there are frames, or no more will come
+	end  bool          // it understands wire.StreamEnd
+	more chan struct{} // capacity 1: frames were queued, or no more will be
 	room chan struct{} // capacity 1: frames were sent
 	gone chan struct{} // closed when the connection has ended
 
 	mu     sync.Mutex
 	frames [][]byte
-	size   int       // of frames, and of the one that is being sent
-	took   time.Time // when it last took something
-	missed int64     // bytes that came while it took nothing; from the first on it gets none
-	over   bool      // no more will come
+	size   int       // bytes of frames, including the one that is being sent
+	took   time.Time // time of the last successful send
+	missed int64     // bytes dropped since the client stopped reading; once it is positive, nothing more is queued
+	over   bool      // no more frames will be queued
 	hungUp bool      // gone is closed
 }
 
@@ -57,8 +57,8 @@ func ring(c chan struct{}) {
 	}
 }
 
-// put queues output. It waits for room while the container runs: until patience after began, which
-// is when the container was first held up, or after the client has taken something.
+// put queues output. While the container runs it waits for room, until patience has passed since
+// began, when the container was first blocked, or since the client's last successful send.
 func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct{}) {
 	for bound := queued; ; {
 		if c.tryPut(stream, p, bound) {
@@ -82,8 +82,7 @@ func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct
 	}
 }
 
-// left returns how long it may still hold up a container that it, or another client, has held up since
-// began.
+// left returns how long the client may still block a container that has been blocked since began.
 func (c *client) left(began time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +92,8 @@ func (c *client) left(began time.Time) time.Duration {
 	return time.Until(began.Add(patience))
 }
 
-// tryPut queues output, or drops that of a client which is not to get any. It returns false
-// if there is no room.
+// tryPut queues output, or drops it if the client is gone or was given up. It returns false if
+// there is no room.
 func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +115,7 @@ func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	return true
 }
 
-// miss gives a client up that has no room for n bytes: what comes later is counted only.
+// miss gives up a client that has no room for n bytes: later output is only counted.
 func (c *client) miss(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +124,7 @@ func (c *client) miss(n int) {
 	}
 }
 
-// finish says that nothing more will come.
+// finish is called when no more output will be queued.
 func (c *client) finish() {
 	c.mu.Lock()
 	c.over = true
@@ -133,7 +132,7 @@ func (c *client) finish() {
 	ring(c.more)
 }
 
-// leave says that the client has gone.
+// leave closes the connection to the client.
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +143,7 @@ func (c *client) leave() {
 	}
 }
 
-// send sends what is queued until no more will come, and then closes the connection.
+// send sends queued frames until no more will be queued, and then closes the connection.
 func (c *client) send() {
 	defer c.leave()
 	for {
@@ -170,8 +169,8 @@ func (c *client) send() {
 	}
 }
 
-// next takes the next frame; if there is none, over says whether one will come, and last
-// what the client has missed.
+// next returns the next frame. If there is none, over reports whether none will follow, and last is
+// the error message for the client if it missed output.
 func (c *client) next() (frame []byte, over bool, last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,5 +193,5 @@ func (c *client) sent(n int) {
 	ring(c.room)
 }
 
-// frameHead is what a frame has beside its payload.
+// frameHead is the size of a frame's header.
 var frameHead = len(wire.Frame(0, nil))

@@ -31,7 +31,7 @@ func received(t *testing.T, c net.Conn) (out string, end string, told bool) {
 	}
 }
 
-// attached makes streams with one client; the test has the other end.
+// attached returns streams with one client; theirs is the other end of its connection.
 func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()
@@ -41,7 +41,7 @@ func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	return s, c, theirs
 }
 
-// A reader that stops for minutes holds the container up, and then gets every byte.
+// A reader that pauses for minutes blocks the container, and then gets every byte.
 func TestStoppingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -80,8 +80,8 @@ func chunks(s string) func(func([]byte) bool) {
 	}
 }
 
-// Readers that stop for too long do not hold the container up any longer, all together no longer than
-// one, and are told.
+// Readers that pause for too long do not block the container any longer, all of them together no
+// longer than one, and get an error.
 func TestLostReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -105,11 +105,11 @@ func TestLostReader(t *testing.T) {
 			t.Errorf("%d bytes, end %q %v", len(out), end, told)
 		}
 		<-c.gone
-		s.broadcast(wire.StreamStdout, []byte("x")) // nobody waits for one that has gone
+		s.broadcast(wire.StreamStdout, []byte("x")) // nobody waits for a client that was given up
 	})
 }
 
-// The end of a container waits for no reader, which gets the rest afterwards.
+// The end of a container does not wait for a reader, which gets the rest afterwards.
 func TestEndWithSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -130,8 +130,8 @@ func TestEndWithSlowReader(t *testing.T) {
 	})
 }
 
-// A reader that vanishes frees the container at once, and an older agent gets no frame that
-// it does not know.
+// A reader that vanishes unblocks the container at once, and an older agent gets no frame that it
+// does not support.
 func TestVanishingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)

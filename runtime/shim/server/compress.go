@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// A compressor makes rotated logs smaller, one file at a time for all containers of the shim,
-// and rests between two of them: what a container writes costs the pods beside it no more than
-// a part of one core.
+// A compressor compresses rotated logs, one file at a time for all containers of the shim, and
+// pauses between two files. So a container's log output costs other pods no more than part of one
+// core.
 type compressor struct {
-	compress func(root, name string) // compresses a file below root, and returns when that has ended
+	compress func(root, name string) // compresses a file below root, and returns when it is done
 
 	mu      sync.Mutex
-	waiting []job // in the order in which they are done
-	now     job   // is being compressed; without a name: none is
-	works   bool  // work runs, or is to after a rest
+	waiting []job // in this order
+	now     job   // the file being compressed; empty name: none
+	works   bool  // the goroutine work exists
 }
 
-// A job is a rotated file of the log at a path.
+// A job is a rotated file of the log at path log.
 type job struct{ log, root, name string }
 
-// rest is how many times as long as a file took the next one waits at least.
+// rest is the length of the pause as a multiple of the time that the last file took.
 const rest = 4
 
-// take has the rotated files of a log compressed, in place of those of it that wait. If one
-// of it is being compressed, the log is rotated faster than that goes: nothing of it waits
-// then, and the next rotation asks again.
+// take queues the rotated files of a log and replaces earlier jobs of that log. If a file of the
+// log is being compressed right now, the log is rotated faster than it is compressed: nothing is
+// queued, and the next rotation tries again.
 func (c *compressor) take(log, root string, names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *compressor) take(log, root string, names []string) {
 	}
 }
 
-// work compresses the first file that waits, and comes back after a rest if there may be more.
+// work compresses the first queued file, and schedules itself again after a pause.
 func (c *compressor) work() {
 	c.mu.Lock()
 	if len(c.waiting) == 0 {
@@ -65,12 +65,12 @@ func (c *compressor) work() {
 	time.AfterFunc(rest*time.Since(begin), c.work)
 }
 
-// compress makes a rotated log smaller in a process of its own, whose memory goes away with
-// it, and whose priority is the lowest.
+// compress compresses a rotated log in a separate process with the lowest priority, whose memory is
+// freed when it ends.
 func (s *Server) compress(root, name string) {
-	// Not by its path: a newer program may have taken its place.
+	// Not the program's path: a newer program may have replaced it.
 	cmd := exec.Command("/proc/self/exe", "compress", root, name)
 	if err := s.reaper.command(cmd, (*exec.Cmd).Start, nil); err != nil {
-		s.log.Warn("rotated log was not compressed", "path", filepath.Join(root, name), "error", err)
+		s.log.Warn("a rotated log could not be compressed", "path", filepath.Join(root, name), "error", err)
 	}
 }

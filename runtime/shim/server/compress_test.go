@@ -10,8 +10,8 @@ import (
 )
 
 // TestCompressor: however many logs are rotated however often, one file is compressed at a time,
-// none twice, none of a log that is rotated while it is compressed, and that takes no more than
-// a fifth of the time.
+// none twice, none of a log that is rotated while it is compressed, and this takes at most a fifth
+// of the time.
 func TestCompressor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 100 * time.Millisecond
@@ -37,7 +37,7 @@ func TestCompressor(t *testing.T) {
 			return slices.Clone(done)
 		}
 		begin := time.Now()
-		for round := range 100 { // of ten logs, each with two files that an older rotation named, too
+		for round := range 100 { // of ten logs, each with two files that an earlier rotation listed too
 			for l := range 10 {
 				log := fmt.Sprint("log", l)
 				c.take(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
@@ -69,7 +69,7 @@ func TestCompressor(t *testing.T) {
 		c.take("other", "/", []string{"d"})
 		time.Sleep(took / 2)
 		c.take("log", "/", []string{"b"})
-		c.take("log", "/", nil) // it outruns
+		c.take("log", "/", nil) // it is rotated too fast
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a", "d"}) || c.busy() {
 			t.Errorf("compressed are %v", got)

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// A conn is one connection of an agent. Requests run at once; replies are
-// written one at a time.
+// A conn is one connection from an agent. Requests are handled concurrently; mu serializes the
+// replies.
 type conn struct {
 	net.Conn
 	mu  sync.Mutex
@@ -30,13 +30,13 @@ func (s *Server) serve(nc net.Conn) {
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
 	s.mu.Unlock()
-	s.note()
+	s.noteChange()
 	defer func() {
 		nc.Close()
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
-		s.note()
+		s.noteChange()
 	}()
 	in := bufio.NewReaderSize(nc, 4<<10)
 	for {
@@ -46,12 +46,12 @@ func (s *Server) serve(nc net.Conn) {
 		}
 		var r wire.Request
 		if err := json.Unmarshal(line, &r); err != nil {
-			s.log.Warn("not a request", "error", err)
+			s.log.Warn("an agent's connection sent an invalid request", "error", err)
 			return
 		}
 		if r.Method == wire.MethodAttach {
 			s.mu.Lock()
-			delete(s.conns, c) // no more events on it
+			delete(s.conns, c) // send no events on it any more
 			s.mu.Unlock()
 			s.attach(c, in, r)
 			return
@@ -69,7 +69,7 @@ func (s *Server) answer(c *conn, r wire.Request) wire.Reply {
 	return failed(out, err)
 }
 
-// failed puts an error into a reply.
+// failed stores an error in a reply.
 func failed(out wire.Reply, err error) wire.Reply {
 	if err != nil {
 		out.Error = err.Error()
@@ -83,8 +83,8 @@ func failed(out wire.Reply, err error) wire.Reply {
 	return out
 }
 
-// tell sends an event to every agent that is connected.
-func (s *Server) tell(e wire.Container) {
+// sendEvent sends an event to every connected agent.
+func (s *Server) sendEvent(e wire.Container) {
 	s.mu.Lock()
 	conns := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {
@@ -92,6 +92,6 @@ func (s *Server) tell(e wire.Container) {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.reply(wire.Reply{Event: &e}) // a failure ends the connection's reader
+		c.reply(wire.Reply{Event: &e}) // an error is noticed by the goroutine that reads the connection
 	}
 }

@@ -14,12 +14,12 @@ import (
 
 const (
 	consoleName = "tty"
-	// handover bounds waiting for the terminal of a container that has started.
+	// handover is how long to wait for the terminal of a container that has started.
 	handover = 10 * time.Second
 )
 
-// listenConsole opens the socket in the bundle. The bundle's own path may be too
-// long for a socket's address, so it is named through /proc.
+// listenConsole opens the console socket in the bundle. The bundle's path may be too long for a
+// socket's address, so the address uses /proc.
 func listenConsole(bundle string) (*console, error) {
 	dir, err := os.Open(bundle)
 	if err != nil {

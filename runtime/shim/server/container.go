@@ -14,22 +14,22 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// lastOutput is how long a process that escaped a container which has ended, and goes on
-// writing, is followed. What the container itself wrote is never cut off.
+// lastOutput is how long output is read from processes that escaped an ended container and keep
+// writing. The container's own output is always read completely.
 const lastOutput = 3 * time.Second
 
-// A container is one that was started here. Fields but exit are set before it
-// can be found with a pid, and not changed after.
+// A container is a container of this shim. All fields except exit are set before pid is, and do not
+// change afterwards. get finds a container only once its pid is set.
 type container struct {
 	req     wire.RunRequest
 	pid     int // 0: not started yet; held: another program runs it
 	started time.Time
 	cgroup  cgroup
-	log     *crilog.Log // nil: no log is wanted
+	log     *crilog.Log // nil: no log
 	io      *streams
 
 	mu    sync.Mutex
-	exit  *wire.Exit    // nil while it runs
+	exit  *wire.Exit    // nil while the container is running
 	ended chan struct{} // closed when exit is set
 }
 
@@ -42,14 +42,14 @@ func (c *container) info() wire.Container {
 	return wire.Container{ID: c.req.ID, Running: wire.Running{Pid: c.pid, StartedAt: c.started}, Exit: c.exit}
 }
 
-// supervise waits for the end of a container and makes it known: first its log is
-// complete, then its exit is written to the bundle, then the agent is told.
+// supervise waits for the end of a container and reports it, in this order: the log is completed,
+// the exit is written to the bundle, the agent gets an event.
 func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	st := <-status
 	exit := wire.Exit{Code: exitCode(st), StartedAt: c.started, FinishedAt: time.Now()}
 	if c.req.KillAll {
 		if err := c.cgroup.killAll(); err != nil {
-			s.log.Warn("processes of a container that ended were not killed", "container", c.req.ID, "error", err)
+			s.log.Warn("remaining processes of an ended container could not be killed", "container", c.req.ID, "error", err)
 		}
 	}
 	c.io.finish(lastOutput)
@@ -58,17 +58,17 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	}
 	exit.OOM = exit.Code != 0 && c.cgroup.oomKilled()
 	if err := writeExit(c.req.Bundle, exit); err != nil {
-		s.log.Warn("exit of a container was not written", "container", c.req.ID, "error", err)
+		s.log.Warn("the exit of a container could not be written", "container", c.req.ID, "error", err)
 	}
 	c.mu.Lock()
 	c.exit = &exit
 	close(c.ended)
 	c.mu.Unlock()
-	s.tell(c.info())
-	s.note()
+	s.sendEvent(c.info())
+	s.noteChange()
 }
 
-// writeExit leaves the exit where an agent finds it when this shim is gone.
+// writeExit stores the exit in the bundle, in case this shim has ended when an agent looks for it.
 func writeExit(bundle string, e wire.Exit) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -84,7 +84,7 @@ func writeExit(bundle string, e wire.Exit) error {
 func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
 	s.acts.RLock()
 	defer s.acts.RUnlock()
-	if err := s.mayAct(by); err != nil {
+	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}
 	c, err := s.get(r.ID)
@@ -102,7 +102,7 @@ func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
 	return nil, s.reaper.kill(c.pid, unix.Signal(r.Signal))
 }
 
-// remove deletes a container that has ended from the OCI runtime and forgets it.
+// remove deletes an ended container from the OCI runtime and from the shim.
 func (s *Server) remove(r wire.Target) (any, error) {
 	c, err := s.get(r.ID)
 	if err != nil {
@@ -117,9 +117,9 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	select {
 	case <-c.ended:
 	default:
-		return nil, fmt.Errorf("%w: container %s runs", errConflict, r.ID)
+		return nil, fmt.Errorf("%w: container %s is running", errConflict, r.ID)
 	}
-	if exists(c.req.Bundle) { // else the run directory was lost, and the OCI runtime knows nothing
+	if exists(c.req.Bundle) { // else the run directory was lost, and with it the OCI runtime's state
 		if err := s.oci(c.req, "delete", "--force", r.ID); err != nil {
 			return nil, err
 		}
@@ -127,6 +127,6 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	s.mu.Lock()
 	delete(s.containers, r.ID)
 	s.mu.Unlock()
-	s.note()
+	s.noteChange()
 	return nil, nil
 }

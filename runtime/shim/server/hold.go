@@ -10,12 +10,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// held is the PID of a container that another program runs, of which only the streams
-// are here: its log goes on while no agent is there, and whoever attaches finds it.
+// held is the PID of a container that another program runs. The shim serves only its streams: it
+// writes the log and serves attached clients, also while no agent is running.
 const held = -1
 
-// hold opens the FIFOs of a container and moves what comes through them. After an
-// error nothing of it is left.
+// hold opens the FIFOs of a container and copies its output. After an error they are closed.
 func (s *Server) hold(by *conn, r wire.RunRequest) error {
 	s.acts.RLock()
 	defer s.acts.RUnlock()
@@ -59,7 +58,8 @@ func (c *container) openFIFOs() error {
 		return nil
 	}
 	var err error
-	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR) // else there must be a reader already
+	// With O_WRONLY there would have to be a reader already.
+	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR)
 	return err
 }
 
@@ -71,7 +71,7 @@ func openFIFO(path string, mode int) (*os.File, error) {
 	}
 	st, err := f.Stat()
 	if err == nil && st.Mode()&os.ModeNamedPipe == 0 {
-		err = fmt.Errorf("%s is no FIFO", path)
+		err = fmt.Errorf("%s is not a FIFO", path)
 	}
 	if err != nil {
 		f.Close()
@@ -80,19 +80,18 @@ func openFIFO(path string, mode int) (*os.File, error) {
 	return f, nil
 }
 
-// letGo waits for the last output of a container that has ended, closes its log and
-// forgets it.
+// letGo waits for the last output of an ended container, closes its log and deletes the container.
 func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 	c, err := s.get(r.ID)
 	if err != nil {
 		return wire.Held{}, err
 	}
 	if c.pid != held {
-		return wire.Held{}, fmt.Errorf("%w: container %s is run here", errConflict, r.ID)
+		return wire.Held{}, fmt.Errorf("%w: container %s is run by this shim", errConflict, r.ID)
 	}
-	if c.req.KillAll { // what is left would hold the streams
+	if c.req.KillAll { // remaining processes would keep the streams open
 		if err := c.cgroup.killAll(); err != nil {
-			s.log.Warn("processes of a container that ended were not killed", "container", r.ID, "error", err)
+			s.log.Warn("remaining processes of an ended container could not be killed", "container", r.ID, "error", err)
 		}
 	}
 	out := wire.Held{OOM: c.cgroup.oomKilled()}
@@ -103,6 +102,6 @@ func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 	s.mu.Lock()
 	delete(s.containers, r.ID)
 	s.mu.Unlock()
-	s.note()
+	s.noteChange()
 	return out, nil
 }

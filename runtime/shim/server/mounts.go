@@ -15,12 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Host is the mount namespace of the host, seen from a shim that has one of its
-// own. Each OCI runtime copies and reads the whole mount table of the namespace it
-// is called in, several times per container; with every pod's mounts in it the cost
-// of a start would grow with the number of pods. So a shim's namespace is a slave of
-// the host's without what is mounted below islet's own directories, and what one
-// container needs from there is borrowed while it starts.
+// Host is the host's mount namespace, for a shim that has its own. OCI runtimes copy and read the
+// whole mount table of their namespace several times per container, so with every pod's mounts in
+// it, the cost of a start would grow with the number of pods. Therefore a shim's namespace is a
+// slave of the host's, without the mounts below islet's own directories. The mounts that a
+// container needs from there are copied while it starts.
 //
 //	host:  /run/islet/ns/POD/net   /run/islet/b/CTR/rootfs   .../volumes/token
 //	          | (fd of host's /)         | open_tree              | open_tree
@@ -28,17 +27,16 @@ import (
 //
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 type Host struct {
-	root *os.File    // "/" of the host
-	do   chan func() // run on a thread in the host's mount namespace
+	root *os.File    // root directory of the host
+	do   chan func() // functions to run on a thread in the host's mount namespace
 }
 
-// errVisible says that something can only be done among the host's mounts.
+// errVisible is returned if a container can only be started in the host's mount namespace.
 var errVisible = errors.New("seen otherwise by the shim than by the host")
 
-// OpenHost takes the host's root directory and its mount namespace, as open files
-// that it owns from now on, and makes this process's own namespace a slave of the
-// host's in which nothing is mounted at or below hidden. This process must have been
-// started in a mount namespace of its own.
+// OpenHost makes this process's mount namespace a slave of the host's without the mounts at and
+// below the directories hidden. It takes ownership of the open files, the host's root directory and
+// mount namespace. The process must have been started in a mount namespace of its own.
 func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	defer namespace.Close()
 	unix.CloseOnExec(int(root.Fd()))
@@ -60,8 +58,8 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	return h, nil
 }
 
-// serve runs what is asked for among the host's mounts, for ever. Its thread is never
-// given back: nothing else may run there.
+// serve runs the functions sent to h.do in the host's mount namespace, forever. It never unlocks
+// its thread, so that no other goroutine runs in that namespace.
 func (h *Host) serve(namespace int, ready chan<- error) {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_FS)
@@ -70,29 +68,28 @@ func (h *Host) serve(namespace int, ready chan<- error) {
 	}
 	ready <- err
 	if err != nil {
-		return // and the thread ends
+		return // which ends the thread
 	}
 	for f := range h.do {
 		f()
 	}
 }
 
-// there runs f among the host's mounts.
-func (h *Host) there(f func() error) error {
+// inHost runs f in the host's mount namespace.
+func (h *Host) inHost(f func() error) error {
 	done := make(chan error, 1)
 	h.do <- func() { done <- f() }
 	return <-done
 }
 
-// start starts a command among the host's mounts.
-func (h *Host) start(cmd *exec.Cmd) error { return h.there(cmd.Start) }
+// start starts a command in the host's mount namespace.
+func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
 
-// borrow makes what a container needs visible in its bundle, until giveBack. An
-// error that is errVisible means that it must be started among the host's mounts,
-// and that nothing is changed.
+// borrow mounts what a container needs in its bundle, until giveBack is called. If the error is
+// errVisible, nothing has changed, and the container must be started in the host's mount namespace.
 func (h *Host) borrow(bundle string, m wire.Mounts) (giveBack func(), err error) {
 	for _, path := range m.Same {
-		if err := h.same(path); err != nil {
+		if err := h.checkSame(path); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +101,7 @@ func (h *Host) borrow(bundle string, m wire.Mounts) (giveBack func(), err error)
 	}
 	for link, source := range m.Borrow {
 		target := filepath.Join(bundle, link)
-		if err := h.take(source, target); err != nil {
+		if err := h.mountCopy(source, target); err != nil {
 			giveBack()
 			return nil, fmt.Errorf("borrow %s: %w", source, err)
 		}
@@ -118,8 +115,8 @@ func (h *Host) borrow(bundle string, m wire.Mounts) (giveBack func(), err error)
 	return giveBack, nil
 }
 
-// direct makes the bundle lead to the host's own places again.
-func direct(bundle string, m wire.Mounts) error {
+// restoreLinks makes the bundle's links point to the host's paths again.
+func restoreLinks(bundle string, m wire.Mounts) error {
 	for link, source := range m.Borrow {
 		if target := filepath.Join(bundle, link); source != target {
 			if err := relink(source, target); err != nil {
@@ -130,8 +127,7 @@ func direct(bundle string, m wire.Mounts) error {
 	return relink(m.Pins, filepath.Join(bundle, wire.PinsLink))
 }
 
-// relink makes a symbolic link, in place of a link, an empty file or an empty
-// directory.
+// relink creates a symbolic link. It replaces a link, an empty file or an empty directory.
 func relink(to, path string) error {
 	if at, err := os.Readlink(path); err == nil && at == to {
 		return nil
@@ -142,9 +138,9 @@ func relink(to, path string) error {
 	return os.Symlink(to, path)
 }
 
-// same says whether a path is the same file here and on the host: it is not when
-// the host has mounted something there without telling its slaves.
-func (h *Host) same(path string) error {
+// checkSame returns errVisible unless a path is the same file here and on the host. They differ if
+// the host has a mount there that was not propagated.
+func (h *Host) checkSame(path string) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat(path, &here); err != nil {
 		return fmt.Errorf("%s: %w", path, errVisible)
@@ -155,13 +151,14 @@ func (h *Host) same(path string) error {
 	return nil
 }
 
-// take mounts the tree that is at source on the host at target, which is replaced.
-// Nothing that happens to the copy comes back to the host.
-func (h *Host) take(source, target string) error {
+// mountCopy replaces target by a private copy of the mounts at source on the host. Changes to the
+// copy do not propagate to the host.
+func (h *Host) mountCopy(source, target string) error {
 	tree := -1
-	err := h.there(func() error {
-		// The agent has followed the links. One that is there now was put there since.
-		at, err := unix.Openat2(unix.AT_FDCWD, source, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	err := h.inHost(func() error {
+		// The agent has resolved symlinks already. One that exists now was placed there since.
+		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+		at, err := unix.Openat2(unix.AT_FDCWD, source, how)
 		if err != nil {
 			return err
 		}
@@ -177,21 +174,21 @@ func (h *Host) take(source, target string) error {
 	if err := unix.Fstat(tree, &st); err != nil {
 		return err
 	}
-	if err := place(target, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+	if err := makeMountPoint(target, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
 	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount it: %w", err)
 	}
 	if err := unix.Mount("", target, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		// Unmounted as it is it might take the host's with it: so it stays.
+		// Leave it mounted: unmounting a shared mount could unmount the host's too.
 		return fmt.Errorf("make it private: %w", err)
 	}
 	return nil
 }
 
-// place leaves a mount point at path, whatever was there.
-func place(path string, dir bool) error {
+// makeMountPoint creates a mount point at path and replaces what was there.
+func makeMountPoint(path string, dir bool) error {
 	if st, err := os.Lstat(path); err == nil && st.IsDir() == dir && st.Mode()&fs.ModeSymlink == 0 {
 		return nil
 	}

@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crun is the name of the OCI runtime that is started from a mount of its own: see
-// programs. Others look for a sealed copy of themselves, or for their own path.
+// crun is the name of the OCI runtime for which protect prepares a mount: see programs. Other OCI
+// runtimes protect themselves by a sealed copy, or need their own path.
 const crun = "crun"
 
-// programs are OCI runtimes, each as an open file on a mount that nothing else sees and
-// that is read-only. What runs in a container must not be able to write to the program
-// that started it through /proc/<pid>/exe (CVE-2019-5736), so crun looks at its own file
-// first: where that can be written to it makes such a mount and executes itself again from
-// it. With the mount made here, once, each call spares the second start of the program.
+// programs are OCI runtimes, each an open file on a private read-only mount. A container must not
+// be able to write to the program that started it through /proc/<pid>/exe (CVE-2019-5736).
+// Therefore crun checks its own file first, and if that is writable, creates such a mount and
+// executes itself again from it. The mount made here, once, saves each call that second execution.
 // https://github.com/containers/crun/blob/main/src/libcrun/cloned_binary.c
 type programs map[string]program
 
@@ -38,9 +37,9 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim, st.Mtim}
 }
 
-// protect makes cmd, which was not started, start its program from such a mount. Where that
-// does not work it is left as it is, and crun protects itself. The next call may close what this
-// one has opened: cmd has to be started before.
+// protect makes cmd, which must not have been started, execute its program from such a mount. If
+// that fails, cmd is unchanged and crun protects itself. cmd must be started before the next call
+// of protect, which may close the program's file.
 func (p programs) protect(cmd *exec.Cmd) {
 	if filepath.Base(cmd.Path) != crun {
 		return
@@ -61,12 +60,12 @@ func (p programs) protect(cmd *exec.Cmd) {
 		}
 		p[cmd.Path] = known
 	}
-	// Not through /proc/self: the process that is to become crun has moved its own files.
+	// Not /proc/self: in the forked process the descriptors have other numbers.
 	cmd.Path = "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(known.fd)
 }
 
-// openProgram opens a program on a mount of its own. It has to be one that the kernel
-// starts by itself: an interpreter would not find it.
+// openProgram opens a program on a mount of its own. It must be an ELF file, because the
+// interpreter of a script would not find it.
 func openProgram(path string) (program, error) {
 	head := make([]byte, 4)
 	f, err := os.Open(path)
@@ -75,7 +74,7 @@ func openProgram(path string) (program, error) {
 	}
 	defer f.Close()
 	if _, err := f.ReadAt(head, 0); err != nil || string(head) != "\x7fELF" {
-		return program{}, fmt.Errorf("%s is no program of the kernel's format", path)
+		return program{}, fmt.Errorf("%s is not an ELF program", path)
 	}
 	fd, err := unix.OpenTree(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyProgram puts a program of the machine at path, in place of what is there.
+// copyProgram replaces the file at path by a program of the machine.
 func copyProgram(t *testing.T, name, path string) {
 	t.Helper()
 	from, err := exec.LookPath(name)
@@ -33,8 +33,8 @@ func protected(t *testing.T, p programs, path string) (*exec.Cmd, bool) {
 	return cmd, cmd.Path != path
 }
 
-// crun is started from a mount on which nobody can write to it, not even root, and that
-// its processes do not inherit. One that is replaced is started anew from there.
+// crun is started from a mount on which nobody can write to it, not even root, and which its
+// processes do not inherit. A replaced program gets a new mount.
 func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -78,7 +78,8 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// A script, whose interpreter has to find it, and another OCI runtime are started as ever.
+// A script, which its interpreter must be able to open, and other OCI runtimes are started
+// directly.
 func TestProtectOthers(t *testing.T) {
 	dir, p := t.TempDir(), programs{}
 	script, other := filepath.Join(dir, crun), filepath.Join(dir, "runc")

@@ -13,30 +13,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reaper collects every child of this process: the OCI runtime's commands,
-// containers, and orphans, for the shim is a subreaper. Nothing else here may
-// wait for a process.
+// A reaper reaps every child of this process: the OCI runtime's commands, containers, and orphans,
+// because the shim is a subreaper. Nothing else in this process may wait for a child.
 type reaper struct {
 	mu    sync.Mutex
 	wait  map[int]chan unix.WaitStatus
-	early map[int]unix.WaitStatus // ended before anyone asked, kept while adopting > 0
-	// adopting counts those who will soon call adopt for a PID not known yet.
+	early map[int]unix.WaitStatus // statuses without a waiter, kept while adopting > 0
+	// adopting counts the callers that will call adopt for a PID that they do not know yet.
 	adopting int
-	calls    map[int]struct{} // commands of the OCI runtime that go on
+	calls    map[int]struct{} // running commands of the OCI runtime
 	programs programs
 }
 
-// callTime bounds a command of the OCI runtime, as runtimeRequestTimeout bounds a
-// kubelet's requests: one that hangs would keep its pod for ever.
+// callTime is the timeout of an OCI runtime's command, like runtimeRequestTimeout of a kubelet: a
+// command that hangs would block its pod forever.
 const callTime = 2 * time.Minute
 
 func newReaper() *reaper {
-	return &reaper{wait: map[int]chan unix.WaitStatus{}, early: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}, programs: programs{}}
+	return &reaper{
+		wait: map[int]chan unix.WaitStatus{}, early: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}, programs: programs{},
+	}
 }
 
-// run reaps until ctx ends: on SIGCHLD, and at first what ended before it listened.
+// run reaps children until ctx ends: once at the start, and on SIGCHLD.
 func (r *reaper) run(ctx context.Context) {
-	sig := make(chan os.Signal, 1) // a lost signal does not matter: one is pending
+	sig := make(chan os.Signal, 1) // a dropped signal does not matter, because one is pending
 	signal.Notify(sig, unix.SIGCHLD)
 	defer signal.Stop(sig)
 	for {
@@ -71,7 +72,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// call is command for the OCI runtime: it ends within callTime, or by endCalls.
+// call is command for the OCI runtime. It ends after callTime, or by endCalls.
 func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
 	return r.command(cmd, protected, func(pid int) (ended func()) {
@@ -81,7 +82,7 @@ func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	})
 }
 
-// endCalls kills the commands of the OCI runtime that go on.
+// endCalls kills the running commands of the OCI runtime.
 func (r *reaper) endCalls() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,10 +91,10 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command runs cmd, whose streams must be files, to its end. launch starts it. launch and
+// command starts cmd with launch and waits for its end. cmd's streams must be files. launch and
 // began are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
-	r.mu.Lock() // no reaping between fork and registration
+	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
 		r.mu.Unlock()
 		return err
@@ -103,8 +104,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 		defer began(cmd.Process.Pid)()
 	}
 	r.mu.Unlock()
-	// The shim's own protection from the OOM killer is not for containers: an OCI
-	// runtime may take a score of 0 as nothing to set.
+	// Containers must not inherit the shim's protection from the OOM killer: an OCI runtime may
+	// treat a score of 0 as "not set".
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
 	st := <-ch
 	cmd.Process.Release()
@@ -114,8 +115,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before a process comes to life that adopt will name;
-// the returned function afterwards.
+// adoptLater must be called before the process is started that adopt is called for. The returned
+// function must be called afterwards.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,14 +124,14 @@ func (r *reaper) adoptLater() (done func()) {
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.adopting--; r.adopting == 0 {
+		r.adopting--
+		if r.adopting == 0 {
 			clear(r.early)
 		}
 	}
 }
 
-// adopt returns a channel that gets the status of a child that someone else
-// started.
+// adopt returns a channel that receives the status of a child that another process started.
 func (r *reaper) adopt(pid int) <-chan unix.WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +150,7 @@ func (r *reaper) expect(pid int) chan unix.WaitStatus {
 	return ch
 }
 
-// kill signals a child that was not reaped yet, so that it never hits a stranger.
+// kill signals a child that is not reaped yet, so the PID cannot have been reused.
 func (r *reaper) kill(pid int, sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A shim in which nothing has changed for a while gives memory back, once, and ends when nobody
-// has needed it for longer.
+// A shim in which nothing has changed for a while returns memory to the kernel, once, and ends when
+// it has not been used for longer.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		given := func() uint32 {
@@ -34,11 +34,11 @@ func TestRest(t *testing.T) {
 			}
 		}
 		after(still-time.Second, 0)
-		s.note()
+		s.noteChange()
 		after(still-time.Second, 0)
 		after(2*time.Second, 1)
 		after(still+time.Second, 1)
-		s.note()
+		s.noteChange()
 		last := time.Now()
 		after(still+time.Second, 2)
 		after(idle, 2)

@@ -21,14 +21,14 @@ import (
 const (
 	pidFile = "init.pid"
 	ociLog  = "oci.log"
-	// maxOCILog bounds what the commands of an OCI runtime may have said of one container, in
-	// bytes: one that cannot be deleted says so again and again.
+	// maxOCILog bounds the log that an OCI runtime's commands write for one container, in bytes:
+	// repeated failures to delete it add to the log each time.
 	maxOCILog = 64 << 10
-	// logInterval is containerLogMonitorInterval's default.
+	// logInterval is the default of containerLogMonitorInterval.
 	logInterval = 10 * time.Second
 )
 
-// run creates and starts a container. After an error nothing of it is left.
+// run creates and starts a container. After an error it is removed.
 func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	s.acts.RLock()
 	defer s.acts.RUnlock()
@@ -51,9 +51,9 @@ func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// add takes a container's place and opens its log. acts is held. drop undoes it.
+// add registers a container and opens its log. The caller holds acts. drop undoes it.
 func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
-	if err := s.mayAct(by); err != nil {
+	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}
 	c := &container{req: r, cgroup: cgroupAt(r.Cgroup), ended: make(chan struct{})}
@@ -64,12 +64,13 @@ func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	}
 	s.mu.Unlock()
 	if taken {
-		return nil, fmt.Errorf("%w: container %s is there already", errConflict, r.ID)
+		return nil, fmt.Errorf("%w: container %s already exists", errConflict, r.ID)
 	}
 	if r.Log.Path != "" {
 		var err error
 		c.log, err = crilog.Open(r.Log.Path, crilog.Options{
-			MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Interval: cmp.Or(r.Log.Interval, logInterval), Most: r.Log.Most, Compress: s.compressor.take,
+			MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Interval: cmp.Or(r.Log.Interval, logInterval), Most: r.Log.Most,
+			Compress: s.compressor.take,
 		})
 		if err != nil {
 			s.drop(c)
@@ -79,7 +80,7 @@ func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	return c, nil
 }
 
-// drop forgets a container that did not start.
+// drop removes a container that did not start.
 func (s *Server) drop(c *container) {
 	if c.io != nil {
 		c.io.abort()
@@ -90,7 +91,7 @@ func (s *Server) drop(c *container) {
 	s.mu.Lock()
 	delete(s.containers, c.req.ID)
 	s.mu.Unlock()
-	s.note()
+	s.noteChange()
 }
 
 // start calls the OCI runtime and returns the container's PID.
@@ -106,7 +107,7 @@ func (s *Server) start(c *container) (int, error) {
 	}
 	cmd := s.ociCommand(r, append(args, r.ID)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.io.childStdin, c.io.childStdout, c.io.childStderr
-	launch, started, err := s.among(r)
+	launch, started, err := s.prepareMounts(r)
 	if err == nil {
 		err = s.reaper.call(cmd, launch)
 		started()
@@ -114,7 +115,7 @@ func (s *Server) start(c *container) (int, error) {
 	c.io.closeChild()
 	if err != nil {
 		err = fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
-		s.oci(r, "delete", "--force", r.ID) // most often there is nothing
+		s.oci(r, "delete", "--force", r.ID) // usually there is nothing to delete
 		return 0, err
 	}
 	if err := c.io.receive(c.log); err != nil {
@@ -123,14 +124,14 @@ func (s *Server) start(c *container) (int, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(r.Bundle, pidFile))
 	if err != nil {
-		return 0, fmt.Errorf("learn the container's PID: %w", err)
+		return 0, fmt.Errorf("read the container's PID: %w", err)
 	}
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// among decides among which mounts a container starts: it returns how its command is
-// launched, and what is to be done once it has started or failed to.
-func (s *Server) among(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
+// prepareMounts prepares the mounts of a container and chooses the mount namespace that it starts
+// in. launch starts the OCI runtime's command; started must be called once the command has ended.
+func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
 	nothing := func() {}
 	switch {
 	case s.host == nil:
@@ -140,13 +141,13 @@ func (s *Server) among(r wire.RunRequest) (launch func(*exec.Cmd) error, started
 	}
 	giveBack, err := s.host.borrow(r.Bundle, *r.Mounts)
 	if errors.Is(err, errVisible) {
-		s.log.Info("started among the host's mounts", "container", r.ID, "why", err)
-		return s.host.start, nothing, direct(r.Bundle, *r.Mounts)
+		s.log.Info("container is started in the host's mount namespace", "container", r.ID, "why", err)
+		return s.host.start, nothing, restoreLinks(r.Bundle, *r.Mounts)
 	}
 	return (*exec.Cmd).Start, giveBack, err
 }
 
-// oci runs a command of the OCI runtime that has no streams.
+// oci runs a command of the OCI runtime that needs no streams.
 func (s *Server) oci(r wire.RunRequest, args ...string) error {
 	if err := s.reaper.call(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
 		return fmt.Errorf("OCI runtime, %s: %s", args[0], ociError(r.Bundle, err))
@@ -166,7 +167,7 @@ func (s *Server) ociCommand(r wire.RunRequest, args ...string) *exec.Cmd {
 	return exec.Command(r.OCI.Path, append(global, args...)...)
 }
 
-// ociError finds the last error in the OCI runtime's log, else returns err.
+// ociError returns the last error in the OCI runtime's log, or else err's text.
 func ociError(bundle string, err error) string {
 	b, readErr := os.ReadFile(filepath.Join(bundle, ociLog))
 	if readErr != nil {

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// idle is how long a shim without containers and without an agent lives on.
+	// idle is how long a shim without containers and connections keeps running.
 	idle = time.Minute
-	// still is how long none of its containers may have started or ended before it gives
-	// memory back, which takes a millisecond.
+	// still is how long no container may have started or ended before the shim returns free memory
+	// to the kernel, which takes a millisecond.
 	still = 10 * time.Second
 )
 
@@ -29,32 +29,32 @@ var (
 	errConflict = errors.New("conflict")
 )
 
-// A Server holds containers and serves connections.
+// A Server runs containers and serves connections.
 type Server struct {
 	log    *slog.Logger
 	reaper *reaper
-	// compressor makes rotated logs smaller.
+	// compressor compresses rotated logs.
 	compressor *compressor
-	host       *Host // nil: this process is among the host's mounts
+	host       *Host // nil: this process is in the host's mount namespace
 
 	mu         sync.Mutex
 	containers map[string]*container
 	conns      map[*conn]struct{}
-	changed    chan struct{} // capacity 1: a connection or container came, ended or went
+	changed    chan struct{} // capacity 1: connections or containers have changed
 	leaving    bool          // see Leave
 	closing    bool          // see shutdown
-	readers    int           // clients of containers
+	readers    int           // attached clients
 	stop       context.CancelFunc
 
-	// A new agent asks for the list first, and what it is told must hold: the list
-	// waits for starts and signals that go on, and later ones that the agent before
-	// it, now dead, has asked for are refused.
+	// A new agent first calls list, whose result must stay valid. So list waits for starts and
+	// signals that are in progress, and later ones that were requested by the previous, dead agent
+	// are rejected.
 	acts  sync.RWMutex // held for writing by list
-	owner *conn        // guarded by acts; nil: anyone
+	owner *conn        // guarded by acts; nil: any connection
 }
 
-// New makes a Server. It starts nothing. host is nil for a process that is among the
-// host's mounts.
+// New returns a Server that is not running. host is nil for a process in the host's mount
+// namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
 		log: log, reaper: newReaper(), host: host,
@@ -65,8 +65,8 @@ func New(log *slog.Logger, host *Host) *Server {
 	return s
 }
 
-// Run serves l until ctx ends, a Shutdown is asked for, or nobody has needed the
-// shim for a while. Containers are not touched when it returns.
+// Run serves l until ctx ends, a client calls Shutdown, or the shim has been unused for a while.
+// Containers keep running when it returns.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
@@ -90,18 +90,18 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// Leave ends the shim as soon as none of its containers runs: when the machine
-// shuts down, all processes are asked to end, and it waits for those that do not.
+// Leave ends the shim once none of its containers is running. When the machine shuts down, all
+// processes get a signal to end, and the shutdown waits for those that do not.
 func (s *Server) Leave() {
 	s.mu.Lock()
 	s.leaving = true
 	s.mu.Unlock()
-	s.note()
+	s.noteChange()
 }
 
-// expire ends the shim when it has had neither a container nor a connection for
-// a while, or is to leave and can. When nothing has changed for a while it gives back what
-// memory that took.
+// expire ends the shim when it has had neither containers nor connections for idle, and when it is
+// leaving or shutting down and may end. When nothing has changed for a while, it returns free
+// memory to the kernel.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
@@ -132,7 +132,7 @@ func (s *Server) expire(ctx context.Context) {
 	}
 }
 
-// running says whether a container runs or is being started. mu is held.
+// running reports whether a container is running or being started. The caller holds mu.
 func (s *Server) running() bool {
 	for _, c := range s.containers {
 		if c.info().Exit == nil {
@@ -142,47 +142,47 @@ func (s *Server) running() bool {
 	return false
 }
 
-func (s *Server) note() {
+func (s *Server) noteChange() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// call carries out one request; the result is encoded as the reply's body.
+// call handles one request. The result becomes the reply's body.
 func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error) {
 	switch method {
 	case wire.MethodRun:
-		return with(body, func(r wire.RunRequest) (wire.Running, error) { return s.run(c, r) })
+		return decode(body, func(r wire.RunRequest) (wire.Running, error) { return s.run(c, r) })
 	case wire.MethodKill:
-		return with(body, func(r wire.KillRequest) (any, error) { return s.kill(c, r) })
+		return decode(body, func(r wire.KillRequest) (any, error) { return s.kill(c, r) })
 	case wire.MethodDelete:
-		return with(body, s.remove)
+		return decode(body, s.remove)
 	case wire.MethodList:
 		return s.list(c), nil
 	case wire.MethodReopen:
-		return with(body, s.reopen)
+		return decode(body, s.reopen)
 	case wire.MethodHold:
-		return with(body, func(r wire.RunRequest) (any, error) { return nil, s.hold(c, r) })
+		return decode(body, func(r wire.RunRequest) (any, error) { return nil, s.hold(c, r) })
 	case wire.MethodLetGo:
-		return with(body, s.letGo)
+		return decode(body, s.letGo)
 	case wire.MethodShutdown:
 		return nil, s.shutdown()
 	}
-	return nil, fmt.Errorf("shim does not know how to %q", method)
+	return nil, fmt.Errorf("the shim does not support the method %q", method)
 }
 
-// mayAct refuses a connection whose agent has been followed by another. acts is
-// held.
-func (s *Server) mayAct(c *conn) error {
+// checkOwner returns an error for a connection of an agent that has been replaced by another. The
+// caller holds acts.
+func (s *Server) checkOwner(c *conn) error {
 	if s.owner != nil && s.owner != c {
 		return fmt.Errorf("%w: another agent has taken over", errConflict)
 	}
 	return nil
 }
 
-// with decodes a request's body for f.
-func with[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, error) {
+// decode decodes a request's body and calls f with it.
+func decode[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, error) {
 	var r Req
 	if err := json.Unmarshal(body, &r); err != nil {
 		return nil, fmt.Errorf("decode request: %w", err)
@@ -194,14 +194,14 @@ func (s *Server) get(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.containers[id]
-	if c == nil || c.pid == 0 { // not there yet
+	if c == nil || c.pid == 0 { // not started yet
 		return nil, fmt.Errorf("%s: %w", id, errNotFound)
 	}
 	return c, nil
 }
 
-// takeoverTime is how long a new agent waits for what the one before it asked of
-// the OCI runtime; then that is cut off.
+// takeoverTime is how long a new agent waits for OCI runtime calls of the previous agent before
+// they are killed.
 const takeoverTime = 8 * time.Second
 
 func (s *Server) list(c *conn) []wire.Container {
@@ -241,7 +241,7 @@ func (s *Server) reopen(r wire.Target) (any, error) {
 	return nil, c.log.Reopen()
 }
 
-// shutdown ends the shim after the reply, once every client has the rest of its output.
+// shutdown ends the shim after the reply, once every client has received the rest of its output.
 func (s *Server) shutdown() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +252,7 @@ func (s *Server) shutdown() error {
 		s.mu.Lock()
 		s.closing = true
 		s.mu.Unlock()
-		s.note()
+		s.noteChange()
 	})
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// A shim that is asked to end does so once its last container has.
+// A shim that is told to leave ends once its last container has.
 func TestLeave(t *testing.T) {
 	dir := t.TempDir()
 	oci := filepath.Join(dir, "oci")
@@ -35,7 +35,7 @@ func TestLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Leave()
-	s.note() // looked at again: it still runs
+	s.noteChange() // checks again: it is still running
 	select {
 	case err := <-ended:
 		t.Fatalf("left a running container: %v", err)
@@ -52,7 +52,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// What ended before the reaper listened is collected too.
+// Processes that ended before the reaper was started are reaped too.
 func TestEndedEarly(t *testing.T) {
 	r := newReaper()
 	cmd := exec.Command("/bin/true")

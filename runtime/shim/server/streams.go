@@ -16,34 +16,34 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// streams are a container's stdin, stdout and stderr: pipes, or a terminal. Their
-// output goes to the log and to whoever is attached.
+// streams are a container's stdin, stdout and stderr: pipes or a terminal. The output is sent to
+// the log and to attached clients.
 type streams struct {
-	childStdin, childStdout, childStderr *os.File // ends for the OCI runtime
+	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
 	console *console // nil without a terminal
-	stdin   *os.File // nil: nothing can be written
+	stdin   *os.File // nil: the container has no stdin
 	out     drain.Outputs
 
-	mu      sync.Mutex
-	clients map[*client]struct{}
-	over    bool          // the container's output has ended
-	ended   chan struct{} // closed when the container has: nobody holds its output up any more
-	end     sync.Once
+	mu          sync.Mutex
+	clients     map[*client]struct{}
+	outputEnded bool          // all of the container's output has been read
+	ended       chan struct{} // closed when the container has ended: clients no longer block its output
+	end         sync.Once
 }
 
 func emptyStreams() *streams {
 	return &streams{clients: map[*client]struct{}{}, ended: make(chan struct{})}
 }
 
-// A sink takes one stream for the log and for clients.
+// A sink sends one stream to the log and to clients.
 type sink struct {
 	to     *streams
-	stream byte           // of wire
+	stream byte           // number of the stream in package wire
 	log    *crilog.Stream // nil: no log
 }
 
-// Write never fails: a full disk must not stop the container, and nor a client that goes.
+// Write never fails: neither a full disk nor a vanished client may stop the container.
 func (k *sink) Write(p []byte) (int, error) {
 	if k.log != nil {
 		k.log.Write(p)
@@ -52,14 +52,14 @@ func (k *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Ended writes a last line without its end.
+// Ended writes an unfinished last line to the log.
 func (k *sink) Ended() {
 	if k.log != nil {
 		k.log.Close()
 	}
 }
 
-// newStreams opens what the OCI runtime gets. After an error nothing is open.
+// newStreams opens the OCI runtime's streams. After an error nothing is open.
 func newStreams(c *container) (_ *streams, err error) {
 	s := emptyStreams()
 	defer func() {
@@ -74,7 +74,7 @@ func newStreams(c *container) (_ *streams, err error) {
 	s.childStdin, s.childStdout, s.childStderr = null, null, null
 	defer func() {
 		if err == nil && c.req.Owner != nil {
-			err = s.give(*c.req.Owner)
+			err = s.chown(*c.req.Owner)
 		}
 	}()
 	if c.req.Terminal {
@@ -95,15 +95,15 @@ func newStreams(c *container) (_ *streams, err error) {
 	return s, nil
 }
 
-// give makes the container's ends of pipes the property of its root, who is not the
-// host's. The other ends are the same to the kernel.
-func (s *streams) give(to wire.Owner) error {
+// chown changes the owner of the container's pipes to its root user, who is not the host's root.
+// Both ends of a pipe have the same owner.
+func (s *streams) chown(to wire.Owner) error {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f.Name() != "pipe" {
-			continue // /dev/null is everybody's
+			continue // /dev/null needs no change
 		}
 		if err := f.Chown(int(to.UID), int(to.GID)); err != nil {
-			return fmt.Errorf("give the container its streams: %w", err)
+			return fmt.Errorf("change the owner of the container's streams: %w", err)
 		}
 	}
 	return nil
@@ -117,29 +117,29 @@ func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.
 	return s.out.Pipe(k)
 }
 
-// stdinPipe makes a pipe whose writing end is ours and does not block.
+// stdinPipe creates a pipe. ours, the write end, is non-blocking.
 func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("make pipe: %w", err)
+		return nil, nil, fmt.Errorf("create pipe: %w", err)
 	}
 	if err := unix.SetNonblock(p[1], true); err != nil {
-		return nil, nil, fmt.Errorf("make pipe: %w", err)
+		return nil, nil, fmt.Errorf("create pipe: %w", err)
 	}
 	return os.NewFile(uintptr(p[0]), "pipe"), os.NewFile(uintptr(p[1]), "pipe"), nil
 }
 
-// closeChild closes the ends that the OCI runtime has got.
+// closeChild closes the OCI runtime's ends in this process.
 func (s *streams) closeChild() {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f != nil {
-			f.Close() // one file may stand for several: closing again does no harm
+			f.Close() // the same file may be listed twice; closing twice is harmless
 		}
 	}
 }
 
-// receive takes the terminal, if there is one, from the OCI runtime. Its output goes to
-// the log as stdout; l may be nil.
+// receive receives the terminal, if there is one, from the OCI runtime. Its output is logged as
+// stdout; l may be nil.
 func (s *streams) receive(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
@@ -169,27 +169,27 @@ func (s *streams) abort() {
 	}
 }
 
-// pump starts to move output.
+// pump starts to copy output.
 func (s *streams) pump() { s.out.Start() }
 
-// finish waits until all output of a container that has ended is in the log, and closes
-// everything. A process that escaped it and goes on writing is followed for d. Clients get
-// what is left at their own pace, after this has returned.
+// finish waits until all output of an ended container is in the log, and closes everything. Output
+// of processes that escaped the container and keep writing is read for d. Clients receive the rest
+// of their output at their own pace, after finish has returned.
 func (s *streams) finish(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
-	s.out.Finish(context.Background(), d) // an error: sinks have none
+	s.out.Finish(context.Background(), d) // cannot fail: sinks never do
 	if s.stdin != nil {
 		s.stdin.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	s.outputEnded = true
 	for c := range s.clients {
 		c.finish()
 	}
 }
 
-// A console is a unix socket on which the OCI runtime hands over a terminal.
+// A console is a unix socket on which the OCI runtime sends a terminal.
 type console struct {
 	path string
 	dir  *os.File

@@ -12,7 +12,9 @@ const (
 	StreamStdout              // from the shim
 	StreamStderr              // from the shim
 	StreamResize              // to the shim: width and height, 16 bits each
-	StreamEnd                 // from the shim, if both sides know it: the last frame; why output is missing, empty if none is
+	// From the shim, if both sides support it: the last frame. Its payload is the reason why output is
+	// missing, or empty.
+	StreamEnd
 )
 
 // MaxFrame bounds the payload of one frame.
@@ -32,8 +34,8 @@ func WriteFrame(w io.Writer, stream byte, p []byte) error {
 	return err
 }
 
-// ReadFrame reads one frame. The payload is only good until the next call with
-// the same buffer, which has MaxFrame bytes.
+// ReadFrame reads one frame. The payload is valid until the next call with the same buffer, which
+// must have MaxFrame bytes.
 func ReadFrame(r io.Reader, buf []byte) (stream byte, p []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
