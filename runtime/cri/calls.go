@@ -6,7 +6,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The calls of Runtime and Images, each passed on as it is.
+// The calls of Runtime and Images, each forwarded unchanged.
 
 // Version is the CRI call of that name.
 func (c *Client) Version(ctx context.Context, r *api.VersionRequest) (*api.VersionResponse, error) {
@@ -54,7 +54,9 @@ func (c *Client) ListPodSandbox(ctx context.Context, r *api.ListPodSandboxReques
 }
 
 // UpdatePodSandboxResources is the CRI call of that name.
-func (c *Client) UpdatePodSandboxResources(ctx context.Context, r *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error) {
+func (c *Client) UpdatePodSandboxResources(
+	ctx context.Context, r *api.UpdatePodSandboxResourcesRequest,
+) (*api.UpdatePodSandboxResourcesResponse, error) {
 	return c.runtime.UpdatePodSandboxResources(ctx, r)
 }
 
@@ -89,7 +91,9 @@ func (c *Client) ContainerStatus(ctx context.Context, r *api.ContainerStatusRequ
 }
 
 // UpdateContainerResources is the CRI call of that name.
-func (c *Client) UpdateContainerResources(ctx context.Context, r *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+func (c *Client) UpdateContainerResources(
+	ctx context.Context, r *api.UpdateContainerResourcesRequest,
+) (*api.UpdateContainerResourcesResponse, error) {
 	return c.runtime.UpdateContainerResources(ctx, r)
 }
 
@@ -144,12 +148,16 @@ func (c *Client) ListPodSandboxStats(ctx context.Context, r *api.ListPodSandboxS
 }
 
 // ListMetricDescriptors is the CRI call of that name.
-func (c *Client) ListMetricDescriptors(ctx context.Context, r *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
+func (c *Client) ListMetricDescriptors(
+	ctx context.Context, r *api.ListMetricDescriptorsRequest,
+) (*api.ListMetricDescriptorsResponse, error) {
 	return c.runtime.ListMetricDescriptors(ctx, r)
 }
 
 // ListPodSandboxMetrics is the CRI call of that name.
-func (c *Client) ListPodSandboxMetrics(ctx context.Context, r *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error) {
+func (c *Client) ListPodSandboxMetrics(
+	ctx context.Context, r *api.ListPodSandboxMetricsRequest,
+) (*api.ListPodSandboxMetricsResponse, error) {
 	return c.runtime.ListPodSandboxMetrics(ctx, r)
 }
 

@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is the CRI's RuntimeService. Serve makes its streams: those that list by the
-// calls that list, GetContainerEvents by Subscriber.
+// Runtime is the CRI's RuntimeService. Serve implements its streaming calls: those of lists with
+// the unary list calls, GetContainerEvents with Subscriber.
 type Runtime interface {
 	Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error)
 	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
@@ -54,16 +54,16 @@ type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
 
-// Events is an optional ability of a Runtime: it calls handle for each change
-// of a container or sandbox until ctx ends, then returns ctx.Err(). Any other
-// error means that events may have been lost and that the caller must list
-// everything and subscribe again. handle must not block.
+// Events is an optional interface of a Runtime. ContainerEvents calls handle for each change of a
+// container or sandbox until ctx ends, and then returns ctx.Err(). Any other error means that
+// events may have been lost, so the caller must list everything and subscribe again. handle must
+// not block.
 type Events interface {
 	ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error
 }
 
-// Subscriber is an optional ability of a Runtime: Events for who must know when they
-// begin. handle is called for each change after Subscribe has returned, until end has.
+// Subscriber is an optional interface of a Runtime: Events with a defined begin. handle is called
+// for each change from the return of Subscribe to the return of end.
 type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }
@@ -71,8 +71,8 @@ type Subscriber interface {
 // TerminalSize is the size of a terminal in characters.
 type TerminalSize struct{ Width, Height uint16 }
 
-// ExecOptions describes one process to run in a container, with its streams.
-// A nil stream is closed (in) or discarded (out, err).
+// ExecOptions describes a process to run in a container, and its streams. A nil Stdin is closed;
+// output of a nil Stdout or Stderr is discarded.
 type ExecOptions struct {
 	Command []string // empty: attach to the container's own process
 	Stdin   io.Reader
@@ -81,39 +81,37 @@ type ExecOptions struct {
 	TTY     bool
 	Resize  <-chan TerminalSize
 
-	// Collect says that the output is for a caller that waits for the end, such as a
-	// probe: children that the command leaves behind, and that go on writing, do not
-	// hold the call for ever.
+	// Collect says that the caller waits for the complete output, as a probe does. Then children of
+	// the command that keep writing do not block the call forever.
 	Collect bool
 }
 
-// An ExitError is what Streamer.Stream returns for a process that ended with a
-// code other than zero.
+// An ExitError is returned by Streamer.Stream if the process ended with a code other than zero.
 type ExitError struct{ Code int32 }
 
-// Streamer is an optional ability of a Runtime: interactive streams without the
-// detour over a URL that the CRI's Exec, Attach and PortForward return.
+// Streamer is an optional interface of a Runtime: interactive streams without the URLs of the CRI's
+// Exec, Attach and PortForward.
 type Streamer interface {
-	// Stream runs a command, or attaches, and returns when the process has ended
-	// and its output is delivered, or soon after ctx has ended.
+	// Stream runs a command, or attaches to a container. It returns when the process has ended and
+	// its output is delivered, or soon after ctx has ended.
 	Stream(ctx context.Context, containerID string, o ExecOptions) error
 	// Forward connects stream to a TCP port on loopback inside the sandbox.
 	Forward(ctx context.Context, sandboxID string, port int32, stream io.ReadWriteCloser) error
 }
 
-// ImportProgress is one line about an import or a pull that goes on.
+// ImportProgress is the progress of an import or a pull.
 type ImportProgress struct {
 	Ref     string // image reference, or the file for an archive
 	Status  string // downloading, unpacking, exists, done
 	Current int64  // bytes
-	Total   int64  // bytes; 0: not known
+	Total   int64  // bytes; 0: unknown
 }
 
-// Archives is an optional ability of Images, beyond the CRI.
+// Archives is an optional interface of Images, beyond the CRI.
 type Archives interface {
 	// ImportArchive imports an OCI layout or docker-archive tarball (plain, gzip or
 	// zstd) and returns the references of its images. Importing again is success.
 	ImportArchive(ctx context.Context, r io.Reader, name string, progress func(ImportProgress)) ([]string, error)
-	// PullWithProgress is PullImage that tells how it goes.
+	// PullWithProgress is PullImage with progress reports.
 	PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(ImportProgress)) (*api.PullImageResponse, error)
 }

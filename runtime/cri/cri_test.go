@@ -24,7 +24,7 @@ func TestDialEndpoint(t *testing.T) {
 	}
 }
 
-// TestPullRate: none is bounded by 0, and a burst is one at least.
+// TestPullRate: 0 means no limit, and the burst is at least one.
 func TestPullRate(t *testing.T) {
 	for _, x := range []struct {
 		perSecond, burst int

@@ -16,33 +16,33 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// A Client is a runtime behind a CRI socket. It implements Runtime, Images and
-// Events; errors satisfy errdefs as those of a runtime in this process do.
+// A Client is a runtime at a CRI socket. It implements Runtime, Images and Events. Its errors
+// satisfy errdefs like those of a runtime in this process.
 type Client struct {
 	conn    *grpc.ClientConn
 	runtime api.RuntimeServiceClient
 	images  api.ImageServiceClient
 }
 
-// Options are for a Client that is more than a tool's.
+// Options configure a Client.
 type Options struct {
-	// Around makes each call that is no stream, by next; nil: they are made as they are.
+	// Around wraps each unary call; it must call next. Nil: calls are not wrapped.
 	Around func(ctx context.Context, method string, req any, next func(context.Context) error) error
-	// FailFast has calls fail, with Unavailable, while nobody listens at the endpoint.
+	// FailFast makes calls fail with Unavailable while nothing is listening at the endpoint.
 	FailFast bool
 }
 
-// Limits on the runtime's answers, besides their length, which maxMessage limits.
+// Limits of the runtime's responses, in addition to maxMessage, which limits their length.
 const (
-	maxAnswer  = 32 << 20  // bytes of memory of one message, once it is decoded
-	maxHeaders = 256 << 10 // with the text of an error
+	maxAnswer  = 32 << 20  // bytes of memory of one decoded message
+	maxHeaders = 256 << 10 // bytes, including the text of an error
 )
 
-// redial is how often at most a Client looks whether somebody listens again.
+// redial is the maximum delay between attempts to connect.
 const redial = 2 * time.Second
 
-// Dial makes a client of the runtime at endpoint, a path or unix:// URL. It does
-// not wait for the runtime: calls do, as long as their context allows.
+// Dial returns a client of the runtime at endpoint, a path or unix:// URL. It does not wait for a
+// connection; calls do, until their context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
 // DialWith is Dial with options.
@@ -57,34 +57,42 @@ func DialWith(endpoint string, o Options) (*Client, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
+	params := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: redial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: redial},
+		MinConnectTimeout: redial,
+	}
+	around := func(
+		ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption,
+	) error {
+		return o.Around(ctx, method, req, func(ctx context.Context) error {
+			return errgrpc.ToNative(call(ctx, method, req, res, c, os...))
+		})
+	}
 	conn, err := grpc.NewClient("passthrough:///"+path, append(codec.Client(maxMessage, maxAnswer, dial),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // fixed: neither grows
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: redial}, MinConnectTimeout: redial}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"), grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // fixed size: no automatic growth
+		grpc.WithConnectParams(params),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(!o.FailFast), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption) error {
-			return o.Around(ctx, method, req, func(ctx context.Context) error {
-				return errgrpc.ToNative(call(ctx, method, req, res, c, os...))
-			})
-		}))...)
+		grpc.WithUnaryInterceptor(around))...)
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
 	}
 	return &Client{conn: conn, runtime: api.NewRuntimeServiceClient(conn), images: api.NewImageServiceClient(conn)}, nil
 }
 
-// Close hangs up.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// AwaitChange keeps connecting, and returns when a connection stands or breaks, or when
-// ctx has ended.
+// AwaitChange connects if necessary, and returns when the connection is established or lost, or
+// when ctx has ended.
 func (c *Client) AwaitChange(ctx context.Context) {
 	state := c.conn.GetState()
 	c.conn.Connect()
 	c.conn.WaitForStateChange(ctx, state)
 }
 
-// ContainerEvents hands on the runtime's event stream until ctx or the stream ends.
+// ContainerEvents forwards the runtime's event stream until ctx or the stream ends.
 func (c *Client) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	s, err := c.runtime.GetContainerEvents(ctx, &api.GetEventsRequest{})
 	for err == nil {

@@ -2,6 +2,7 @@ package cri
 
 import "strconv"
 
+// Error returns the message that kubectl prints.
 func (e ExitError) Error() string {
 	return "command terminated with exit code " + strconv.Itoa(int(e.Code))
 }

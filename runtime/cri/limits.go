@@ -19,29 +19,29 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// What the tools at a socket may use together. A thousand idle connections cost some 30 MiB.
-// A program that is broken, or hostile, reaches the rest: 64 KiB for each call, either unread
-// (HTTP/2 lets no client send more unasked) or decoded; a whole message and what it is decoded
-// into for each call that is received; and maxInWork for large requests.
+// Limits for all tools at a socket together. A thousand idle connections use some 30 MiB. A broken
+// or hostile program can cause at most: 64 KiB for each call, either unread (the HTTP/2 window) or
+// decoded; a complete message and its decoded form for each call that is being received; and
+// maxInWork for large requests.
 const (
 	maxCalls     = 256
 	maxReceiving = 4
-	maxInWork    = 16 << 20         // bytes of large requests, with their memory
-	ordinary     = 64 << 10         // bytes of a request, with its memory, that counts as a call only
-	maxRequest   = 4 << 20          // bytes of one
-	maxMemory    = 6 << 20          // bytes of memory of one, once it is decoded
-	receiveTime  = 30 * time.Second // for one, until it is in work
-	perClient    = 128              // calls at a time on one connection
-	idleClient   = 10 * time.Minute // a client of gRPC's connects again by itself
-	greetTime    = 10 * time.Second // for the first words of a connection
+	maxInWork    = 16 << 20         // bytes of large requests, including their memory
+	ordinary     = 64 << 10         // bytes of a request, including its memory, up to which it is not counted in maxInWork
+	maxRequest   = 4 << 20          // bytes of one request
+	maxMemory    = 6 << 20          // bytes of memory of one decoded request
+	receiveTime  = 30 * time.Second // for receiving one request, until it is being handled
+	perClient    = 128              // concurrent calls on one connection
+	idleClient   = 10 * time.Minute // gRPC clients reconnect automatically
+	greetTime    = 10 * time.Second // for the handshake of a connection
 )
 
-// limits bounds the calls of a server:
+// limits limits the calls of a server:
 //
-//	headers --admit--> waits --TagRPC--> is received --charge--> in work --> answered
+//	headers --admit--> waits --TagRPC--> is received --charge--> is handled --> answered
 //
-// A large request waits in charge for its share of maxInWork, in the order of arrival, and keeps
-// its place among the maxReceiving meanwhile.
+// In charge, a large request waits for its share of maxInWork, in the order of arrival. Meanwhile
+// it counts as one of the maxReceiving.
 type limits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -54,24 +54,25 @@ func newLimits() *limits {
 
 func (l *limits) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(8 << 10),
-		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: neither grows
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(8 << 10),
+		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed size: no automatic growth
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
 		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l), grpc.StreamInterceptor(l.stream),
 	}
 }
 
-// A receipt is a call until its request is in work.
+// A receipt is a call until its request is being handled.
 type receipt struct {
 	cancel context.CancelCauseFunc
-	here   func() // gives back the place in which it is received; nil: it has none
+	here   func() // releases receiving; nil: not acquired
 }
 
 type receiptKey struct{}
 
-// admit counts a call until it ends. It is called with a lock of its connection's held,
-// and so does not wait.
+// admit counts a call until it ends. gRPC holds a lock of the connection meanwhile, so admit must
+// not block.
 func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if l.calls.Add(1) > maxCalls {
 		l.calls.Add(-1)
@@ -82,32 +83,32 @@ func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error
 	return context.WithValue(ctx, receiptKey{}, &receipt{cancel: cancel}), nil
 }
 
-// TagRPC waits for a place in which a call's request is received.
+// TagRPC waits for permission to receive a call's request.
 func (l *limits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
 	r, ok := ctx.Value(receiptKey{}).(*receipt)
 	if !ok || l.receiving.Acquire(ctx, 1) != nil {
-		return ctx // it has ended
+		return ctx // the call has ended
 	}
 	late := time.AfterFunc(receiveTime, func() { r.cancel(context.DeadlineExceeded) })
 	r.here = sync.OnceFunc(func() {
 		late.Stop()
 		l.receiving.Release(1)
 	})
-	context.AfterFunc(ctx, r.here) // a call of an unknown method receives nothing
+	context.AfterFunc(ctx, r.here) // a call of an unknown method never receives a request
 	return ctx
 }
 
-// HandleRPC is of no interest here.
+// HandleRPC implements stats.Handler. It does nothing.
 func (l *limits) HandleRPC(context.Context, stats.RPCStats) {}
 
-// TagConn is of no interest here.
+// TagConn implements stats.Handler. It does nothing.
 func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-// HandleConn is of no interest here.
+// HandleConn implements stats.Handler. It does nothing.
 func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge waits until a request that was received may be in work. The caller calls done when its
-// answer is there. A request that waits for longer than receiveTime is refused.
+// charge waits until a received request may be handled. The caller calls done when the response is
+// complete. A request that waits for longer than receiveTime is rejected.
 func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.here != nil {
 		defer r.here()
@@ -129,19 +130,19 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 		return func() {}, nil
 	}
 	if l.inWork.Acquire(ctx, size) != nil {
-		return nil, status.Errorf(codes.ResourceExhausted, "requests that take %d MiB of memory are in work: try again", maxInWork>>20)
+		return nil, status.Errorf(codes.ResourceExhausted, "other requests use %d MiB of memory: try again", maxInWork>>20)
 	}
 	return func() { l.inWork.Release(size) }, nil
 }
 
-// stream charges the request of a call with a stream of answers.
+// stream charges the request of a streaming call.
 func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	c := &charged{s, l, func() {}}
 	defer func() { c.done() }()
 	return handle(srv, c)
 }
 
-// A charged stream has one request.
+// A charged is a stream with one request.
 type charged struct {
 	grpc.ServerStream
 	l    *limits

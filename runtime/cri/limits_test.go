@@ -12,14 +12,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Large requests in work are bounded by their bytes: one too many waits for its turn, and is refused
-// when it has waited for too long. A request of ordinary size waits for none of them.
+// The total size of large requests is bounded: one too many waits for its turn, and is rejected
+// after waiting for too long. Requests of ordinary size do not wait.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // twice: as it came, and decoded
+		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // counted twice: as received, and decoded
 		var done []func()
 		charge := func(ctx context.Context, r *api.VersionRequest) error {
 			d, err := l.charge(ctx, r)
@@ -66,7 +66,7 @@ func TestCharge(t *testing.T) {
 	})
 }
 
-// More calls than may be are refused at once, and each that ends makes room.
+// Calls beyond the limit are rejected at once, and each that ends makes room.
 func TestAdmit(t *testing.T) {
 	l := newLimits()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,8 +2,8 @@ package cri
 
 import "golang.org/x/time/rate"
 
-// PullRate lets pulls begin, one after the other waits: burst at once, then so many a second.
-// 0 a second: any number.
+// PullRate returns a limiter for the start of pulls: burst at once, then perSecond. 0 perSecond: no
+// limit.
 func PullRate(perSecond, burst int) *rate.Limiter {
 	if perSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)

@@ -11,18 +11,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage is what the kubelet and CRI runtimes agree on, in bytes.
+// maxMessage is the maximum message size in the kubelet and in CRI runtimes, in bytes.
 const maxMessage = 16 << 20
 
-// stopWait bounds waiting for calls that go on when Serve ends.
+// stopWait is how long Serve waits for calls in progress when ctx has ended.
 const stopWait = 5 * time.Second
 
-// Serve offers r and images as CRI services on l until ctx ends; then it returns
-// nil. Exec, Attach and PortForward answer as r does. The calls are those of tools:
-// see ByTool, and limits for how much they may use.
+// Serve serves r and images as CRI services on l until ctx ends; then it returns nil. Exec, Attach
+// and PortForward return r's results. Calls are marked with ByTool, and bounded by limits.
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
-	s := grpc.NewServer(append(limits.options(), grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		done, err := limits.charge(ctx, req)
 		if err != nil {
 			return nil, err
@@ -30,7 +29,8 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 		defer done()
 		res, err := handle(ByTool(ctx), req)
 		return res, errgrpc.ToGRPC(err)
-	}))...)
+	}
+	s := grpc.NewServer(append(limits.options(), grpc.UnaryInterceptor(unary))...)
 	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r, events: &eventStreams{}})
 	if images != nil {
 		api.RegisterImageServiceServer(s, imageServer{Images: images})
@@ -46,8 +46,8 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 	return nil
 }
 
-// Calls that Runtime does not have are a level deeper than those it has, so that
-// Runtime's win.
+// The Unimplemented types are embedded one level deeper than Runtime and Images, so that the
+// methods of the latter take precedence.
 type (
 	otherRuntimeCalls struct {
 		api.UnimplementedRuntimeServiceServer

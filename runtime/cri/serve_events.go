@@ -13,7 +13,7 @@ import (
 
 const (
 	maxEventStreams = 16
-	// maxEventBytes is what waits for one client: a thousand events and more.
+	// maxEventBytes bounds the events queued for one client: more than a thousand.
 	maxEventBytes = 4 << 20
 )
 
@@ -39,16 +39,17 @@ func (e *eventStreams) leave() {
 	e.n--
 }
 
-// GetContainerEvents streams all events from when its header is sent. A client that is
-// more than maxEventBytes behind is cut off, so that it knows to list everything: what
-// it does receive has no gap.
+// GetContainerEvents streams all events that happen after its header was sent. A client that is
+// more than maxEventBytes behind gets an error, so that it knows to list everything; the events
+// that it has received have no gap.
 func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.RuntimeService_GetContainerEventsServer) error {
 	events, ok := s.Runtime.(Subscriber)
 	if !ok {
 		return errgrpc.ToGRPC(fmt.Errorf("container events: %w", errdefs.ErrNotImplemented))
 	}
 	if !s.events.enter() {
-		return errgrpc.ToGRPC(fmt.Errorf("container events: %d clients follow them already: %w", maxEventStreams, errdefs.ErrResourceExhausted))
+		return errgrpc.ToGRPC(fmt.Errorf("container events: there are %d clients already: %w",
+			maxEventStreams, errdefs.ErrResourceExhausted))
 	}
 	defer s.events.leave()
 	q := backlog{wake: make(chan struct{}, 1)}
@@ -69,13 +70,15 @@ func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.Runtim
 			}
 		}
 		if full {
-			return errgrpc.ToGRPC(fmt.Errorf("container events: more than %d MiB wait for this client: list everything and ask again: %w", maxEventBytes>>20, errdefs.ErrUnavailable))
+			return errgrpc.ToGRPC(fmt.Errorf("container events: the client is more than %d MiB behind: "+
+				"list everything and subscribe again: %w",
+				maxEventBytes>>20, errdefs.ErrUnavailable))
 		}
 	}
 }
 
-// A backlog is what has not been sent to a client. What would exceed it, and all after
-// that, is dropped.
+// A backlog is the queue of events for one client. The event that would exceed it, and all later
+// ones, are dropped.
 type backlog struct {
 	wake chan struct{}
 
@@ -85,7 +88,7 @@ type backlog struct {
 	full bool
 }
 
-// put does not block.
+// put queues an event, or drops it if the queue is full. It does not block.
 func (q *backlog) put(e *api.ContainerEventResponse) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,14 +9,16 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxPart bounds one message of a list that is streamed, in bytes, but for a single
-// item that is larger.
+// maxPart is the maximum size of one message of a streamed list, in bytes, except for a single
+// larger item.
 const maxPart = 1 << 20
 
-// streamList answers a call that streams a list by the call that returns it, in parts
-// that no limit of gRPC's cuts off. An empty list is a stream without a message.
+// streamList implements a streaming list call with the unary one. It sends the list in messages
+// below gRPC's size limit. An empty list is a stream without a message.
 // https://kep.k8s.io/5825
-func streamList[T proto.Message, R, P any](to grpc.ServerStreamingServer[P], list func(context.Context, R) ([]T, error), req R, part func([]T) *P) error {
+func streamList[T proto.Message, R, P any](
+	to grpc.ServerStreamingServer[P], list func(context.Context, R) ([]T, error), req R, part func([]T) *P,
+) error {
 	all, err := list(ByTool(to.Context()), req)
 	if err != nil {
 		return errgrpc.ToGRPC(err)
@@ -37,8 +39,10 @@ func streamList[T proto.Message, R, P any](to grpc.ServerStreamingServer[P], lis
 	return nil
 }
 
-// StreamPodSandboxes is ListPodSandbox in parts.
-func (s runtimeServer) StreamPodSandboxes(req *api.StreamPodSandboxesRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxesResponse]) error {
+// StreamPodSandboxes is ListPodSandbox as a stream.
+func (s runtimeServer) StreamPodSandboxes(
+	req *api.StreamPodSandboxesRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxesResponse],
+) error {
 	return streamList(to, func(ctx context.Context, r *api.ListPodSandboxRequest) ([]*api.PodSandbox, error) {
 		l, err := s.ListPodSandbox(ctx, r)
 		return l.GetItems(), err
@@ -47,8 +51,10 @@ func (s runtimeServer) StreamPodSandboxes(req *api.StreamPodSandboxesRequest, to
 	})
 }
 
-// StreamContainers is ListContainers in parts.
-func (s runtimeServer) StreamContainers(req *api.StreamContainersRequest, to grpc.ServerStreamingServer[api.StreamContainersResponse]) error {
+// StreamContainers is ListContainers as a stream.
+func (s runtimeServer) StreamContainers(
+	req *api.StreamContainersRequest, to grpc.ServerStreamingServer[api.StreamContainersResponse],
+) error {
 	return streamList(to, func(ctx context.Context, r *api.ListContainersRequest) ([]*api.Container, error) {
 		l, err := s.ListContainers(ctx, r)
 		return l.GetContainers(), err
@@ -57,8 +63,10 @@ func (s runtimeServer) StreamContainers(req *api.StreamContainersRequest, to grp
 	})
 }
 
-// StreamContainerStats is ListContainerStats in parts.
-func (s runtimeServer) StreamContainerStats(req *api.StreamContainerStatsRequest, to grpc.ServerStreamingServer[api.StreamContainerStatsResponse]) error {
+// StreamContainerStats is ListContainerStats as a stream.
+func (s runtimeServer) StreamContainerStats(
+	req *api.StreamContainerStatsRequest, to grpc.ServerStreamingServer[api.StreamContainerStatsResponse],
+) error {
 	return streamList(to, func(ctx context.Context, r *api.ListContainerStatsRequest) ([]*api.ContainerStats, error) {
 		l, err := s.ListContainerStats(ctx, r)
 		return l.GetStats(), err
@@ -67,8 +75,10 @@ func (s runtimeServer) StreamContainerStats(req *api.StreamContainerStatsRequest
 	})
 }
 
-// StreamPodSandboxStats is ListPodSandboxStats in parts.
-func (s runtimeServer) StreamPodSandboxStats(req *api.StreamPodSandboxStatsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxStatsResponse]) error {
+// StreamPodSandboxStats is ListPodSandboxStats as a stream.
+func (s runtimeServer) StreamPodSandboxStats(
+	req *api.StreamPodSandboxStatsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxStatsResponse],
+) error {
 	return streamList(to, func(ctx context.Context, r *api.ListPodSandboxStatsRequest) ([]*api.PodSandboxStats, error) {
 		l, err := s.ListPodSandboxStats(ctx, r)
 		return l.GetStats(), err
@@ -77,8 +87,10 @@ func (s runtimeServer) StreamPodSandboxStats(req *api.StreamPodSandboxStatsReque
 	})
 }
 
-// StreamPodSandboxMetrics is ListPodSandboxMetrics in parts.
-func (s runtimeServer) StreamPodSandboxMetrics(_ *api.StreamPodSandboxMetricsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxMetricsResponse]) error {
+// StreamPodSandboxMetrics is ListPodSandboxMetrics as a stream.
+func (s runtimeServer) StreamPodSandboxMetrics(
+	_ *api.StreamPodSandboxMetricsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxMetricsResponse],
+) error {
 	return streamList(to, func(ctx context.Context, r *api.ListPodSandboxMetricsRequest) ([]*api.PodSandboxMetrics, error) {
 		l, err := s.ListPodSandboxMetrics(ctx, r)
 		return l.GetPodMetrics(), err
@@ -87,7 +99,7 @@ func (s runtimeServer) StreamPodSandboxMetrics(_ *api.StreamPodSandboxMetricsReq
 	})
 }
 
-// StreamImages is ListImages in parts.
+// StreamImages is ListImages as a stream.
 func (s imageServer) StreamImages(req *api.StreamImagesRequest, to grpc.ServerStreamingServer[api.StreamImagesResponse]) error {
 	return streamList(to, func(ctx context.Context, r *api.ListImagesRequest) ([]*api.Image, error) {
 		l, err := s.ListImages(ctx, r)

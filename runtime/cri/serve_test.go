@@ -45,7 +45,7 @@ func serve(t *testing.T, r cri.Runtime, i cri.Images) string {
 	return path
 }
 
-// dial is a connection of its own, such as each tool has.
+// dial returns a separate connection, as each tool has one.
 func dial(t *testing.T, path string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient("unix://"+path, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -60,12 +60,12 @@ func sandboxOf(name string, labels map[string]string) *api.RunPodSandboxRequest 
 	return &api.RunPodSandboxRequest{Config: &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: name, Uid: name}, Labels: labels}}
 }
 
-// A thousand tools connect, ask, and stay.
+// A thousand tools connect, make a call, and stay connected.
 func TestManyClients(t *testing.T) {
 	r := fake.New("i")
 	path := serve(t, r, r)
 	var g errgroup.Group
-	g.SetLimit(20) // at a time: who connects has greetTime, which a busy machine may take for all
+	g.SetLimit(20) // at a time: connecting may take greetTime on a busy machine
 	for range 1000 {
 		c := dial(t, path)
 		g.Go(func() error {
@@ -81,8 +81,8 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// A client that begins calls and never says what they ask holds up the others only as
-// long as it is there.
+// A client that begins calls without sending their requests blocks others only while it is
+// connected.
 func TestSilentClient(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	silent := dial(t, path)
@@ -91,7 +91,7 @@ func TestSilentClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = s // says nothing
+		_ = s // sends nothing
 	}
 	asked := make(chan error, 1)
 	go func() {
@@ -104,7 +104,7 @@ func TestSilentClient(t *testing.T) {
 	}
 }
 
-// A request that is too large for a tool's is refused before it is read.
+// A request that is too large is rejected before it is read.
 func TestLargeRequest(t *testing.T) {
 	r := fake.New()
 	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
@@ -117,7 +117,7 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
-// TestMessageBombs: a request that is large once it is decoded is refused before.
+// TestMessageBombs: a request that is large once decoded is rejected before.
 func TestMessageBombs(t *testing.T) {
 	r := fake.New()
 	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
@@ -131,7 +131,7 @@ func TestMessageBombs(t *testing.T) {
 	}
 }
 
-// meeting is a runtime whose containers are created only when so many are being created at once.
+// meeting is a runtime whose CreateContainer returns only when a number of calls are in progress.
 type meeting struct {
 	cri.Runtime
 	arrived chan struct{}
@@ -148,8 +148,8 @@ func (m meeting) CreateContainer(ctx context.Context, _ *api.CreateContainerRequ
 	}
 }
 
-// A hundred clients that create containers of ordinary size at once are all in work, beside tools
-// that list. None is refused.
+// A hundred clients that create containers of ordinary size are handled concurrently, together with
+// tools that list. None is rejected.
 func TestOrdinaryCalls(t *testing.T) {
 	const calls, clients = 200, 4
 	m := meeting{fake.New(), make(chan struct{}, calls), make(chan struct{})}
@@ -159,7 +159,7 @@ func TestOrdinaryCalls(t *testing.T) {
 		req.Config.Envs = append(req.Config.Envs, &api.KeyValue{Key: fmt.Sprintf("SERVICE_%d_PORT_8080_TCP_ADDR", i), Value: []byte(strings.Repeat("x", 50))})
 		req.Config.Mounts = append(req.Config.Mounts, &api.Mount{HostPath: fmt.Sprintf("/var/lib/kubelet/pods/%d/volumes/v", i), ContainerPath: "/v"})
 	}
-	g, ctx := errgroup.WithContext(t.Context()) // the first error ends all
+	g, ctx := errgroup.WithContext(t.Context()) // the first error cancels all
 	for range clients {
 		c := api.NewRuntimeServiceClient(dial(t, path))
 		for range calls / clients {
@@ -190,7 +190,7 @@ func TestOrdinaryCalls(t *testing.T) {
 	}
 }
 
-// Large requests wait for each other, and none is refused.
+// Large requests wait for one another, and none is rejected.
 func TestLargeCalls(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	var g errgroup.Group
@@ -206,7 +206,7 @@ func TestLargeCalls(t *testing.T) {
 	}
 }
 
-// A call for a service or method that is not there takes no place for ever.
+// A call of an unknown service or method does not use up a place.
 func TestUnknownMethods(t *testing.T) {
 	c := dial(t, serve(t, fake.New(), nil))
 	for i := range 200 {
@@ -239,7 +239,7 @@ func all[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error, of 
 	return out, messages
 }
 
-// The lists that are streamed have every item once, in messages of a bounded size.
+// The streamed lists have every item once, in messages of bounded size.
 func TestStreamedLists(t *testing.T) {
 	r := fake.New("i:1", "i:2")
 	conn := dial(t, serve(t, r, r))
@@ -303,8 +303,7 @@ func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerSt
 	return s
 }
 
-// Whatever happens after the stream's header arrives, in order, also at a client that
-// reads only later.
+// All events after the stream's header arrive in order, even at a client that reads late.
 func TestEventsUnderLoad(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -333,10 +332,11 @@ func TestEventsUnderLoad(t *testing.T) {
 	}
 }
 
-// A client that does not read is cut off, and learns it; what it has read has no gap.
+// A client that does not read is disconnected with an error; the events that it has read have no
+// gap.
 func TestEventsOfSlowClient(t *testing.T) {
 	r := fake.New()
-	const window = 64 << 10 // else it grows with the delays of a busy machine, and may take all
+	const window = 64 << 10 // a fixed window: otherwise it grows with the delays of a busy machine
 	s := follow(t, serve(t, r, nil), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	big := map[string]string{"big": strings.Repeat("x", 200<<10)}
 	for i := range 100 {
@@ -358,7 +358,7 @@ func TestEventsOfSlowClient(t *testing.T) {
 	}
 }
 
-// So many clients may follow events, and no more; who goes makes room.
+// The number of event clients is limited; a client that leaves makes room.
 func TestEventClients(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -403,7 +403,7 @@ func TestEventClients(t *testing.T) {
 	}
 }
 
-// byTool is a runtime that tells who asked.
+// byTool is a runtime that returns whether a call is marked.
 type byTool struct {
 	cri.Runtime
 	asked chan bool

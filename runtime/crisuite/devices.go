@@ -12,12 +12,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The kernel's log is a device that no container has by itself. What a test writes to it is
-// nothing: it only opens it.
+// The major and minor number of /dev/kmsg, the kernel's log, which containers do not get by
+// default. The tests only open it.
 const logMajor, logMinor = 1, 11
 
-// device makes a device node of the host that anybody may use; what a container may do with
-// it is then a matter of the rules of its cgroup alone.
+// device creates a device node on the host that everyone may use, so that only a container's cgroup
+// rules decide about access to it.
 func (b *bench) device(name string) string {
 	b.Helper()
 	path := filepath.Join(b.logs, name)
@@ -26,7 +26,7 @@ func (b *bench) device(name string) string {
 		err = os.Chmod(path, 0o666)
 	}
 	if errors.Is(err, unix.EPERM) {
-		b.Skip("no device can be made here")
+		b.Skip("device nodes cannot be created here")
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -34,8 +34,8 @@ func (b *bench) device(name string) string {
 	return path
 }
 
-// testDevices: a container may use the devices that it is given, as it is given them, and
-// no others.
+// testDevices: a container can use the devices of its configuration, with the given permissions,
+// and no others.
 func testDevices(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -57,11 +57,11 @@ func testDevices(t *testing.T, b *bench) {
 	ctr := b.container("missing", "print", "no")
 	ctr.Devices = []*api.Device{{HostPath: "/dev/no such", ContainerPath: "/dev/mine", Permissions: "r"}}
 	if err := b.tryCreate(pod, cfg, ctr); err == nil {
-		t.Error("a container has a device that is not there")
+		t.Error("a container was created with a device that does not exist")
 	}
 }
 
-// specification is one as the toolkits of vendors write it.
+// specification is a CDI specification like those of vendors' toolkits.
 const specification = `{
   "cdiVersion": "0.7.0",
   "kind": "example.com/log",
@@ -69,14 +69,17 @@ const specification = `{
     {"name": "0", "containerEdits": {"deviceNodes": [{"path": %q, "hostPath": %q, "permissions": "w"}], "env": ["WHICH=%s"]}},
     {"name": "all", "containerEdits": {"deviceNodes": [{"path": %q}]}}
   ],
-  "containerEdits": {"env": ["EVERY=yes"], "additionalGids": [4242], "mounts": [{"hostPath": %q, "containerPath": "/vendor", "options": ["ro", "nosuid", "nodev", "bind"]}]}
+  "containerEdits": {
+    "env": ["EVERY=yes"], "additionalGids": [4242],
+    "mounts": [{"hostPath": %q, "containerPath": "/vendor", "options": ["ro", "nosuid", "nodev", "bind"]}]
+  }
 }`
 
-// testCDI: a container gets what the specifications of its CDI devices say, by the field and
-// by annotations, the stronger directory first; without them it does not start.
+// testCDI: a container gets the edits of its CDI devices, named in the field or in annotations,
+// with the later directory taking precedence. An unknown device is an error.
 func testCDI(t *testing.T, b *bench) {
 	if len(b.CDI) == 0 {
-		t.Skip("the runtime's specifications of devices are not the test's")
+		t.Skip("the test cannot write the runtime's CDI specifications")
 	}
 	host, mine, vendor := b.device("log"), "/dev/mine", t.TempDir()
 	if err := os.Chmod(vendor, 0o755); err != nil {
@@ -107,7 +110,8 @@ func testCDI(t *testing.T, b *bench) {
 	for _, c := range []*api.ContainerConfig{field, note, both} {
 		out, _ := b.output(pod, cfg, c)
 		want := "open: <nil>\n" + last + "\nyes\nvendor's\nput: open /vendor/lib: read-only file system\n"
-		if !strings.Contains(out, want) || !strings.Contains(out, "4242") || strings.Count(out, "open: <nil>") != max(1, len(c.CDIDevices)) {
+		if !strings.Contains(out, want) || !strings.Contains(out, "4242") ||
+			strings.Count(out, "open: <nil>") != max(1, len(c.CDIDevices)) {
 			t.Errorf("%s: %q", c.Metadata.Name, out)
 		}
 	}
@@ -115,7 +119,7 @@ func testCDI(t *testing.T, b *bench) {
 		c := b.container("bad", "print", "no")
 		c.CDIDevices = []*api.CDIDevice{{Name: name}}
 		if err := b.tryCreate(pod, cfg, c); err == nil {
-			t.Errorf("a container has %s", name)
+			t.Errorf("a container was created with %s", name)
 		}
 	}
 }

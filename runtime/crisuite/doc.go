@@ -1,5 +1,5 @@
-// Package crisuite holds the contract tests of cri.Runtime. Every implementation
-// runs them: those with a kernel below all, the fake those that need none.
+// Package crisuite has the contract tests of cri.Runtime. Implementations that run containers run
+// all of them, the fake those that need no kernel.
 //
 //	Build(t, package) --> program --> Image(t, program) --> archive --> import --> Run(t, Subject)
 package crisuite

@@ -15,47 +15,50 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A shape is a kind of pod, and what its processes may be and reach.
+type sandboxSecurity = api.LinuxSandboxSecurityContext
+
+// A shape is a kind of pod: which namespaces it shares with the host or among its containers.
 type shape struct {
-	sandbox func(*api.LinuxSandboxSecurityContext)
+	sandbox func(*sandboxSecurity)
 	pid     api.NamespaceMode
 }
 
-// shapes are those of the escape suite.
+// shapes returns the kinds of pods that testEscape tests.
 func shapes() map[string]shape {
 	return map[string]shape{
 		"plain":      {nil, api.NamespaceMode_CONTAINER},
-		"shared-pid": {func(s *api.LinuxSandboxSecurityContext) { s.NamespaceOptions.Pid = api.NamespaceMode_POD }, api.NamespaceMode_POD},
-		"host-pid":   {func(s *api.LinuxSandboxSecurityContext) { s.NamespaceOptions.Pid = api.NamespaceMode_NODE }, api.NamespaceMode_NODE},
-		"host-ipc":   {func(s *api.LinuxSandboxSecurityContext) { s.NamespaceOptions.Ipc = api.NamespaceMode_NODE }, api.NamespaceMode_CONTAINER},
-		"host-net":   {func(s *api.LinuxSandboxSecurityContext) { s.NamespaceOptions.Network = api.NamespaceMode_NODE }, api.NamespaceMode_CONTAINER},
+		"shared-pid": {func(s *sandboxSecurity) { s.NamespaceOptions.Pid = api.NamespaceMode_POD }, api.NamespaceMode_POD},
+		"host-pid":   {func(s *sandboxSecurity) { s.NamespaceOptions.Pid = api.NamespaceMode_NODE }, api.NamespaceMode_NODE},
+		"host-ipc":   {func(s *sandboxSecurity) { s.NamespaceOptions.Ipc = api.NamespaceMode_NODE }, api.NamespaceMode_CONTAINER},
+		"host-net":   {func(s *sandboxSecurity) { s.NamespaceOptions.Network = api.NamespaceMode_NODE }, api.NamespaceMode_CONTAINER},
 	}
 }
 
-// An allowance is what a process that runs for a pod may have.
+// An allowance is the maximum of privileges of a pod's process.
 type allowance struct {
 	uid      string
-	caps     string // CapEff; CapBnd is no more
+	caps     string // CapEff; CapBnd must be equal
 	seccomp  string
 	noNew    string
 	oomScore int32
-	root     bool // of a user namespace: its uid is another one
+	root     bool // root in a user namespace, whose uid on the host is not 0
 }
 
-// The usual set of capabilities, and none.
+// The default set of capabilities, and none.
 const (
 	usualCaps = "00000000a80425fb"
 	noCaps    = "0000000000000000"
 )
 
-// testEscape looks from the host at every process that runs for a pod of every
-// shape: the containers' own (an init container and a sidecar are containers like
-// others to a runtime), those of exec, and the pod's init. Each must have what the
-// table allows and no more.
+// testEscape checks, from the host, every process of pods of every shape: containers (init
+// containers and sidecars are ordinary containers for a runtime), exec commands, and the pod's
+// init. None may have more privileges than the table allows.
 func testEscape(t *testing.T, b *bench) {
 	for name, s := range shapes() {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{T: t, Subject: b.Subject, ctx: t.Context(), logs: t.TempDir(), uid: b.uid + "-" + name}
+			b := &bench{
+				T: t, Subject: b.Subject, ctx: t.Context(), logs: t.TempDir(), uid: b.uid + "-" + name,
+			}
 			t.Cleanup(b.clean)
 			b.escape(s)
 		})
@@ -81,7 +84,8 @@ func (b *bench) escape(s shape) {
 	} {
 		cc := b.container(name, "wait")
 		c.security.NamespaceOptions = &api.NamespaceOption{Pid: s.pid}
-		c.security.MaskedPaths, c.security.ReadonlyPaths = []string{"/proc/kcore", "/sys/firmware", "/proc/keys"}, []string{"/proc/sys", "/proc/irq"}
+		c.security.MaskedPaths = []string{"/proc/kcore", "/sys/firmware", "/proc/keys"}
+		c.security.ReadonlyPaths = []string{"/proc/sys", "/proc/irq"}
 		cc.Linux.SecurityContext, cc.Linux.Resources.OomScoreAdj = c.security, int64(c.allowed.oomScore)
 		id := b.create(pod, cfg, cc)
 		b.start(id)
@@ -101,13 +105,15 @@ func (b *bench) escape(s shape) {
 	}
 }
 
-// newest is a container of this test's.
+// newest returns the ID of a container of this test.
 func (b *bench) newest() string {
-	list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: map[string]string{"test": b.uid}}}))(b)
+	list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{
+		Filter: &api.ContainerFilter{LabelSelector: map[string]string{"test": b.uid}},
+	}))(b)
 	return list.Containers[0].Id
 }
 
-// processOf is the first process of a container, as the host numbers it.
+// processOf returns the PID of a container's first process, in the test's PID namespace.
 func (b *bench) processOf(id string) int {
 	b.Helper()
 	st := must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id, Verbose: true}))(b)
@@ -124,7 +130,7 @@ func (b *bench) processOf(id string) int {
 	return 0
 }
 
-// firstOf is the first process of the PID namespace in which another is.
+// firstOf returns the PID of the first process in another process's PID namespace.
 func (b *bench) firstOf(pid int) int {
 	b.Helper()
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
@@ -162,7 +168,7 @@ func statusFields(text string) map[string]string {
 	return out
 }
 
-// expectAllowed compares a process with what it may have.
+// expectAllowed compares a process with its allowance.
 func (b *bench) expectAllowed(what string, pid int, a allowance) {
 	b.Helper()
 	b.expectStatus(what, statusOf(b, pid), b.onHost(a))
@@ -197,7 +203,7 @@ func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 	}
 }
 
-// effective is nothing for who is not root.
+// effective returns the effective capabilities: none for a user other than root.
 func (a allowance) effective() string {
 	if !a.root && a.uid != "0" {
 		return noCaps
@@ -205,7 +211,7 @@ func (a allowance) effective() string {
 	return a.caps
 }
 
-// expectScore wants the OOM score, or the least that may be had here.
+// expectScore expects the OOM score, or a higher one if this host does not allow that.
 func (b *bench) expectScore(what, got string, a allowance) {
 	b.Helper()
 	if n, err := strconv.Atoi(got); err != nil || n != int(a.oomScore) && (a.oomScore >= 0 || n < int(a.oomScore) || n > 0) {
@@ -213,8 +219,8 @@ func (b *bench) expectScore(what, got string, a allowance) {
 	}
 }
 
-// expectDescriptors wants no descriptor of a directory or of a file of the host's:
-// only pipes, sockets, /dev/null and what a Go program opens for itself.
+// expectDescriptors expects no descriptor of a host directory or file: only pipes, sockets,
+// /dev/null and those that a Go program opens itself.
 func (b *bench) expectDescriptors(what string, pid int) {
 	b.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -224,7 +230,7 @@ func (b *bench) expectDescriptors(what string, pid int) {
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
 		if err != nil {
-			continue // closed meanwhile
+			continue // closed concurrently
 		}
 		if !harmless(target) {
 			b.Errorf("%s has descriptor %s open: %s", what, filepath.Base(fd), target)
@@ -232,8 +238,8 @@ func (b *bench) expectDescriptors(what string, pid int) {
 	}
 }
 
-// harmless says what a descriptor may be: a pipe, an event, nothing, or its own
-// limit of CPU time, which a Go program reads again and again.
+// harmless reports whether a descriptor is allowed: a pipe, an event or process descriptor,
+// /dev/null, or the process's own CPU limit, which Go programs read periodically.
 func harmless(target string) bool {
 	for _, prefix := range []string{"pipe:", "anon_inode:[event", "anon_inode:[pidfd]", "/dev/null", "/sys/fs/cgroup/"} {
 		if strings.HasPrefix(target, prefix) {
@@ -243,7 +249,7 @@ func harmless(target string) bool {
 	return false
 }
 
-// mountOptions are those of a process's mount at a path; nil: there is none.
+// mountOptions returns the options of a process's mount at a path; nil if there is none.
 func mountOptions(b *bench, pid int, at string) (opts []string) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -251,14 +257,13 @@ func mountOptions(b *bench, pid int, at string) (opts []string) {
 	}
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Fields(line); len(f) > 5 && f[4] == at {
-			opts = strings.Split(f[5], ",") // the last one is on top
+			opts = strings.Split(f[5], ",") // the last one is the topmost
 		}
 	}
 	return opts
 }
 
-// expectPaths wants masks over some paths and others read-only, where the kernel
-// has them.
+// expectPaths expects masked and read-only mounts at the paths that exist in this kernel.
 func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 	b.Helper()
 	for _, p := range slices.Concat(masked, readonly) {
@@ -275,7 +280,7 @@ func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 	}
 }
 
-// expectCommand looks from the host at a command in a container.
+// expectCommand checks a command in a container from the host.
 func (b *bench) expectCommand(id, name string, a allowance) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.ctx)
@@ -283,12 +288,12 @@ func (b *bench) expectCommand(id, name string, a allowance) {
 	defer func() { stop(); <-done }()
 	go func() {
 		defer close(done)
-		b.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}}) // until it is stopped
+		b.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}}) // until it is killed
 	}()
 	container, pid := b.processOf(id), 0
 	b.until("the command runs in "+name, func() bool {
 		pid = besides(container, "/prog\x00ignore\x00")
-		return pid > 0 && ignoresTerm(b, pid) // its start, in which a Go program reads its cgroup's limits, is over
+		return pid > 0 && ignoresTerm(b, pid) // it has finished its start, in which a Go program reads its cgroup's limits
 	})
 	b.expectAllowed("a command in "+name, pid, a)
 	if own, its := placeOf(b, container), placeOf(b, pid); own != its {
@@ -301,14 +306,14 @@ func ignoresTerm(b *bench, pid int) bool {
 	b.Helper()
 	mask := statusOf(b, pid)["SigIgn"]
 	n, err := strconv.ParseUint(mask, 16, 64)
-	if err != nil && mask != "" { // else it is gone
+	if err != nil && mask != "" { // else the process has ended
 		b.Fatal(err)
 	}
 	return n&(1<<(syscall.SIGTERM-1)) != 0
 }
 
-// besides finds a process with this command line in the mount namespace of another;
-// 0: there is none.
+// besides returns the PID of a process with this command line in another process's mount namespace;
+// 0 if there is none.
 func besides(other int, cmdline string) int {
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", other))
 	all, _ := filepath.Glob("/proc/[0-9]*")
@@ -322,7 +327,7 @@ func besides(other int, cmdline string) int {
 	return 0
 }
 
-// placeOf says in which cgroups a process is.
+// placeOf returns the cgroups of a process.
 func placeOf(b *bench, pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -331,11 +336,13 @@ func placeOf(b *bench, pid int) string {
 	return string(text)
 }
 
-// expectExec looks at a command in a container from inside.
+// expectExec checks a command in a container from inside.
 func (b *bench) expectExec(id, name string, a allowance) {
 	b.Helper()
 	run := func(args ...string) string {
-		out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: append([]string{"/prog"}, args...), Timeout: 60}))(b)
+		out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
+			ContainerId: id, Cmd: append([]string{"/prog"}, args...), Timeout: 60,
+		}))(b)
 		return strings.TrimSpace(string(out.Stdout))
 	}
 	what := "a command in " + name

@@ -16,10 +16,10 @@ import (
 	"testing"
 )
 
-// ImageRef names the image that Image makes.
+// ImageRef is the name of Image's image.
 const ImageRef = "islet.test/prog:1"
 
-// Build builds one of islet's programs, statically, and returns its path.
+// Build builds one of islet's programs statically and returns its path.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
@@ -31,8 +31,8 @@ func Build(t testing.TB, pkg string) string {
 	return out
 }
 
-// Image makes an OCI archive of an image with the program at /prog, users, and a
-// configuration that the tests know.
+// Image returns an OCI archive of an image that has the program at /prog, some users, and the
+// config that the tests expect.
 func Image(t testing.TB, program string) []byte {
 	return pack(t, ImageRef, nil, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
 }
@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage is Image by the name HostileRef(shape), with fields of its config set to
-// others, and with a second layer of these entries.
+// ConfiguredImage is Image with the name HostileRef(shape), with other values for some fields of
+// the config, and with these entries as the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -64,11 +64,11 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 	return pack(t, HostileRef(shape), config, base(t, program), b.Bytes())
 }
 
-// HostileRef names the image that HostileImage makes of a shape.
+// HostileRef returns the name of HostileImage's image.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
-// HostileImage is Image with one thing more: name is a symlink to link, or a FIFO if
-// there is no link, whatever was there before.
+// HostileImage is Image with another file: name is a symlink to link, or a FIFO if link is empty.
+// It replaces a file of that name.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
 	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}
@@ -83,7 +83,7 @@ func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	return pack(t, HostileRef(shape), nil, base(t, program), b.Bytes())
 }
 
-// base is the layer with the program.
+// base returns the layer with the program.
 func base(t testing.TB, program string) []byte {
 	t.Helper()
 	bin, err := os.ReadFile(program)
@@ -98,11 +98,14 @@ func base(t testing.TB, program string) []byte {
 	})
 }
 
-// pack makes the archive of an image of two layers, whose config has other values for the
-// keys of change.
+// pack returns the archive of an image with two layers. change has other values for fields of its
+// config.
 func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
-	fields := map[string]any{"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"}, "Env": []string{"FROM=image", "BOTH=image"}, "WorkingDir": "/tmp"}
+	fields := map[string]any{
+		"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"},
+		"Env": []string{"FROM=image", "BOTH=image"}, "WorkingDir": "/tmp",
+	}
 	maps.Copy(fields, change)
 	config := encode(t, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "config": fields,

@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sortGroups puts the groups of the program's "id" in order.
+// sortGroups sorts the groups in the output of prog's "id".
 func sortGroups(out string) string {
 	head, list, ok := strings.Cut(strings.TrimSpace(out), "[")
 	if !ok {
@@ -69,7 +69,7 @@ func testReadonlyRoot(t *testing.T, b *bench) {
 			t.Errorf("read-only %v: exit code %d", ro, st.ExitCode)
 		}
 	}
-	// What one container wrote is not in another's root.
+	// A container's files are not visible in another container.
 	if _, st := b.output(pod, cfg, b.container("other", "read", "/file")); st.ExitCode == 0 {
 		t.Error("containers share their root file system")
 	}
@@ -131,11 +131,12 @@ func testNamespaces(t *testing.T, b *bench) {
 		c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33"}
 	})
 	pod := b.runPod(cfg)
-	out, _ := b.output(pod, cfg, b.container("main", "hostname", "pid", "ls", "/sys/class/net", "read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"))
+	out, _ := b.output(pod, cfg, b.container("main", "hostname", "pid", "ls", "/sys/class/net",
+		"read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"))
 	if !strings.HasPrefix(out, "pod-0\n1\n") || !strings.Contains(out, "lo\n") || !strings.HasSuffix(out, "\n33\n") {
 		t.Errorf("got %q", out)
 	}
-	// Containers of a pod share /dev/shm, those of another pod do not.
+	// Containers of a pod share /dev/shm, but not with other pods.
 	if _, st := b.output(pod, cfg, b.container("writer", "write", "/dev/shm/x", "shared")); st.ExitCode != 0 {
 		t.Errorf("write to /dev/shm: %v", st)
 	}
@@ -159,8 +160,8 @@ func testNamespaces(t *testing.T, b *bench) {
 	}
 }
 
-// testSharedProcesses: the containers of a pod see each other, and end with their
-// own first process.
+// testSharedProcesses: the containers of a pod see each other's processes, and end with their own
+// first process.
 func testSharedProcesses(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -181,18 +182,19 @@ func testSharedProcesses(t *testing.T, b *bench) {
 		t.Errorf("exit code %d, it sees %q", st.ExitCode, out)
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
-	// Nothing of it goes on: its child would still be seen.
+	// Its child must be gone too.
 	out, _ = b.output(pod, cfg, shared("after", "ls", "/proc"))
 	if left := processes(out); left != 2 {
 		t.Errorf("%d processes, want the pod's init and the one that looks", left)
 	}
-	if s := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b); s.Status.State != api.PodSandboxState_SANDBOX_READY {
+	s := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b)
+	if s.Status.State != api.PodSandboxState_SANDBOX_READY {
 		t.Errorf("the sandbox: %v", s.Status)
 	}
 }
 
-// testSharedProcessesRoot: no container of a pod can do through the first process
-// of the pod's process namespace what it could not do itself.
+// testSharedProcessesRoot: a container cannot do anything through the first process of the pod's
+// PID namespace that it could not do itself.
 func testSharedProcessesRoot(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -220,18 +222,18 @@ func testSharedProcessesRoot(t *testing.T, b *bench) {
 	}
 }
 
-// same is the user of the pod's first process.
+// same runs a container as the user of the pod's first process.
 func same(s *api.LinuxContainerSecurityContext) {
 	s.RunAsUser, s.Capabilities = &api.Int64Value{Value: 65535}, &api.Capability{DropCapabilities: []string{"ALL"}}
 }
 
-// trace lets a container look into others' processes, whose masks are then all
-// that keeps it from the host.
+// trace gives a container CAP_SYS_PTRACE, so that only masked and read-only mounts protect the
+// host.
 func trace(s *api.LinuxContainerSecurityContext) {
 	s.Capabilities = &api.Capability{AddCapabilities: []string{"SYS_PTRACE"}}
 }
 
-// processes counts the numbers in a list of /proc.
+// processes counts the numbers in a listing of /proc.
 func processes(list string) (n int) {
 	for _, f := range strings.Fields(list) {
 		if strings.Trim(f, "0123456789") == "" {
@@ -241,7 +243,8 @@ func processes(list string) (n int) {
 	return n
 }
 
-// testHostProcesses: a container with the host's processes takes its own along.
+// testHostProcesses: when a container in the host's PID namespace ends, its other processes are
+// killed.
 func testHostProcesses(t *testing.T, b *bench) {
 	if b.Users != nil {
 		t.Skip("not in a user namespace")
@@ -258,7 +261,9 @@ func testHostProcesses(t *testing.T, b *bench) {
 
 func testFiles(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
-		c.DnsConfig = &api.DNSConfig{Servers: []string{"10.0.0.10"}, Searches: []string{"a.local", "b.local"}, Options: []string{"ndots:5"}}
+		c.DnsConfig = &api.DNSConfig{
+			Servers: []string{"10.0.0.10"}, Searches: []string{"a.local", "b.local"}, Options: []string{"ndots:5"},
+		}
 	})
 	pod := b.runPod(cfg)
 	out, _ := b.output(pod, cfg, b.container("main", "read", "/etc/hostname", "read", "/etc/resolv.conf"))

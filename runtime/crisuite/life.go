@@ -21,7 +21,8 @@ func testStatus(t *testing.T, b *bench) {
 	if c := must(b.Runtime.RuntimeConfig(b.ctx, &api.RuntimeConfigRequest{}))(b); c.Linux == nil {
 		t.Errorf("no cgroup driver is reported: %v", c)
 	}
-	must(b.Runtime.UpdateRuntimeConfig(b.ctx, &api.UpdateRuntimeConfigRequest{RuntimeConfig: &api.RuntimeConfig{NetworkConfig: &api.NetworkConfig{PodCidr: "10.88.0.0/24,fd00::/64"}}}))(b)
+	cidrs := &api.RuntimeConfig{NetworkConfig: &api.NetworkConfig{PodCidr: "10.88.0.0/24,fd00::/64"}}
+	must(b.Runtime.UpdateRuntimeConfig(b.ctx, &api.UpdateRuntimeConfigRequest{RuntimeConfig: cidrs}))(b)
 	st := must(b.Runtime.Status(b.ctx, &api.StatusRequest{Verbose: true}))(b)
 	if b.Kernel && !slices.ContainsFunc(st.RuntimeHandlers, func(h *api.RuntimeHandler) bool { return h.Name == "" && h.Features != nil }) {
 		t.Errorf("no default handler among %v", st.RuntimeHandlers)
@@ -40,7 +41,8 @@ func testSandboxLife(t *testing.T, b *bench) {
 		t.Errorf("run twice: %s and %s", id, again)
 	}
 	st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: id}))(b).Status
-	if st.State != api.PodSandboxState_SANDBOX_READY || st.Metadata.Uid != b.uid || st.Annotations["note"] != "kept verbatim" || st.CreatedAt == 0 {
+	if st.State != api.PodSandboxState_SANDBOX_READY || st.Metadata.Uid != b.uid || st.Annotations["note"] != "kept verbatim" ||
+		st.CreatedAt == 0 {
 		t.Errorf("status: %v", st)
 	}
 	for range 2 {
@@ -100,7 +102,8 @@ func testContainerLife(t *testing.T, b *bench) {
 	for range 2 {
 		b.start(id)
 	}
-	if st := b.status(id); st.State != api.ContainerState_CONTAINER_RUNNING || st.StartedAt == 0 || st.Annotations["note"] != "kept verbatim" || st.ImageRef == "" {
+	if st := b.status(id); st.State != api.ContainerState_CONTAINER_RUNNING || st.StartedAt == 0 ||
+		st.Annotations["note"] != "kept verbatim" || st.ImageRef == "" {
 		t.Errorf("started: %v", st)
 	}
 	for range 2 {
@@ -192,7 +195,7 @@ func testWrongState(t *testing.T, b *bench) {
 	}
 }
 
-// testRunning: who is told what runs without copies is told what is listed.
+// testRunning: Running calls back with the same containers that ListContainers lists.
 func testRunning(t *testing.T, b *bench) {
 	r, ok := b.Runtime.(interface{ Running(func(*api.Container)) })
 	if !ok {
@@ -224,7 +227,7 @@ func testRunning(t *testing.T, b *bench) {
 	}
 }
 
-// testMessages: neither side keeps or changes a message of the other.
+// testMessages: neither side retains or modifies a message of the other.
 func testMessages(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -259,7 +262,7 @@ func testEvents(t *testing.T, b *bench) {
 			seen[e.ContainerId] = append(seen[e.ContainerId], e.ContainerEventType)
 		})
 	}()
-	// The subscription has begun once a sandbox's end is seen.
+	// The subscription has begun once the removal of a sandbox is seen.
 	first := b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
 	b.until("the subscription begins", func() bool {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: first}))(b)

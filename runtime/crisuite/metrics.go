@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testMetrics: every metric is described, has the labels that its description names,
-// and says what the container does.
+// testMetrics: every metric has a descriptor and the labels that it names, and values match the
+// container's activity.
 func testMetrics(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -29,13 +29,13 @@ func testMetrics(t *testing.T, b *bench) {
 	if i < 0 || len(list[i].ContainerMetrics) != 1 || list[i].ContainerMetrics[0].ContainerId != id {
 		t.Fatalf("the pod's metrics are not among %v", list)
 	}
-	of := map[string]uint64{}
+	sums := map[string]uint64{}
 	for _, m := range slices.Concat(list[i].Metrics, list[i].ContainerMetrics[0].Metrics) {
 		if len(m.LabelValues) != len(labels[m.Name]) {
 			t.Errorf("%s has labels %v for %v", m.Name, m.LabelValues, labels[m.Name])
 			continue
 		}
-		of[m.Name] += m.Value.GetValue()
+		sums[m.Name] += m.Value.GetValue()
 		for j, key := range labels[m.Name] {
 			if want := map[string]string{"namespace": "test", "pod": "pod"}[key]; want != "" && m.LabelValues[j] != want {
 				t.Errorf("%s: label %s is %q", m.Name, key, m.LabelValues[j])
@@ -50,8 +50,8 @@ func testMetrics(t *testing.T, b *bench) {
 		"container_fs_usage_bytes": 10, "container_fs_limit_bytes": 1 << 20, "container_processes": 1, "container_threads": 1,
 		"container_start_time_seconds": 1e9, "container_spec_memory_limit_bytes": 256 << 20, "container_memory_failures_total": 1,
 	} {
-		if of[name] < least {
-			t.Errorf("%s is %d, want at least %d", name, of[name], least)
+		if sums[name] < least {
+			t.Errorf("%s is %d, want at least %d", name, sums[name], least)
 		}
 	}
 }

@@ -9,20 +9,21 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kept is a thing of a pod that a pause container keeps: it is the same for every container
+// kept is a resource of a pod that a pause container would keep: it is the same for every container
 // of the pod, whichever starts first, and outlives each of them.
 type kept struct {
 	what string
-	// make are the program's arguments in a privileged container that ends before any other
-	// starts; none: the sandbox brings it.
+	// make are prog's arguments in a privileged container that ends before any other starts; empty
+	// if the sandbox creates the resource.
 	make []string
-	// look are those in every container, privileged and ordinary ones.
+	// look are prog's arguments in every container.
 	look []string
-	// privileged and ordinary begin what they print.
+	// privileged and ordinary are the expected beginnings of the output.
 	privileged, ordinary string
 }
 
-// keptThings has a row for each thing. Both kinds of container see the same where ordinary is empty.
+// keptThings has a row for each resource. If ordinary is empty, both kinds of container print the
+// same.
 var keptThings = []kept{
 	{what: "the sysfs of the network namespace is writable where the container's mount is",
 		look:       []string{"put", "/sys/class/net/lo/ifalias", "pod"},
@@ -33,7 +34,8 @@ var keptThings = []kept{
 	{what: "the superblock of the message queues", look: []string{"super", "/dev/mqueue"}, privileged: "rw"},
 	{what: "a file of /dev/shm", make: []string{"write", "/dev/shm/kept", "x"}, look: []string{"read", "/dev/shm/kept"}, privileged: "x"},
 	{what: "size and mode of /dev/shm", look: []string{"room", "/dev/shm"}, privileged: "64 dtrwxrwxrwx"},
-	{what: "a shared memory segment", make: []string{"segment", "4711", "4096"}, look: []string{"segment", "4711", "0"}, privileged: "segment: <nil>"},
+	{what: "a shared memory segment", make: []string{"segment", "4711", "4096"},
+		look: []string{"segment", "4711", "0"}, privileged: "segment: <nil>"},
 	{what: "a network sysctl of the pod", look: []string{"read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"}, privileged: "33"},
 	{what: "an IPC sysctl of the pod", look: []string{"read", "/proc/sys/kernel/msgmax"}, privileged: "9000"},
 	{what: "a sysctl that a container set", make: []string{"put", "/proc/sys/net/ipv4/tcp_retries2", "11"},
@@ -42,8 +44,8 @@ var keptThings = []kept{
 	{what: "loopback is up", look: []string{"read", "/sys/class/net/lo/flags"}, privileged: "0x9"},
 }
 
-// testOrder starts and restarts an ordinary and a privileged container of one pod, in both
-// orders. What both see is the pod's and not that of the first one.
+// testOrder starts and restarts an ordinary and a privileged container of one pod, in both orders.
+// Both must see the pod's resources, not those of the container that started first.
 func testOrder(t *testing.T, b *bench) {
 	attempt := uint32(0)
 	for _, processes := range []api.NamespaceMode{api.NamespaceMode_CONTAINER, api.NamespaceMode_POD} {
@@ -51,7 +53,8 @@ func testOrder(t *testing.T, b *bench) {
 			cfg := b.pod(func(c *api.PodSandboxConfig) {
 				c.Metadata.Attempt = attempt
 				c.Linux.SecurityContext.NamespaceOptions.Pid = processes
-				c.Linux.SecurityContext.Privileged = true // as a kubelet says of a pod with a privileged container
+				// A kubelet sets this for a pod with a privileged container.
+				c.Linux.SecurityContext.Privileged = true
 				c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.msgmax": "9000"}
 			})
 			p := &orderedPod{b, b.runPod(cfg), cfg, fmt.Sprintf("%v, %v", processes, order), attempt * 100}
@@ -69,13 +72,13 @@ func testOrder(t *testing.T, b *bench) {
 	}
 }
 
-// An orderedPod is the pod of one order.
+// An orderedPod is the pod for one order.
 type orderedPod struct {
 	*bench
 	id    string
 	cfg   *api.PodSandboxConfig
 	order string
-	made  uint32 // the number of the last container
+	made  uint32 // number of the last container
 }
 
 func (p *orderedPod) next(kind string, args ...string) *api.ContainerConfig {
@@ -87,7 +90,7 @@ func (p *orderedPod) next(kind string, args ...string) *api.ContainerConfig {
 	return c
 }
 
-// makeKept has a container make what others find.
+// makeKept runs a container that creates the resources.
 func (p *orderedPod) makeKept() {
 	var args []string
 	for _, k := range keptThings {
@@ -98,7 +101,7 @@ func (p *orderedPod) makeKept() {
 	}
 }
 
-// start runs a container until it has looked at everything, and compares.
+// start runs a container until it has printed everything, and checks the output.
 func (p *orderedPod) start(kind string) string {
 	p.Helper()
 	var args []string

@@ -17,10 +17,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// stopFor is how long a slow reader stops: longer than what is given to children.
+// stopFor is how long a slow reader pauses: longer than drain.Grace.
 const stopFor = 2500 * time.Millisecond
 
-// A stopping reader stops once, at its first bytes, and later takes its time.
+// A stopping reader pauses once, at its first bytes.
 type stopping struct {
 	bytes.Buffer
 	once sync.Once
@@ -33,7 +33,7 @@ func (s *stopping) Write(b []byte) (int, error) {
 
 func (s *stopping) Close() error { return nil }
 
-// lines is what the verb of that name prints.
+// lines returns the output of prog's verb "lines".
 func lines(n int, end string) string {
 	var b strings.Builder
 	for i := range n {
@@ -42,8 +42,8 @@ func lines(n int, end string) string {
 	return b.String()
 }
 
-// testSlowReader: a reader that stops gets all bytes and the exit code, when the output
-// fits into the pipe, so that the command has long ended, and when it does not.
+// testSlowReader: a reader that pauses gets all bytes and the exit code, both if the output fits
+// into the pipe, so that the command ends early, and if it does not.
 func testSlowReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -71,12 +71,13 @@ func testSlowReader(t *testing.T, b *bench) {
 	all.Wait()
 }
 
-// A closing reader takes some bytes and closes.
+// A closing reader reads some bytes and then fails.
 type closing struct{ left int }
 
 func (c *closing) Write(b []byte) (int, error) {
 	n := min(c.left, len(b))
-	if c.left -= n; n < len(b) {
+	c.left -= n
+	if n < len(b) {
 		return n, io.ErrClosedPipe
 	}
 	return n, nil
@@ -84,8 +85,8 @@ func (c *closing) Write(b []byte) (int, error) {
 
 func (c *closing) Close() error { return nil }
 
-// testClosingReader: a reader that closes ends the command, by a broken pipe or a hangup,
-// and is told that there was more, whatever the exit code.
+// testClosingReader: a reader that fails ends the command, by SIGPIPE or SIGHUP, and the error
+// reports the missing output, whatever the exit code is.
 func testClosingReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -93,7 +94,9 @@ func testClosingReader(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, b.container("main", "wait"))
 	b.start(id)
 	for _, tty := range []bool{false, true} {
-		err := s.Stream(b.ctx, id, cri.ExecOptions{Command: []string{"/prog", "lines", "100000", "exit", "0"}, Stdout: &closing{1000}, TTY: tty})
+		err := s.Stream(b.ctx, id, cri.ExecOptions{
+			Command: []string{"/prog", "lines", "100000", "exit", "0"}, Stdout: &closing{1000}, TTY: tty,
+		})
 		if !errors.Is(err, io.ErrClosedPipe) || errors.As(err, new(cri.ExitError)) || !strings.Contains(err.Error(), "incomplete") {
 			t.Errorf("terminal %v: %v", tty, err)
 		}
@@ -101,8 +104,8 @@ func testClosingReader(t *testing.T, b *bench) {
 	b.until("no command is left", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 }
 
-// testLeftBehind: a command ends although its children hold its output, and with its own
-// code although the time is over while they are waited for.
+// testLeftBehind: an exec ends with its command, even if children keep its output open. It returns
+// the command's exit code even if the timeout passes while their output is read.
 func testLeftBehind(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -112,7 +115,7 @@ func testLeftBehind(t *testing.T, b *bench) {
 		began := time.Now()
 		r, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Timeout: timeout,
 			Cmd: []string{"/prog", "forked", "5s", "print", "own", "exit", "3"}})
-		// runc itself waits for the child, so that the code is not known in time.
+		// runc itself waits for the child, so the exit code is not known in time.
 		late := timeout > 0 && err != nil && strings.Contains(err.Error(), "timed out")
 		if took := time.Since(began); !late && (err != nil || string(r.Stdout) != "own\n" || r.ExitCode != 3) || took > time.Minute {
 			t.Errorf("timeout %d: %v, %q, %d after %s", timeout, err, r.GetStdout(), r.GetExitCode(), took)
@@ -120,7 +123,9 @@ func testLeftBehind(t *testing.T, b *bench) {
 	}
 	s := b.streamer()
 	var out buffer
-	if err := s.Stream(b.ctx, id, cri.ExecOptions{Command: []string{"/prog", "late", "200ms", "100000", "print", "own"}, Stdout: &out}); err != nil || out.String() != "own\n"+lines(100000, "\n") {
+	if err := s.Stream(b.ctx, id, cri.ExecOptions{
+		Command: []string{"/prog", "late", "200ms", "100000", "print", "own"}, Stdout: &out,
+	}); err != nil || out.String() != "own\n"+lines(100000, "\n") {
 		t.Errorf("a child that writes after its parent's end: %v, %d bytes", err, len(out.String()))
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -128,12 +133,14 @@ func testLeftBehind(t *testing.T, b *bench) {
 		b.until("the command runs", func() bool { return strings.Contains(out.String(), "here\n") })
 		cancel()
 	}()
-	if err := s.Stream(ctx, id, cri.ExecOptions{Command: []string{"/prog", "print", "here", "ignore"}, Stdout: &out}); !errors.Is(err, context.Canceled) {
+	if err := s.Stream(ctx, id, cri.ExecOptions{
+		Command: []string{"/prog", "print", "here", "ignore"}, Stdout: &out,
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a reader that vanishes: %v", err)
 	}
 }
 
-// testSlowAttach: an attached reader that stops gets every byte, and so has the log.
+// testSlowAttach: an attached reader that pauses gets every byte, and so does the log.
 func testSlowAttach(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -166,8 +173,8 @@ func testSlowAttach(t *testing.T, b *bench) {
 	}
 }
 
-// testSlowForward: a client that ends its direction first, and reads slowly, gets what the
-// server still says.
+// testSlowForward: a client that closes its write side first, and reads slowly, gets everything
+// that the server still sends.
 func testSlowForward(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()

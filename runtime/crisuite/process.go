@@ -36,7 +36,7 @@ func testStop(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	for i, c := range []struct {
 		verb    string
-		ready   string // what it prints once it handles signals
+		ready   string // printed once it handles signals
 		change  func(*api.ContainerConfig)
 		timeout int64
 		code    int32
@@ -65,8 +65,8 @@ func testStop(t *testing.T, b *bench) {
 	}
 }
 
-// testStopAgain: a container gets its stop signal once, however often it is stopped: as when a grace
-// period is cut short, or when the caller that began has gone. The later timeout holds.
+// testStopAgain: a container gets its stop signal once, however often it is stopped, for example
+// when a grace period is cut short, or when the first caller has gone. The later timeout counts.
 func testStopAgain(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -97,10 +97,13 @@ func testStartError(t *testing.T, b *bench) {
 	c := b.container("main")
 	c.Command = []string{"/no/such/program"}
 	id := b.create(pod, cfg, c)
-	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
+	_, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id})
+	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("started: %v", err)
 	}
-	if st := b.status(id); st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode == 0 || st.Reason != "StartError" || !strings.Contains(st.Message, "/no/such/program") {
+	st := b.status(id)
+	if st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode == 0 || st.Reason != "StartError" ||
+		!strings.Contains(st.Message, "/no/such/program") {
 		t.Errorf("status: %v", st)
 	}
 }

@@ -19,14 +19,13 @@ func (b *bench) update(id string, l *api.LinuxContainerResources) error {
 	return err
 }
 
-// cgroupV2 says whether this is a pure cgroup v2 host.
+// cgroupV2 reports whether this is a pure cgroup v2 host.
 func cgroupV2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// limitOf reads a file of the cgroup of a process: by controller and name on cgroup v1,
-// by name on v2.
+// limitOf reads a file of a process's cgroup: by controller and name on cgroup v1, by name on v2.
 func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	b.Helper()
 	for line := range strings.Lines(placeOf(b, pid)) {
@@ -53,19 +52,23 @@ func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	return ""
 }
 
-// testUpdateAll changes every limit of a container that runs, and looks at the kernel's
-// own files.
+// testUpdateAll changes every limit of a running container and checks the kernel's files.
 func testUpdateAll(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
 	c := b.container("main", "wait")
-	c.Linux.Resources = &api.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 512, MemoryLimitInBytes: 256 << 20, MemorySwapLimitInBytes: 256 << 20, OomScoreAdj: 500}
+	c.Linux.Resources = &api.LinuxContainerResources{
+		CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 512,
+		MemoryLimitInBytes: 256 << 20, MemorySwapLimitInBytes: 256 << 20, OomScoreAdj: 500,
+	}
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.logged(c, "waiting")
-	// Twice: what is asked for again is success. The swap limit follows the memory limit.
+	// Twice, because a repeated request must succeed. The swap limit follows the memory limit.
 	for range 2 {
-		if err := b.update(id, &api.LinuxContainerResources{CpuQuota: 70000, CpuShares: 1024, MemoryLimitInBytes: 300 << 20, OomScoreAdj: 900}); err != nil {
+		if err := b.update(id, &api.LinuxContainerResources{
+			CpuQuota: 70000, CpuShares: 1024, MemoryLimitInBytes: 300 << 20, OomScoreAdj: 900,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +83,8 @@ func testUpdateAll(t *testing.T, b *bench) {
 		t.Errorf("oom_score_adj %q, %v", got, err)
 	}
 	l := b.status(id).GetResources().GetLinux()
-	if l.GetCpuQuota() != 70000 || l.GetCpuPeriod() != 100000 || l.GetCpuShares() != 1024 || l.GetMemoryLimitInBytes() != 300<<20 || l.GetOomScoreAdj() != 900 {
+	if l.GetCpuQuota() != 70000 || l.GetCpuPeriod() != 100000 || l.GetCpuShares() != 1024 ||
+		l.GetMemoryLimitInBytes() != 300<<20 || l.GetOomScoreAdj() != 900 {
 		t.Errorf("the status says %v", l)
 	}
 	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: -1}); err != nil {
@@ -91,7 +95,8 @@ func testUpdateAll(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdateRefused: what cannot be is refused, changes nothing and harms nobody.
+// testUpdateRefused: an impossible update is rejected, changes nothing and does not end the
+// container.
 func testUpdateRefused(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -114,7 +119,8 @@ func testUpdateRefused(t *testing.T, b *bench) {
 		if err := b.update(id, l); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if st := b.status(id); st.State != api.ContainerState_CONTAINER_RUNNING || st.GetResources().GetLinux().GetMemoryLimitInBytes() != 256<<20 || st.GetResources().GetLinux().GetCpuQuota() != 50000 {
+		st, l := b.status(id), b.status(id).GetResources().GetLinux()
+		if st.State != api.ContainerState_CONTAINER_RUNNING || l.GetMemoryLimitInBytes() != 256<<20 || l.GetCpuQuota() != 50000 {
 			t.Errorf("%s: afterwards %v", name, st)
 		}
 		if got := b.limitOf(b.processOf(id), "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "50000" && got != "50000 100000" {
@@ -127,7 +133,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdateCreated: limits that change before the start are those of the start.
+// testUpdateCreated: limits that are changed before the start apply from the start.
 func testUpdateCreated(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -148,12 +154,13 @@ func testUpdateCreated(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdatePod: the resources of a pod as a whole are taken note of.
+// testUpdatePod: the resources of a pod as a whole are stored.
 func testUpdatePod(t *testing.T, b *bench) {
 	pod := b.runPod(b.pod())
 	for range 2 {
 		must(b.Runtime.UpdatePodSandboxResources(b.ctx, &api.UpdatePodSandboxResourcesRequest{
-			PodSandboxId: pod, Overhead: &api.LinuxContainerResources{CpuShares: 7}, Resources: &api.LinuxContainerResources{MemoryLimitInBytes: 12345678},
+			PodSandboxId: pod, Overhead: &api.LinuxContainerResources{CpuShares: 7},
+			Resources: &api.LinuxContainerResources{MemoryLimitInBytes: 12345678},
 		}))(b)
 	}
 	if b.Kernel {
@@ -168,16 +175,18 @@ func testUpdatePod(t *testing.T, b *bench) {
 	}
 }
 
-// testCheckpoint: without CRIU it is not implemented, and no archive is begun.
+// testCheckpoint: without CRIU it is not implemented, and no archive is created.
 func testCheckpoint(t *testing.T, b *bench) {
-	if _, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{ContainerId: "0123456789abcdef", Location: "/x"}); !errdefs.IsNotFound(err) {
+	if _, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{
+		ContainerId: "0123456789abcdef", Location: "/x",
+	}); !errdefs.IsNotFound(err) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	cfg := b.pod()
 	id := b.create(b.runPod(cfg), cfg, b.container("main", "wait"))
 	path := filepath.Join(b.logs, "checkpoint.tar")
 	_, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{ContainerId: id, Location: path})
-	if !errdefs.IsNotImplemented(err) && !errdefs.IsFailedPrecondition(err) { // it does not run
+	if !errdefs.IsNotImplemented(err) && !errdefs.IsFailedPrecondition(err) { // it is not running
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {

@@ -33,7 +33,9 @@ func testExec(t *testing.T, b *bench) {
 	if string(r.Stdout) != "out\nx\n/tmp\n42 0 [0]\n" || string(r.Stderr) != "err\n" || r.ExitCode != 3 {
 		t.Errorf("got %q, %q, %d", r.Stdout, r.Stderr, r.ExitCode)
 	}
-	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/no/such"}}); err == nil || !strings.Contains(err.Error(), "/no/such") {
+	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
+		ContainerId: id, Cmd: []string{"/no/such"},
+	}); err == nil || !strings.Contains(err.Error(), "/no/such") {
 		t.Errorf("a command that is not there: %v", err)
 	}
 	if s, ok := b.Runtime.(cri.Streamer); ok {
@@ -44,7 +46,7 @@ func testExec(t *testing.T, b *bench) {
 				o.Stderr = &errs
 			}
 			if err := s.Stream(b.ctx, id, o); err == nil || !strings.Contains(err.Error(), "/no/such") || out.String()+errs.String() != "" {
-				t.Errorf("it is said twice: %v, printed %q and %q", err, out.String(), errs.String())
+				t.Errorf("the error is reported twice: %v, printed %q and %q", err, out.String(), errs.String())
 			}
 		}
 	}
@@ -108,7 +110,9 @@ func testTerminal(t *testing.T, b *bench) {
 	var out buffer
 	in, typing := io.Pipe()
 	defer typing.Close()
-	err := s.Stream(b.ctx, id, cri.ExecOptions{Command: []string{"/prog", "size", "exit", "4"}, TTY: true, Stdin: in, Stdout: &out, Resize: sizes})
+	err := s.Stream(b.ctx, id, cri.ExecOptions{
+		Command: []string{"/prog", "size", "exit", "4"}, TTY: true, Stdin: in, Stdout: &out, Resize: sizes,
+	})
 	var exit cri.ExitError
 	if !errors.As(err, &exit) || exit.Code != 4 || !strings.Contains(out.String(), "91 33\r\n") {
 		t.Errorf("%v, printed %q", err, out.String())
@@ -135,7 +139,7 @@ func testTerminal(t *testing.T, b *bench) {
 	cancel()
 	<-ended
 	typing2.Close()
-	b.logged(c, "typed\ntyped\n") // as on the terminal, but with line ends as the container wrote them
+	b.logged(c, "typed\ntyped\n") // as on the terminal, but with the container's line ends
 }
 
 func testAttach(t *testing.T, b *bench) {
@@ -154,11 +158,11 @@ func testAttach(t *testing.T, b *bench) {
 	if out.String() != "some input\n" || errs.String() != "end\n" {
 		t.Errorf("got %q and %q", out.String(), errs.String())
 	}
-	// The order of two streams is not known.
+	// The order of two streams is undefined.
 	if st := b.ended(id); st.ExitCode != 0 || !strings.Contains(b.log(c), "some input\n") || !strings.Contains(b.log(c), "end\n") {
 		t.Errorf("%v, logged %q", st, b.log(c))
 	}
-	// A container whose stdin outlives the client: the attachment ends with the client's.
+	// The stdin of this container stays open: the attachment ends when the client closes its stdin.
 	c = b.container("open", "cat")
 	c.Stdin = true
 	id = b.create(pod, cfg, c)
@@ -213,11 +217,15 @@ func testUpdate(t *testing.T, b *bench) {
 	c.Linux.Resources.MemoryLimitInBytes = 512 << 20
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	must(b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{MemoryLimitInBytes: 48 << 20}}))(b)
+	must(b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &api.LinuxContainerResources{MemoryLimitInBytes: 48 << 20},
+	}))(b)
 	if got := b.status(id).GetResources().GetLinux().GetMemoryLimitInBytes(); got != 48<<20 {
 		t.Errorf("the status says %d", got)
 	}
-	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "alloc", "200"}, Timeout: 120}); err != nil {
+	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
+		ContainerId: id, Cmd: []string{"/prog", "alloc", "200"}, Timeout: 120,
+	}); err != nil {
 		t.Fatal(err)
 	} else if r := b.exec(id, "child", "alloc", "200"); r.ExitCode == 0 {
 		t.Error("the new limit does not hold")
@@ -232,10 +240,13 @@ func testStats(t *testing.T, b *bench) {
 	b.start(id)
 	b.logged(c, "allocated")
 	st := must(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: id}))(b).Stats
-	if st.GetAttributes().GetId() != id || st.GetMemory().GetWorkingSetBytes().GetValue() < 20<<20 || st.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 || st.GetWritableLayer().GetUsedBytes().GetValue() < 10000 {
+	if st.GetAttributes().GetId() != id || st.GetMemory().GetWorkingSetBytes().GetValue() < 20<<20 ||
+		st.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 || st.GetWritableLayer().GetUsedBytes().GetValue() < 10000 {
 		t.Errorf("container: %v", st)
 	}
-	list := must(b.Runtime.ListContainerStats(b.ctx, &api.ListContainerStatsRequest{Filter: &api.ContainerStatsFilter{PodSandboxId: pod}}))(b)
+	list := must(b.Runtime.ListContainerStats(b.ctx, &api.ListContainerStatsRequest{
+		Filter: &api.ContainerStatsFilter{PodSandboxId: pod},
+	}))(b)
 	if len(list.Stats) != 1 {
 		t.Errorf("list: %v", list)
 	}

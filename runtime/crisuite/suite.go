@@ -15,23 +15,24 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A Subject is one runtime under test, which has ImageRef.
+// A Subject is a runtime to test. It has the image ImageRef.
 type Subject struct {
 	Runtime cri.Runtime
-	// Kernel says that containers really run.
+	// Kernel says that the runtime runs processes.
 	Kernel bool
-	// Handler is what sandboxes ask for; empty: the runtime's own.
+	// Handler is the runtime handler of the sandboxes; empty: the default.
 	Handler string
-	// Only names the tests to run; empty: all. Some hold for islet's own runtime only.
+	// Only lists the tests to run; empty: all. Some apply only to islet's own runtime.
 	Only []string
-	// Without names tests that are left out.
+	// Without lists tests to skip.
 	Without []string
-	// CDI are the directories in which the runtime looks for specifications of devices, the
-	// later ones the stronger; none: it is not tested.
+	// CDI are the runtime's directories of CDI specifications, in ascending order of precedence;
+	// empty: CDI is not tested.
 	CDI []string
-	// CgroupParent is below which containers go; it may be empty.
+	// CgroupParent is the parent cgroup of the containers; may be empty.
 	CgroupParent string
-	// Process gives the test's number of a process for the runtime's; nil: they are the same.
+	// Process converts a PID reported by the runtime to the test's PID namespace; nil: it is the
+	// same.
 	Process func(t testing.TB, pid int) int
 	// Users is the user namespace of all sandboxes that can have one; nil: the host's.
 	Users *api.UserNamespace
@@ -113,23 +114,26 @@ func Run(t *testing.T, s Subject) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if c.kernel && !s.Kernel {
-				t.Skip("containers do not really run here")
+				t.Skip("this runtime runs no processes")
 			}
-			b := &bench{T: t, Subject: s, ctx: t.Context(), logs: t.TempDir(), uid: fmt.Sprintf("%s-%d", strings.ToLower(c.name), time.Now().UnixNano())}
+			b := &bench{
+				T: t, Subject: s, ctx: t.Context(), logs: t.TempDir(),
+				uid: fmt.Sprintf("%s-%d", strings.ToLower(c.name), time.Now().UnixNano()),
+			}
 			t.Cleanup(b.clean)
 			c.test(t, b)
 		})
 	}
 }
 
-// A bench is what one test works at. Its sandboxes are removed after it.
+// A bench is the environment of one test. Its sandboxes are removed after the test.
 type bench struct {
 	*testing.T
 	Subject
 	ctx       context.Context
 	logs, uid string
 	sandboxes []string
-	mapped    map[string]bool // sandboxes that have Users
+	mapped    map[string]bool // sandboxes in the user namespace Users
 }
 
 func (b *bench) clean() {
@@ -151,7 +155,7 @@ func must[T any](v T, err error) func(*bench) T {
 	}
 }
 
-// pod is a sandbox configuration of this test's own.
+// pod returns a sandbox configuration for this test.
 func (b *bench) pod(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig {
 	c := &api.PodSandboxConfig{
 		Metadata: &api.PodSandboxMetadata{Name: "pod", Namespace: "test", Uid: b.uid}, Hostname: "pod-0", LogDirectory: b.logs,
@@ -178,7 +182,7 @@ func (b *bench) runPod(c *api.PodSandboxConfig) string {
 	return id
 }
 
-// container is a configuration whose arguments go to the image's program.
+// container returns a configuration with arguments for the image's program.
 func (b *bench) container(name string, args ...string) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Metadata: &api.ContainerMetadata{Name: name}, Image: &api.ImageSpec{Image: ImageRef}, Args: args, LogPath: name + "/0.log",
@@ -193,7 +197,9 @@ func (b *bench) container(name string, args ...string) *api.ContainerConfig {
 func (b *bench) create(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) string {
 	b.Helper()
 	b.mapContainer(pod, c)
-	return must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}))(b).ContainerId
+	return must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{
+		PodSandboxId: pod, Config: c, SandboxConfig: cfg,
+	}))(b).ContainerId
 }
 
 func (b *bench) start(id string) {
@@ -217,7 +223,7 @@ func (b *bench) ended(id string) *api.ContainerStatus {
 	return st
 }
 
-// until waits for something that has no event in the CRI.
+// until waits for a condition for which the CRI has no event.
 func (b *bench) until(what string, ok func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
@@ -228,12 +234,12 @@ func (b *bench) until(what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.Fatalf("waited in vain: %s", what)
+			b.Fatalf("timed out: %s", what)
 		}
 	}
 }
 
-// output runs one container to its end and returns what it wrote.
+// output runs one container to its end and returns its log.
 func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) (string, *api.ContainerStatus) {
 	b.Helper()
 	id := b.create(pod, cfg, c)
@@ -242,7 +248,7 @@ func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerCo
 	return b.log(c), st
 }
 
-// log reads a container's log without times, streams and tags.
+// log returns a container's log without times, streams and tags.
 func (b *bench) log(c *api.ContainerConfig) string {
 	b.Helper()
 	raw, err := os.ReadFile(filepath.Join(b.logs, c.LogPath))
@@ -266,7 +272,7 @@ func (b *bench) log(c *api.ContainerConfig) string {
 	return out.String()
 }
 
-// logged waits until a container's log has a text.
+// logged waits until a container's log contains a text.
 func (b *bench) logged(c *api.ContainerConfig, text string) {
 	b.Helper()
 	b.until(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.log(c), text) })

@@ -9,14 +9,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seeing makes a container see the processes of another.
+// seeing returns the configuration of a container in another's PID namespace.
 func (b *bench) seeing(name, target string, args ...string) *api.ContainerConfig {
 	c := b.container(name, args...)
 	c.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_TARGET, TargetId: target}
 	return c
 }
 
-// namespaceOf is a namespace of a process.
+// namespaceOf returns a namespace of a process.
 func namespaceOf(b *bench, pid int, kind string) string {
 	b.Helper()
 	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
@@ -26,14 +26,14 @@ func namespaceOf(b *bench, pid int, kind string) string {
 	return ns
 }
 
-// testTarget runs containers in the process namespace of another, as kubectl debug
-// does. They share that and nothing else, have no more than other containers, and end
-// with their target.
+// testTarget runs containers in another container's PID namespace, as kubectl debug does. They
+// share only that, have no more privileges than other containers, and end with their target.
 func testTarget(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
 	confine := func(c *api.ContainerConfig) {
-		c.Linux.SecurityContext.MaskedPaths, c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/kcore", "/proc/keys"}, []string{"/proc/sys"}
+		c.Linux.SecurityContext.MaskedPaths = []string{"/proc/kcore", "/proc/keys"}
+		c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
 	}
 	main := b.container("main", "wait")
 	confine(main)
@@ -58,7 +58,9 @@ func testTarget(t *testing.T, b *bench) {
 	b.expectAllowed("a container with a target", its, a)
 	b.expectPaths("a container with a target", its, debug.Linux.SecurityContext.MaskedPaths, debug.Linux.SecurityContext.ReadonlyPaths)
 	b.expectExec(id, "a container with a target", a)
-	if out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "read", "/proc/1/cmdline"}, Timeout: 60}))(b); !strings.Contains(string(out.Stdout), "wait") {
+	if out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
+		ContainerId: id, Cmd: []string{"/prog", "read", "/proc/1/cmdline"}, Timeout: 60,
+	}))(b); !strings.Contains(string(out.Stdout), "wait") {
 		t.Errorf("its first process is %q", out.Stdout)
 	}
 
@@ -69,8 +71,8 @@ func testTarget(t *testing.T, b *bench) {
 	})
 }
 
-// testNoTarget asks for the processes of what is not there, is not the pod's, or does
-// not run. All of that is refused, and so is what ended before the start.
+// testNoTarget requests the PID namespace of containers that do not exist, belong to another pod,
+// or are not running. All of these are rejected, as is a target that has ended before the start.
 func testNoTarget(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -18,14 +18,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testAmbiguous: the filter of a list takes the beginning of an ID if only one ID begins so. Whoever takes
-// the first of a list would else get any of them.
+// testAmbiguous: a list filter accepts a prefix of an ID only if it is unique. Otherwise a client
+// that uses the first result would get a random one.
 func testAmbiguous(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
 	byFirst, all := map[byte]string{}, []string{}
 	one, two := "", ""
-	for n := 0; two == ""; n++ { // IDs begin with one of 16 digits, or all alike
+	for n := 0; two == ""; n++ { // IDs begin with one of 16 digits, or all with the same
 		id := b.create(pod, cfg, b.container(fmt.Sprint("c", n), "wait"))
 		one, two = byFirst[id[0]], id
 		if one == "" {
@@ -43,15 +43,17 @@ func testAmbiguous(t *testing.T, b *bench) {
 		filter *api.ContainerFilter
 		want   []string
 	}{
-		"an ambiguous beginning":               {&api.ContainerFilter{Id: one[:shared]}, nil},
-		"one of its pod":                       {&api.ContainerFilter{Id: one[:shared], PodSandboxId: pod}, nil},
-		"a whole ID":                           {&api.ContainerFilter{Id: one, PodSandboxId: pod}, []string{one}},
-		"a beginning, and that of the pod":     {&api.ContainerFilter{Id: one[:len(one)-1], PodSandboxId: pod[:len(pod)-1]}, []string{one}},
-		"more than an ID":                      {&api.ContainerFilter{Id: one + "0"}, nil},
-		"another pod":                          {&api.ContainerFilter{Id: one, PodSandboxId: "0123456789abcdef"}, nil},
-		"another state":                        {&api.ContainerFilter{Id: one, State: exited}, nil},
-		"another label":                        {&api.ContainerFilter{Id: one, LabelSelector: map[string]string{"name": "other"}}, nil},
-		"the label that another container has": {&api.ContainerFilter{PodSandboxId: pod, LabelSelector: map[string]string{"test": b.uid, "name": "c0"}}, all[:1]},
+		"an ambiguous beginning":           {&api.ContainerFilter{Id: one[:shared]}, nil},
+		"one of its pod":                   {&api.ContainerFilter{Id: one[:shared], PodSandboxId: pod}, nil},
+		"a whole ID":                       {&api.ContainerFilter{Id: one, PodSandboxId: pod}, []string{one}},
+		"a beginning, and that of the pod": {&api.ContainerFilter{Id: one[:len(one)-1], PodSandboxId: pod[:len(pod)-1]}, []string{one}},
+		"more than an ID":                  {&api.ContainerFilter{Id: one + "0"}, nil},
+		"another pod":                      {&api.ContainerFilter{Id: one, PodSandboxId: "0123456789abcdef"}, nil},
+		"another state":                    {&api.ContainerFilter{Id: one, State: exited}, nil},
+		"another label":                    {&api.ContainerFilter{Id: one, LabelSelector: map[string]string{"name": "other"}}, nil},
+		"the label that another container has": {&api.ContainerFilter{
+			PodSandboxId: pod, LabelSelector: map[string]string{"test": b.uid, "name": "c0"},
+		}, all[:1]},
 	} {
 		list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{Filter: c.filter}))(b)
 		var got []string
@@ -66,13 +68,16 @@ func testAmbiguous(t *testing.T, b *bench) {
 		t.Error("an ambiguous beginning has a status")
 	}
 	if b.Kernel {
-		if list := must(b.Runtime.ListContainerStats(b.ctx, &api.ListContainerStatsRequest{Filter: &api.ContainerStatsFilter{Id: one[:shared]}}))(b); len(list.Stats) > 0 {
+		if list := must(b.Runtime.ListContainerStats(b.ctx, &api.ListContainerStatsRequest{
+			Filter: &api.ContainerStatsFilter{Id: one[:shared]},
+		}))(b); len(list.Stats) > 0 {
 			t.Errorf("an ambiguous beginning has figures: %v", list.Stats)
 		}
 	}
 }
 
-// testVerbose: the verbose information has the specification that tools read the paths of namespaces from.
+// testVerbose: the verbose information has the specification from which tools read the paths of
+// namespaces.
 func testVerbose(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -93,13 +98,14 @@ func testVerbose(t *testing.T, b *bench) {
 				t.Errorf("%s: no %s namespace among %v", name, want, got.RuntimeSpec.Linux.Namespaces)
 			}
 		}
-		if name == "container" && (got.RuntimeSpec.Linux.CgroupsPath == "" || got.RuntimeSpec.Process == nil || !slices.Contains(got.RuntimeSpec.Process.Args, "wait")) {
+		args := got.RuntimeSpec.Process
+		if name == "container" && (got.RuntimeSpec.Linux.CgroupsPath == "" || args == nil || !slices.Contains(args.Args, "wait")) {
 			t.Errorf("%s: no cgroup, or no process, in %s", name, info["info"])
 		}
 	}
 }
 
-// testRefused: what cannot be done is refused with a code that says why.
+// testRefused: impossible requests are rejected with the right error code.
 func testRefused(t *testing.T, b *bench) {
 	const nothing = "0123456789abcdef"
 	cfg := b.pod()
@@ -112,26 +118,34 @@ func testRefused(t *testing.T, b *bench) {
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: main}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("no command: %v", err)
 	}
-	for id, is := range map[string]func(error) bool{nothing: errdefs.IsNotFound, created: errdefs.IsFailedPrecondition, ended: errdefs.IsFailedPrecondition} {
+	for id, is := range map[string]func(error) bool{
+		nothing: errdefs.IsNotFound, created: errdefs.IsFailedPrecondition, ended: errdefs.IsFailedPrecondition,
+	} {
 		_, exec := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog"}})
 		_, reopen := b.Runtime.ReopenContainerLog(b.ctx, &api.ReopenContainerLogRequest{ContainerId: id})
 		if !is(exec) || !is(reopen) {
 			t.Errorf("%s: exec: %v, log: %v", id, exec, reopen)
 		}
 	}
-	if _, err := b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{ContainerId: ended, Linux: &api.LinuxContainerResources{CpuShares: 100}}); !errdefs.IsFailedPrecondition(err) {
+	if _, err := b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{
+		ContainerId: ended, Linux: &api.LinuxContainerResources{CpuShares: 100},
+	}); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("resources of one that has ended: %v", err)
 	}
 	for _, err := range []error{
 		second(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: nothing})),
 		second(b.Runtime.PodSandboxStats(b.ctx, &api.PodSandboxStatsRequest{PodSandboxId: nothing})),
-		second(b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{ContainerId: nothing, Linux: &api.LinuxContainerResources{}})),
+		second(b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{
+			ContainerId: nothing, Linux: &api.LinuxContainerResources{},
+		})),
 	} {
 		if !errdefs.IsNotFound(err) {
 			t.Errorf("one that is not there: %v", err)
 		}
 	}
-	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: main, Cmd: []string{"/prog", "ignore"}, Timeout: 1}); !timedOut(err) {
+	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
+		ContainerId: main, Cmd: []string{"/prog", "ignore"}, Timeout: 1,
+	}); !timedOut(err) {
 		t.Errorf("a command that takes too long: %v", err)
 	}
 	stats := must(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: ended}))(b).Stats
@@ -140,7 +154,7 @@ func testRefused(t *testing.T, b *bench) {
 	}
 }
 
-// testForwardStopped: a stopped sandbox has no ports, not even those of the host.
+// testForwardStopped: ports of a stopped sandbox cannot be forwarded, not even those of the host.
 func testForwardStopped(t *testing.T, b *bench) {
 	s := b.streamer()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -170,12 +184,12 @@ func testForwardStopped(t *testing.T, b *bench) {
 
 func second[T any](_ T, err error) error { return err }
 
-// timedOut: gRPC has a code of its own for it.
+// timedOut also accepts gRPC's own code.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 }
 
-// testLittleMemory: the error of a container that has too little memory to start names its limit.
+// testLittleMemory: if a container has too little memory to start, the error includes its limit.
 func testLittleMemory(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -183,7 +197,8 @@ func testLittleMemory(t *testing.T, b *bench) {
 	c.Linux.Resources.MemoryLimitInBytes = 4096
 	id := b.create(pod, cfg, c)
 	const want = "its memory limit is 4096 bytes"
-	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil || !strings.Contains(err.Error(), want) {
+	_, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id})
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("started: %v", err)
 	}
 	if st := b.status(id); st.Reason != "StartError" || !strings.Contains(st.Message, want) {

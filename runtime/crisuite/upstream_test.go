@@ -16,15 +16,15 @@ import (
 	"testing"
 )
 
-// root is the repository.
+// root is the repository's root.
 const root = "../.."
 
-// compared are the packages of containerd that docs/cri.md goes through.
+// compared are the packages of containerd that docs/cri.md covers.
 var compared = []string{"server", "server/images", "server/podsandbox", "opts", "util", "sputil"}
 
-// TestComparedWithContainerd: docs/cri.md has a row for each function of containerd's CRI, of the
-// version that is linked, and none that containerd does not have; a row that says that something
-// is the same names a test, and each test that is named exists.
+// TestComparedWithContainerd: docs/cri.md has a row for each function of containerd's CRI in the
+// linked version, and none for others. A row that says that something is the same names a test, and
+// each named test exists.
 func TestComparedWithContainerd(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/containerd/containerd/v2").Output()
 	if err != nil {
@@ -55,8 +55,8 @@ func TestComparedWithContainerd(t *testing.T) {
 	}
 }
 
-// TestComparedWithCRIO: the same of docs/cri-o.md. CRI-O is not linked, so its functions are not
-// looked for; that none is there twice.
+// TestComparedWithCRIO: the same for docs/cri-o.md. CRI-O is not linked, so only duplicates are
+// checked, not whether its functions exist.
 func TestComparedWithCRIO(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/cri-o.md")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestComparedWithCRIO(t *testing.T) {
 	}
 }
 
-// checkRows checks the rows of a table of functions, and returns what is compared, as "file name".
+// checkRows checks the rows of a table of functions, and returns the functions, as "file name".
 func checkRows(t *testing.T, table string) map[string]bool {
 	t.Helper()
 	documented := map[string]bool{}
@@ -132,7 +132,7 @@ func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	}
 }
 
-// testsOf lists this repository's tests; those of the contract suite as TestContract/NAME.
+// testsOf returns this repository's tests; those of the contract suite as TestContract/NAME.
 func testsOf(t *testing.T) map[string]bool {
 	t.Helper()
 	all, declared, part := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile(`(?m)^\t\t\{"(\w+)", (?:true|false), test`)

@@ -11,14 +11,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Range is a user namespace of 65536 IDs of the host, from first on.
+// Range returns a user namespace with 65536 IDs of the host, starting at first.
 func Range(first uint32) *api.UserNamespace {
 	ids := []*api.IDMapping{{HostId: first, Length: 65536}}
 	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: ids, Gids: ids}
 }
 
-// usersFor gives a sandbox the bench's user namespace. One that shares processes or IPC
-// with the host can have none.
+// usersFor sets the bench's user namespace in a sandbox's configuration, unless the sandbox shares
+// the host's PID or IPC namespace. It reports whether it did.
 func (b *bench) usersFor(c *api.PodSandboxConfig) bool {
 	o := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if b.Users == nil || o == nil || o.Pid == api.NamespaceMode_NODE || o.Ipc == api.NamespaceMode_NODE {
@@ -31,8 +31,7 @@ func (b *bench) usersFor(c *api.PodSandboxConfig) bool {
 	return true
 }
 
-// mapContainer gives a container the user namespace of its sandbox, and its mounts too, as
-// a kubelet does.
+// mapContainer sets the sandbox's user namespace for a container and its mounts, as a kubelet does.
 func (b *bench) mapContainer(pod string, c *api.ContainerConfig) {
 	if !b.mapped[pod] {
 		return
@@ -50,14 +49,14 @@ func (b *bench) mapContainer(pod string, c *api.ContainerConfig) {
 	}
 }
 
-// tryCreate is create for what may be refused.
+// tryCreate is create for a container that may be rejected.
 func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) error {
 	b.mapContainer(pod, c)
 	_, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
 	return err
 }
 
-// only is what is said of pods that have the host's users, or of others.
+// only returns host for pods in the host's user namespace, else own.
 func (b *bench) only(host, own string) string {
 	if b.Users != nil {
 		return own
@@ -65,7 +64,7 @@ func (b *bench) only(host, own string) string {
 	return host
 }
 
-// onHost is what a process may have as the host sees it.
+// onHost converts an allowance to the host's IDs.
 func (b *bench) onHost(a allowance) allowance {
 	if len(b.mapped) == 0 {
 		return a
@@ -78,8 +77,7 @@ func (b *bench) onHost(a allowance) allowance {
 	return a
 }
 
-// expectUsers wants a process in the bench's user namespace if its pod has that, and all
-// of its other namespaces to belong to no more powerful one.
+// expectUsers expects a process to be in the bench's user namespace if its pod is.
 func (b *bench) expectUsers(what string, pid int) {
 	b.Helper()
 	own := namespaceOf(b, pid, "user") != namespaceOf(b, os.Getpid(), "user")
@@ -91,13 +89,14 @@ func (b *bench) expectUsers(what string, pid int) {
 	}
 	for _, name := range []string{"uid_map", "gid_map"} {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
-		if got, want := strings.Join(strings.Fields(string(raw)), " "), fmt.Sprintf("0 %d %d", b.Users.Uids[0].HostId, b.Users.Uids[0].Length); err != nil || got != want {
+		got, want := strings.Join(strings.Fields(string(raw)), " "), fmt.Sprintf("0 %d %d", b.Users.Uids[0].HostId, b.Users.Uids[0].Length)
+		if err != nil || got != want {
 			b.Errorf("%s has %s %q, allowed is %q: %v", what, name, got, want, err)
 		}
 	}
 }
 
-// hasUsers says whether the handler has user namespaces.
+// hasUsers reports whether the handler supports user namespaces.
 func (b *bench) hasUsers() bool {
 	for _, h := range must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).RuntimeHandlers {
 		if h.Name == b.Handler {
@@ -107,7 +106,8 @@ func (b *bench) hasUsers() bool {
 	return false
 }
 
-// usersBench is b with pods in a user namespace, if the handler has them.
+// usersBench makes b's pods run in a user namespace, or skips the test if the handler does not
+// support them.
 func (b *bench) usersBench() {
 	if !b.hasUsers() {
 		b.Skip("this runtime has no user namespaces")
@@ -117,9 +117,8 @@ func (b *bench) usersBench() {
 	}
 }
 
-// testUserNamespaces: pods with users of their own (KEP-127). What is root inside is one
-// of many outside, who owns nothing and may do nothing there; volumes have the owners
-// that they have on the disk.
+// testUserNamespaces: pods with a user namespace (KEP-127). Their root is an unprivileged user on
+// the host. Volumes keep the owners that they have on disk.
 func testUserNamespaces(t *testing.T, b *bench) {
 	b.usersBench()
 	b.refusedUsers()
@@ -133,19 +132,26 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither is an ID inside
 		t.Fatal(err)
 	}
-	c := b.container("main", "write", "/mapped/new", "x", "write", "/new", "x", "write", "/dev/stdout", "to stdout\n", "write", "/dev/shm/new", "x",
-		"write", "/proc/sys/net/ipv4/ip_forward", "1", "write", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "7", "put", "/proc/sys/kernel/core_pattern", "|/prog", "put", "/mapped/stranger", "x",
-		"opens", "/proc/1/root/etc/hosts", "owner", "/", "owner", "/prog", "owner", "/etc/hosts", "owner", "/new", "owner", "/mapped/new", "owner", "/mapped/stranger", "owner", "/plain", "owner", "/image/prog",
+	c := b.container("main", "write", "/mapped/new", "x", "write", "/new", "x",
+		"write", "/dev/stdout", "to stdout\n", "write", "/dev/shm/new", "x",
+		"write", "/proc/sys/net/ipv4/ip_forward", "1", "write", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "7",
+		"put", "/proc/sys/kernel/core_pattern", "|/prog", "put", "/mapped/stranger", "x",
+		"opens", "/proc/1/root/etc/hosts", "owner", "/", "owner", "/prog", "owner", "/etc/hosts", "owner", "/new",
+		"owner", "/mapped/new", "owner", "/mapped/stranger", "owner", "/plain", "owner", "/image/prog",
 		"read", "/proc/self/uid_map", "put", "/plain/new", "x", "wait")
 	c.Linux.SecurityContext.Capabilities = &api.Capability{AddCapabilities: []string{"NET_ADMIN", "SYS_ADMIN"}}
 	c.Mounts = []*api.Mount{{ContainerPath: "/mapped", HostPath: mapped}, {ContainerPath: "/image", Image: &api.ImageSpec{Image: ImageRef}}}
 	b.mapContainer(pod, c)
 	c.Mounts = append(c.Mounts, &api.Mount{ContainerPath: "/plain", HostPath: plain})
-	id := must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}))(b).ContainerId
+	id := must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{
+		PodSandboxId: pod, Config: c, SandboxConfig: cfg,
+	}))(b).ContainerId
 	b.start(id)
 	b.logged(c, "waiting")
-	want := []string{"to stdout", "permission denied", "permission denied", "open: <nil>", "0 0", "0 0", "0 0", "0 0", "0 0", "65534 65534", "65534 65534", "0 0",
-		fmt.Sprintf("0 %d 65536", first), "put: <nil>"}
+	want := []string{
+		"to stdout", "permission denied", "permission denied", "open: <nil>", "0 0", "0 0", "0 0", "0 0", "0 0",
+		"65534 65534", "65534 65534", "0 0", fmt.Sprintf("0 %d 65536", first), "put: <nil>",
+	}
 	lines := strings.Split(strings.TrimSpace(b.log(c)), "\n")
 	for i, w := range want {
 		if i >= len(lines) || !strings.Contains(strings.Join(strings.Fields(lines[i]), " "), w) {
@@ -159,18 +165,22 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	b.expectOwner(fmt.Sprintf("/proc/%d/root/new", pid), first)
 	b.expectOwner(fmt.Sprintf("/proc/%d/root/dev/shm/new", pid), first)
 	b.expectUsers("the container", pid)
-	out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "write", "/dev/stdout", "hello\n", "write", "/dev/stderr", "hello\n", "id", "read", "/proc/self/uid_map"}}))(b)
-	if got := strings.Join(strings.Fields(string(out.Stdout)), " "); !strings.HasPrefix(got, "hello 0 0 [0] 0 "+fmt.Sprint(first)) || string(out.Stderr) != "hello\n" {
+	out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{
+		"/prog", "write", "/dev/stdout", "hello\n", "write", "/dev/stderr", "hello\n", "id", "read", "/proc/self/uid_map",
+	}}))(b)
+	got := strings.Join(strings.Fields(string(out.Stdout)), " ")
+	if !strings.HasPrefix(got, "hello 0 0 [0] 0 "+fmt.Sprint(first)) || string(out.Stderr) != "hello\n" {
 		t.Errorf("a command printed %q and %q", out.Stdout, out.Stderr)
 	}
-	if st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b); st.Status.Linux.Namespaces.Options.GetUsernsOptions().GetUids()[0].GetHostId() != first {
+	st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b)
+	if st.Status.Linux.Namespaces.Options.GetUsernsOptions().GetUids()[0].GetHostId() != first {
 		t.Errorf("the sandbox says %v of its users", st.Status.Linux.Namespaces.Options)
 	}
 	b.otherUsers(pid)
 	b.unmappedUsers(pod, cfg)
 }
 
-// refusedUsers asks for user namespaces that cannot be.
+// refusedUsers requests invalid user namespaces.
 func (b *bench) refusedUsers() {
 	one := func(container, host, length uint32) []*api.IDMapping {
 		return []*api.IDMapping{{ContainerId: container, HostId: host, Length: length}}
@@ -204,8 +214,7 @@ func (b *bench) refusedPod(name string, change func(*api.NamespaceOption)) {
 	}
 }
 
-// otherUsers: a second pod has other users, and neither its root nor that of the first
-// can reach the other's processes.
+// otherUsers: a second pod has another user namespace.
 func (b *bench) otherUsers(first int) {
 	b.Helper()
 	users := b.Users
@@ -224,7 +233,7 @@ func (b *bench) otherUsers(first int) {
 	}
 }
 
-// unmappedUsers asks for users and mounts that the pod's user namespace does not have.
+// unmappedUsers requests users and mounts that the pod's user namespace does not map.
 func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 	b.Helper()
 	id := func(n int64) *api.Int64Value { return &api.Int64Value{Value: n} }
@@ -245,7 +254,9 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 		c := b.container("refused " + name)
 		b.mapContainer(pod, c)
 		change(c)
-		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); err == nil {
+		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{
+			PodSandboxId: pod, Config: c, SandboxConfig: cfg,
+		}); err == nil {
 			b.Errorf("%s: a container was made", name)
 		}
 	}
@@ -256,7 +267,7 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 	}
 }
 
-// openDir is a directory that all may write to.
+// openDir creates a directory that everyone may write to.
 func (b *bench) openDir(name string) string {
 	b.Helper()
 	dir := b.TempDir() + "/" + name
@@ -269,7 +280,7 @@ func (b *bench) openDir(name string) string {
 	return dir
 }
 
-// expectOwner wants a file to belong to a user of the host.
+// expectOwner expects a file to belong to a user of the host.
 func (b *bench) expectOwner(path string, uid uint32) {
 	b.Helper()
 	st, err := os.Lstat(path)
@@ -282,8 +293,8 @@ func (b *bench) expectOwner(path string, uid uint32) {
 	}
 }
 
-// testNoUserNamespaces: a runtime that does not say that its handler has user namespaces
-// refuses them, instead of running without.
+// testNoUserNamespaces: a runtime whose handler does not report user namespaces rejects them,
+// instead of running the pod without.
 func testNoUserNamespaces(t *testing.T, b *bench) {
 	if b.hasUsers() {
 		t.Skip("this runtime has user namespaces")

@@ -9,8 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testImageMounts: an image is mounted, or a directory of it, for reading only, and
-// nothing in it can be run.
+// testImageMounts: an image, or a directory of it, is mounted read-only and noexec.
 func testImageMounts(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -21,7 +20,9 @@ func testImageMounts(t *testing.T, b *bench) {
 	c.Mounts = []*api.Mount{volume("/vol", ""), volume("/sub", "etc")}
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	if st := b.ended(id); st.ExitCode != 0 || !strings.HasPrefix(b.log(c), "layer\nroot:x:0:0") || len(st.Mounts) != 2 || st.Mounts[0].GetImage().GetImage() != ImageRef {
+	st := b.ended(id)
+	if st.ExitCode != 0 || !strings.HasPrefix(b.log(c), "layer\nroot:x:0:0") || len(st.Mounts) != 2 ||
+		st.Mounts[0].GetImage().GetImage() != ImageRef {
 		t.Errorf("%v, logged %q", st, b.log(c))
 	}
 	c = b.container("writes", "put", "/vol/second", "x", "put", "/vol/new", "x")
@@ -61,8 +62,8 @@ func testImageMounts(t *testing.T, b *bench) {
 	}
 }
 
-// testReadonlyTrees: a mount may be read-only with all that is mounted below it, where
-// the runtime's handler says so (KEP-3857).
+// testReadonlyTrees: a read-only mount can include the mounts below it, if the runtime's handler
+// reports that (KEP-3857).
 func testReadonlyTrees(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -1,27 +1,27 @@
-// Command prog is what runs in the containers of the contract tests. It carries
-// out its arguments one after the other:
+// Command prog is the program in the containers of the contract tests. It executes its arguments
+// one after the other:
 //
 //	print TEXT   eprint TEXT   sleep DURATION   exit CODE   id   env NAME   cwd
-//	reap             from here on, whoever is left to it
-//	wait             until SIGTERM or SIGUSR1, then go on
-//	ignore           until SIGKILL
-//	cat              stdin to stdout
-//	alloc MIB        touch so much memory
+//	reap             reap orphaned processes from here on
+//	wait             wait for SIGTERM or SIGUSR1, then continue
+//	ignore           ignore SIGTERM until SIGKILL
+//	cat              copy stdin to stdout
+//	alloc MIB        allocate that much memory
 //	child ARG...     run itself with the rest, print how that ended
 //	orphan ARG...    run itself with the rest, do not wait for it
 //	lines N          print that many numbered lines
 //	write PATH TEXT  read PATH  ls PATH  hostname  pid  serve PORT
-//	put PATH TEXT    write it there, print how that went
-//	fill PATH        append to it until that fails, print why
+//	put PATH TEXT    write the text, print the error or <nil>
+//	fill PATH        append to the file until that fails, print the error
 //	room PATH        print the MiB of its file system, and its mode
-//	size             of the terminal, once it has one
-//	fds              print what each open descriptor is
-//	owner PATH       print its user and group
-//	opens PATH       print whether it can be opened for writing; nothing is written
-//	super PATH       print the options of the file system that is mounted there
-//	segment KEY SIZE find a shared memory segment, make it when there is a size, print how that went
+//	size             print the terminal's size, once it has one
+//	fds              print the target of each open descriptor
+//	owner PATH       print the file's UID and GID
+//	opens PATH       open for writing, print the error or <nil>; nothing is written
+//	super PATH       print the options of the superblock that is mounted there
+//	segment KEY SIZE find a shared memory segment, create it if SIZE > 0, print the error or <nil>
 //	rename NAME      set the hostname
-//	node PATH MAJOR MINOR  make a character device, print how that went
+//	node PATH MAJOR MINOR  create a character device, print the error or <nil>
 package main
 
 import (
@@ -43,7 +43,7 @@ import (
 
 func main() {
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "pause" { // of a runtime whose sandboxes are a process
+	if filepath.Base(os.Args[0]) == "pause" { // of a runtime whose sandboxes have a pause process
 		args = []string{"wait"}
 	}
 	next := func() string {
@@ -61,7 +61,7 @@ func main() {
 			args = nil
 		default:
 			if !do(verb, next) {
-				fail("what is " + verb)
+				fail("unknown verb " + verb)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func do(verb string, next func() string) bool {
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
 		fmt.Println("waiting")
 		fmt.Println("signal", <-c)
-	case "once": // a second SIGTERM ends it at once
+	case "once": // a second SIGTERM ends it
 		c := make(chan os.Signal, 2)
 		signal.Notify(c, syscall.SIGTERM)
 		fmt.Println("waiting")
@@ -134,9 +134,9 @@ func do(verb string, next func() string) bool {
 		check(w.Flush())
 	case "serve":
 		serve(next())
-	case "forked": // a child that is silent, and holds the output
+	case "forked": // a silent child that keeps the output open
 		run("orphan", []string{"sleep", next()})
-	case "late": // a child that writes after a while
+	case "late": // a child that writes after a delay
 		run("orphan", []string{"sleep", next(), "lines", next()})
 	default:
 		return show(verb, next)
@@ -144,7 +144,7 @@ func do(verb string, next func() string) bool {
 	return true
 }
 
-// show prints one thing about where it runs.
+// show prints one property of its environment.
 func show(verb string, next func() string) bool {
 	switch verb {
 	case "id":
@@ -215,7 +215,7 @@ func show(verb string, next func() string) bool {
 	return true
 }
 
-// showDescriptors leaves out the one that it lists them with.
+// showDescriptors prints the targets of the open descriptors.
 func showDescriptors() {
 	for fd := range 1024 {
 		if target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)); err == nil {
@@ -224,8 +224,7 @@ func showDescriptors() {
 	}
 }
 
-// showSize waits for a size: a terminal is there before whoever uses it has said
-// how large it is.
+// showSize waits until the terminal has a size, which is set after it is created.
 func showSize() {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -240,7 +239,7 @@ func showSize() {
 	}
 }
 
-// fill stops at 256 MiB: who tests a limit has none then.
+// fill fails the test if the file reaches 256 MiB: then there is no limit.
 func fill(path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	check(err)
@@ -254,7 +253,7 @@ func fill(path string) {
 	fmt.Println("fill:", err)
 }
 
-// serve answers each connection with what it sends.
+// serve echoes what each connection sends.
 func serve(port string) {
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
 	check(err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// showShared prints or changes a thing that the containers of a pod share.
+// showShared prints or changes a resource that the containers of a pod share.
 func showShared(verb string, next func() string) bool {
 	switch verb {
 	case "super":
@@ -33,8 +33,8 @@ func showShared(verb string, next func() string) bool {
 	return true
 }
 
-// showSuper prints the first option of a superblock, "ro" or "rw", which is not that of its
-// mount.
+// showSuper prints the first option of a superblock, "ro" or "rw", which may differ from that of
+// its mount.
 func showSuper(path string) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	check(err)
