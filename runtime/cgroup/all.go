@@ -18,19 +18,19 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// retryAfter is how long pods are not held anew to memory that they were above.
+// retryAfter is how long to wait before a memory limit below the pods' usage is tried again.
 const retryAfter = time.Minute
 
-// Limits are those of a cgroup that is not one pod's. Zero: none.
+// Limits are the limits of a cgroup that does not belong to one pod. Zero: none.
 type Limits struct {
-	Milli     int64 // thousandths of a CPU, as a weight
+	Milli     int64 // millicores, as CPU shares
 	Memory    int64 // bytes
-	PIDs      int64 // of kubepods: zero is all that the host has but a tenth
+	PIDs      int64 // for kubepods, zero means 90 % of the host's
 	HugePages []demand.HugePages
 }
 
-// LimitsOf are those of a list of resources; pids is what it calls process IDs. With
-// compressible only the weight of CPUs is one.
+// LimitsOf converts a resource list. pids is the list's name for process IDs. With compressible,
+// only CPU shares are set.
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()
 	if compressible {
@@ -41,10 +41,10 @@ func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out L
 	return out
 }
 
-// Held is a cgroup of the system, which somebody else made.
+// Held is a cgroup of the system, created by another program, whose limits are enforced.
 type Held struct {
-	For    string // whom it is of, in a kubelet's words: Kube Reserved
-	Cgroup string // as the configuration has it, such as /system.slice
+	For    string // its purpose in a kubelet's words, such as Kube Reserved
+	Cgroup string // path as in the configuration, such as /system.slice
 	Limits Limits
 }
 
@@ -54,18 +54,17 @@ const (
 	enforced          = "NodeAllocatableEnforced"
 )
 
-// Start holds the cgroups of the system to what is kept for them: an error says which of
-// them is not as it must be. What pods together have of before is brought up to date; where
-// there is nothing yet nothing is made.
+// Start sets the limits of the system's cgroups; an error names the cgroup that failed. It also
+// updates the limits of kubepods and the QoS classes if they exist; it does not create them.
 func (p *Pods) Start() error {
 	for _, h := range p.c.Others {
-		if err := p.hold(h); err != nil {
-			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // a kubelet's words
-			p.tell(true, failedEnforcement, err.Error())
+		if err := p.enforce(h); err != nil {
+			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // a kubelet's wording
+			p.sendEvent(true, failedEnforcement, err.Error())
 			return err
 		}
 		which, _, _ := strings.Cut(h.For, " ")
-		p.tell(false, enforced, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
+		p.sendEvent(false, enforced, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
 	}
 	m, err := manager.New(qosName(p.root, v1.PodQOSGuaranteed).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil || !anyExists(m.GetPaths()) {
@@ -76,49 +75,53 @@ func (p *Pods) Start() error {
 	if err := p.makeBase(); err != nil {
 		return err
 	}
-	p.holdAll()
+	p.limitAll()
 	p.keepClasses()
 	return nil
 }
 
-func (p *Pods) tell(warning bool, reason, message string) {
+func (p *Pods) sendEvent(warning bool, reason, message string) {
 	if p.c.Tell != nil {
 		p.c.Tell(warning, reason, message)
 	}
 }
 
-// holdAll holds all pods together to their memory and huge pages. That may have to wait:
-// an agent may come with less than what runs has. The caller holds mu.
-func (p *Pods) holdAll() {
+// limitAll sets the memory and huge page limits of kubepods. If the pods use more than the new
+// limit, for example because an agent has been restarted with a smaller one, it is tried again
+// after retryAfter. The caller holds mu.
+func (p *Pods) limitAll() {
 	if p.late.IsZero() || time.Since(p.late) < retryAfter {
 		return
 	}
 	n := qosName(p.root, v1.PodQOSGuaranteed)
-	r := &cgroups.Resources{SkipDevices: true, Memory: p.c.All.Memory, HugetlbLimit: counted(p.c.All.HugePages, p.above1(v1.PodQOSGuaranteed, "hugetlb"))}
+	r := &cgroups.Resources{
+		SkipDevices: true, Memory: p.c.All.Memory,
+		HugetlbLimit: counted(p.c.All.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
+	}
 	p.late = time.Time{}
 	if r.Memory == 0 && len(r.HugetlbLimit) == 0 {
 		return
 	}
 	err := p.set(n, r)
 	if err == nil {
-		p.tell(false, enforced, "Updated Node Allocatable limit across pods")
+		p.sendEvent(false, enforced, "Updated Node Allocatable limit across pods")
 		return
 	}
 	p.late = time.Now()
-	p.c.Log.Warn("all pods together cannot be held to what the node gives away yet", "memory", r.Memory, "error", err)
-	p.tell(true, failedEnforcement, fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", []string(n), err))
+	p.c.Log.Warn("the memory limit of all pods cannot be enforced yet; it is tried again", "memory", r.Memory, "error", err)
+	p.sendEvent(true, failedEnforcement, fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", []string(n), err))
 }
 
-// above1 is the directory of a class of pods for one controller; empty: there is none.
-func (p *Pods) above1(c v1.PodQOSClass, controller string) string {
+// classDir returns the directory of a QoS class for a controller; "" if there is none.
+func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 	if cgroups.IsCgroup2UnifiedMode() {
 		controller = ""
 	}
 	return p.base[c][controller]
 }
 
-// set changes the limits of a cgroup that is there. On v2 memory below what is used would
-// have the kernel kill: that is an error instead, as on v1.
+// set changes the limits of an existing cgroup. On v2, the kernel would kill processes if the
+// memory limit were below the usage. That is an error instead, as on v1.
 func (p *Pods) set(n name, r *cgroups.Resources) error {
 	m, err := manager.New(n.config(p.systemd, r))
 	if err != nil {
@@ -136,8 +139,8 @@ func (p *Pods) set(n name, r *cgroups.Resources) error {
 	return m.Set(r)
 }
 
-// hold sets the limits of a cgroup that somebody else made.
-func (p *Pods) hold(h Held) error {
+// enforce sets the limits of a cgroup that another program created.
+func (p *Pods) enforce(h Held) error {
 	n := p.parse(h.Cgroup)
 	m, err := manager.New(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil {
@@ -157,7 +160,7 @@ func (p *Pods) hold(h Held) error {
 	return p.set(n, r)
 }
 
-// parse reads the path of a cgroup as the driver writes it.
+// parse parses the path of a cgroup in the driver's notation.
 func (p *Pods) parse(path string) name {
 	if !p.systemd {
 		return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
@@ -173,7 +176,8 @@ func (p *Pods) parse(path string) name {
 	return n
 }
 
-// complete says in a kubelet's words what a cgroup lacks.
+// complete returns an error, in a kubelet's wording, if a cgroup or one of its controllers is
+// missing.
 func complete(n name, paths map[string]string) error {
 	var missing []string
 	if dir, unified := paths[""]; unified && len(paths) == 1 {
@@ -187,7 +191,8 @@ func complete(n name, paths map[string]string) error {
 		}
 		have := strings.Fields(string(b))
 		for _, c := range strings.Fields(string(root)) {
-			if slices.Contains([]string{"cpu", "cpuset", "memory", "hugetlb", "pids"}, c) && !slices.Contains(have, c) {
+			wanted := slices.Contains([]string{"cpu", "cpuset", "memory", "hugetlb", "pids"}, c)
+			if wanted && !slices.Contains(have, c) {
 				missing = append(missing, c)
 			}
 		}
@@ -197,12 +202,13 @@ func complete(n name, paths map[string]string) error {
 		return nil
 	}
 	for _, c := range slices.Sorted(maps.Keys(paths)) {
-		if slices.Contains([]string{"cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"}, c) && !cgroups.PathExists(paths[c]) {
+		wanted := slices.Contains([]string{"cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"}, c)
+		if wanted && !cgroups.PathExists(paths[c]) {
 			missing = append(missing, paths[c])
 		}
 	}
 	if len(paths) == 0 {
-		return errors.New("no hierarchy of cgroups is mounted")
+		return errors.New("no cgroup hierarchy is mounted")
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("cgroup %q has some missing paths: %v", []string(n), strings.Join(missing, ", "))

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// TestMain compares the events with docs/events.md where the tests that have them can run.
+// TestMain compares the events with docs/events.md if the tests that send them can run.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		os.Exit(m.Run())
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cgroup"))
 }
 
-// A hall is a hierarchy of its own, with what was told of it.
+// A hall is a hierarchy for one test, with its events.
 type hall struct {
 	t    *testing.T
 	root string
@@ -61,8 +61,8 @@ func (h *hall) pods(c Config) *Pods {
 	return p
 }
 
-// TestAll: what pods have together is on their cgroup once there is one, and follows the
-// configuration at the next start.
+// TestAll: the limits of all pods are set on kubepods once it exists, and follow the configuration
+// at the next start.
 func TestAll(t *testing.T) {
 	h := newHall(t)
 	at := "/" + h.root + "/kubepods"
@@ -88,7 +88,7 @@ func TestAll(t *testing.T) {
 	expect(t, at, "pids.max", "99")
 }
 
-// TestAllUseMore: what runs is not killed for a limit that it is above; the node tells.
+// TestAllUseMore: running pods above a new limit are not killed; the node gets an event.
 func TestAllUseMore(t *testing.T) {
 	h := newHall(t)
 	p := h.pods(Config{})
@@ -127,7 +127,7 @@ func TestAllUseMore(t *testing.T) {
 	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
 }
 
-// TestOthers: cgroups of the system are held to what is kept for them, if they are there.
+// TestOthers: the system's cgroups get their limits if they exist.
 func TestOthers(t *testing.T) {
 	h := newHall(t)
 	held := Held{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
@@ -135,10 +135,10 @@ func TestOthers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) && !strings.Contains(err.Error(), "could not read controllers") {
 		t.Fatalf("one that is not there: %v", err)
 	}
-	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // makes the root
+	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // creates the root
 		t.Fatal(err)
 	}
-	for _, d := range []string{"cpuset", "systemd"} { // what no pod needs
+	for _, d := range []string{"cpuset", "systemd"} { // controllers that pods do not need
 		if dir := filepath.Join("/sys/fs/cgroup", d); exists(dir) {
 			os.Mkdir(filepath.Join(dir, h.root), 0o755)
 		}
@@ -162,7 +162,7 @@ func TestOthers(t *testing.T) {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestReserved: a share of what pods asked for is out of reach of lesser classes.
+// TestReserved: a share of pods' requests is out of reach of lower QoS classes.
 func TestReserved(t *testing.T) {
 	h := newHall(t)
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
@@ -185,7 +185,7 @@ func TestReserved(t *testing.T) {
 	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-100<<20))
 }
 
-// TestTiered: what cgroup v2 keeps for whom (KEP-2570).
+// TestTiered: memory protection on cgroup v2 (KEP-2570).
 func TestTiered(t *testing.T) {
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
 	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
@@ -221,7 +221,7 @@ func TestLimitsOf(t *testing.T) {
 	}
 }
 
-// TestParse: the configuration names cgroups as its driver does.
+// TestParse: the configuration names cgroups in the driver's notation.
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{"/system.slice": "system", "/a.slice/a-b_c.slice": "a/b-c", "kube": "kube"} {
 		if got := strings.Join((&Pods{systemd: true}).parse(in), "/"); got != want {

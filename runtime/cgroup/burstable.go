@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// leaf is the last part of the path of a cgroup.
+// leaf returns the last component of a cgroup's path.
 func (p *Pods) leaf(n name) string {
 	if p.systemd {
 		return n.slice()
@@ -18,15 +18,15 @@ func (p *Pods) leaf(n name) string {
 	return n[len(n)-1]
 }
 
-// asks counts what a pod asks for in the shares of its class, which are the sum of what
-// its pods ask for. As with a kubelet.
+// addRequest adds a pod's CPU request to the shares of the Burstable class, which are the sum of
+// its pods' requests, as with a kubelet.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
-func (p *Pods) asks(n name, milli int64) error {
+func (p *Pods) addRequest(n name, milli int64) error {
 	p.burstable[p.leaf(n)] = milli
 	return p.setBurstable()
 }
 
-func (p *Pods) asksNoMore(n name) error {
+func (p *Pods) removeRequest(n name) error {
 	if _, ok := p.burstable[p.leaf(n)]; !ok {
 		return nil
 	}
@@ -43,10 +43,10 @@ func (p *Pods) setBurstable() error {
 	return err
 }
 
-// findBurstable counts the pods that an agent before this one has prepared: they may not
-// be prepared again for as long as they run. What they ask for is what their cgroups
-// have, on v2 about that: there are fewer weights than shares. above is where the class
-// is, by controller. A cgroup that cannot be read is on its way out.
+// findBurstable counts the pods that an earlier agent prepared: while they run they may not be
+// prepared again. Their requests are derived from their cgroups' shares; on v2 only approximately,
+// because there are fewer weights than shares. above has the class's directory by controller. A
+// cgroup that cannot be read is being removed.
 func (p *Pods) findBurstable(above map[string]string) {
 	dir, file := above["cpu"], "cpu.shares"
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -74,7 +74,7 @@ func (p *Pods) findBurstable(above map[string]string) {
 	}
 }
 
-// sharesOf is the least shares that have this weight.
+// sharesOf returns the smallest number of shares that has this weight.
 func sharesOf(weight int64) int64 {
 	return int64(sort.Search(maxShares, func(shares int) bool {
 		return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))) >= weight

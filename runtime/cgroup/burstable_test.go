@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After a restart of the agent the pods that run go on counting in the shares of their
-// class, whichever pod starts or ends next.
+// After a restart of the agent, running pods still count in the shares of their class, whichever
+// pod starts or ends next.
 func TestBurstableAfterRestart(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -37,7 +37,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 		}
 	}
 	asks := func(uid, cpu string) *v1.Pod { return pod(uid, v1.ResourceRequirements{Requests: list("cpu", cpu)}) }
-	// What comes of the sum, exactly on v1, about that on v2.
+	// The sum's shares: exact on v1, approximate on v2.
 	has := func(shares string, least, most uint64) {
 		t.Helper()
 		convert := cgroups.ConvertCPUSharesToCgroupV2Value
@@ -58,7 +58,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 	has("3328", 3200, 3328)
 	must(second.Release(t.Context(), "2"))
 	has("2816", 2700, 2816)
-	must(second.Prepare(t.Context(), asks("1", "2"))) // once more, it does not count twice
+	must(second.Prepare(t.Context(), asks("1", "2"))) // a repeated Prepare does not count twice
 	has("2816", 2700, 2816)
 	for _, uid := range []string{"1", "4"} {
 		must(second.Release(t.Context(), types.UID(uid)))

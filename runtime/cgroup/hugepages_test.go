@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestHugePages: what the pod as a whole, or its containers together, ask for bounds it,
-// where the kernel counts pages of that size, and a pod that asks for none gets none.
+// TestHugePages: huge pages are limited to the requests of the pod, or of its containers in total,
+// if the kernel counts pages of that size; a pod without requests gets none.
 func TestHugePages(t *testing.T) {
 	r := v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "4Mi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "4Mi")}
 	both := pod("a", r, r)

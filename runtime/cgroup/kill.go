@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killRounds bounds killing a cgroup: a second.
+// killRounds bounds the attempts to kill a cgroup, to about a second.
 const killRounds = 200
 
-var errAlive = errors.New("its processes do not end")
+var errAlive = errors.New("its processes have not ended")
 
-// Kill ends all processes in the cgroup at a path from the hierarchies' root, and below it, and
-// says whether there were any. It needs no other process for that. Where it fails they may still
-// be about to end. fs.ErrNotExist: there is no such cgroup, so what should be in it may be in another.
+// Kill kills all processes in the cgroup at a path below the hierarchy's root, including nested
+// cgroups. found reports whether there were any. It needs no help of another process. After an
+// error, processes may still be ending. The error is fs.ErrNotExist if the cgroup does not exist;
+// then its processes may be in another cgroup.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -33,11 +34,12 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, dir)
 }
 
-// KillEverywhere is Kill in every hierarchy that has the cgroup: for processes that must not run
-// any more, whatever controllers the kernel has. A cgroup that is nowhere has no processes.
+// KillEverywhere is Kill in every hierarchy that has the cgroup, for processes that must not
+// continue to run, whatever controllers the kernel has. A cgroup that does not exist has no
+// processes.
 func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	if path = filepath.Join("/", path); path == "/" {
-		return false, fmt.Errorf("%q is no cgroup of anybody's own", path)
+		return false, fmt.Errorf("%q is the root cgroup", path)
 	}
 	dirs := []string{filepath.Join(hierarchies, path)} // cgroup v2
 	if !cgroups.IsCgroup2UnifiedMode() {
@@ -59,13 +61,13 @@ func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, there...)
 }
 
-// KillNamed ends all processes in the cgroups with one of these names, wherever they are. It is
-// for containers of which only the ID is known.
+// KillNamed kills all processes in the cgroups with one of these names, in any place. Use it for
+// containers of which only the ID is known.
 func KillNamed(ctx context.Context, names ...string) error {
 	var dirs []string
 	err := filepath.WalkDir(hierarchies, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil || !d.IsDir(): // cgroups come and go
+		case err != nil || !d.IsDir(): // cgroups may be removed concurrently
 			return nil
 		case slices.Contains(names, d.Name()):
 			dirs = append(dirs, path)
@@ -80,10 +82,11 @@ func KillNamed(ctx context.Context, names ...string) error {
 	return err
 }
 
-// dirOf is a directory of the cgroup at a path, which must not be the root: there the whole machine is.
+// dirOf returns a directory of the cgroup at a path. The root is an error, because it has all
+// processes of the machine.
 func dirOf(path string) (string, error) {
 	if path = filepath.Join("/", path); path == "/" {
-		return "", fmt.Errorf("%q is no cgroup of anybody's own", path)
+		return "", fmt.Errorf("%q is the root cgroup", path)
 	}
 	if cgroups.IsCgroup2UnifiedMode() {
 		return filepath.Join(hierarchies, path), nil
@@ -93,39 +96,40 @@ func dirOf(path string) (string, error) {
 
 const hierarchies = "/sys/fs/cgroup"
 
-// kill ends all processes in a cgroup, which has a directory for each controller with cgroup v1,
-// and below it.
+// kill kills all processes in a cgroup and its nested cgroups. dirs are the cgroup's directories;
+// with cgroup v1 there is one per controller.
 func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false
-		for i := 0; i < len(dirs) && !left; i++ { // they have the same ones, as a rule
+		for i := 0; i < len(dirs) && !left; i++ { // usually all directories list the same processes
 			n, err := killListed(dirs[i])
 			if err != nil {
 				return found, err
 			}
 			left = n > 0
 		}
-		if found = found || round == 0 && left; !left {
+		found = found || round == 0 && left
+		if !left {
 			return found, nil
 		}
 		select {
 		case <-ctx.Done():
 			return found, ctx.Err()
-		case <-time.After(5 * time.Millisecond): // cgroup v1 has no event for it
+		case <-time.After(5 * time.Millisecond): // cgroup v1 has no event for this
 		}
 	}
 	return found, errAlive
 }
 
-// killListed kills what a directory lists, and says how many those are. With cgroup v2 the kernel
-// kills them all at once. Else one may end, and a stranger have its ID: so only a process is killed
-// that was held before it was listed.
+// killListed kills the processes that a directory lists, and returns their number. With cgroup v2
+// the kernel kills them all at once. Otherwise a process may end and its PID be reused, so it opens
+// a pidfd for each process, lists the processes again, and kills only those on both lists.
 func killListed(dir string) (int, error) {
 	pids, err := listed(dir)
 	if err != nil || len(pids) == 0 {
 		return 0, err
 	}
-	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil { // from Linux 5.14 on
+	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil { // since Linux 5.14
 		return len(pids), nil
 	}
 	held := map[int]int{}
@@ -148,7 +152,7 @@ func killListed(dir string) (int, error) {
 	return len(again), err
 }
 
-// listed are the processes in a cgroup and below it; one that is gone has none.
+// listed returns the processes in a cgroup and its nested cgroups. A removed cgroup has none.
 func listed(dir string) ([]int, error) {
 	pids, err := cgroups.GetAllPids(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

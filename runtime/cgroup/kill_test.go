@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestKill: whatever is in a cgroup and below it is gone, also what starts others, and nothing else.
+// TestKill: all processes in a cgroup and its nested cgroups are killed, including ones that fork,
+// and no others.
 func TestKill(t *testing.T) {
 	h := newHall(t)
 	at, deep, beside := "/"+h.root+"/one", "/"+h.root+"/one/deep", "/"+h.root+"/two"

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// What the kernel takes, and the kubelet's period.
+// Limits of the kernel, and the kubelet's CPU period.
 const (
 	minShares = 2
 	maxShares = 262144
@@ -21,7 +21,7 @@ const (
 	usualPeriod = 100000 // microseconds
 )
 
-// shares turns thousandths of a CPU into a weight.
+// shares converts millicores to CPU shares.
 func shares(milli int64) uint64 {
 	if milli <= 0 {
 		return minShares
@@ -29,7 +29,7 @@ func shares(milli int64) uint64 {
 	return uint64(min(max(milli*1024/1000, minShares), maxShares))
 }
 
-// podLimits are those of a pod's own cgroup.
+// podLimits returns the limits of a pod's own cgroup.
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 	if pids > 0 {
@@ -50,10 +50,10 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	return r
 }
 
-// hugePages bounds the huge pages of a pod as a whole by what it asks for, as a kubelet
-// does. It asks for none of a size that it does not name: other pods, or the host, may have
-// reserved those pages. Only sizes that the kernel counts are limited; dir is the cgroup above
-// the pod's, "" if there is none for huge pages.
+// hugePages limits a pod's total huge pages to its requests, as a kubelet does. Sizes that it does
+// not request are limited to zero, because other pods or the host may have reserved those pages.
+// Only sizes that the kernel counts are limited; dir is the cgroup above the pod's, "" if huge
+// pages are not counted.
 func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	asked := map[string]uint64{}
 	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
@@ -65,13 +65,13 @@ func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	return out
 }
 
-// pageSizes returns the sizes of huge pages that the kernel counts in a cgroup, such as 2MB;
-// none if dir is empty.
+// pageSizes returns the huge page sizes that the kernel counts in a cgroup, such as 2MB; none if
+// dir is empty.
 func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
 	}
-	entries, _ := os.ReadDir(dir) // an error: whoever makes the cgroup below reports it
+	entries, _ := os.ReadDir(dir) // an error is reported when the cgroup below is created
 	for _, e := range entries {
 		size, ours := strings.CutPrefix(e.Name(), "hugetlb.")
 		for _, limit := range []string{".max", ".limit_in_bytes"} { // v2, v1
@@ -83,8 +83,8 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// counted are the limits of those sizes that the kernel counts in a cgroup; dir is empty if
-// it counts none.
+// counted returns the limits for the sizes that the kernel counts in a cgroup; dir is empty if it
+// counts none.
 func counted(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)
@@ -97,5 +97,5 @@ func counted(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit
 
 func milli(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
 
-// Unified reports whether this is cgroup v2.
+// Unified reports whether the host uses cgroup v2.
 func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }

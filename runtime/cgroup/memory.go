@@ -9,23 +9,23 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// What the kernel calls memory that it does not take away, or only if it must.
+// The kernel's files for memory that is never reclaimed, and for memory that is reclaimed last.
 const (
 	memoryMin = "memory.min"
 	memoryLow = "memory.low"
 )
 
-// Memory says what is kept of it for whom.
+// Memory configures the protection of pods' memory.
 type Memory struct {
-	QoS    bool // the feature MemoryQoS is on (KEP-2570), and this is cgroup v2
-	Tiered bool // guaranteed pods keep what they asked for, burstable ones if possible
-	// Percent of what pods of better classes asked for is out of reach of the others; 0: none.
+	QoS    bool // the feature MemoryQoS is on (KEP-2570), and the host uses cgroup v2
+	Tiered bool // requests of guaranteed pods get memory.min, those of burstable pods memory.low
+	// Percent is the share of the requests of better QoS classes that others cannot use; 0: none.
 	Percent int64
-	// Active lists the pods that may run; it is asked if Tiered or Percent says so.
+	// Active returns the pods that may be running; it is called if Tiered or Percent is set.
 	Active func() []*v1.Pod
 }
 
-// keepPod keeps what a pod asked for.
+// keepPod sets the protection of a pod's requested memory.
 func (k Memory) keepPod(pod *v1.Pod, r *cgroups.Resources) {
 	if !k.QoS || !k.Tiered {
 		return
@@ -40,7 +40,7 @@ func (k Memory) keepPod(pod *v1.Pod, r *cgroups.Resources) {
 	}
 }
 
-// asked is the memory that pods of a class asked for.
+// asked is the memory that the pods of each class request.
 type asked struct{ guaranteed, burstable int64 }
 
 func (k Memory) asked() (out asked) {
@@ -60,10 +60,11 @@ func (k Memory) asked() (out asked) {
 	return out
 }
 
-// classes is what the classes are held to, and keep.
+// classes returns the memory limits and protections of the QoS classes. all is the limit of all
+// pods.
 func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	out := map[v1.PodQOSClass]*cgroups.Resources{}
-	of := func(c v1.PodQOSClass) *cgroups.Resources {
+	class := func(c v1.PodQOSClass) *cgroups.Resources {
 		if out[c] == nil {
 			out[c] = &cgroups.Resources{SkipDevices: true}
 		}
@@ -76,20 +77,20 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	if k.Percent > 0 && all > 0 {
 		burstable := all - n.guaranteed*k.Percent/100
 		effort := burstable - n.burstable*k.Percent/100
-		of(v1.PodQOSBurstable).Memory, of(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
+		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
-	if k.QoS { // also when it was tiered before
+	if k.QoS { // also resets values of an earlier tiered configuration
 		if !k.Tiered {
 			n = asked{}
 		}
-		of(v1.PodQOSGuaranteed).Unified = map[string]string{memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10)}
-		of(v1.PodQOSBurstable).Unified = map[string]string{memoryLow: strconv.FormatInt(n.burstable, 10)}
+		class(v1.PodQOSGuaranteed).Unified = map[string]string{memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10)}
+		class(v1.PodQOSBurstable).Unified = map[string]string{memoryLow: strconv.FormatInt(n.burstable, 10)}
 	}
 	return out
 }
 
-// keepClasses sets what is kept for whom, if anything is. Where a class uses more than it
-// is to have, it is held to what it uses. The caller holds mu.
+// keepClasses sets the memory limits and protections of the QoS classes, if any are configured. If
+// a class uses more than its limit, its usage becomes the limit. The caller holds mu.
 func (p *Pods) keepClasses() {
 	if p.c.Memory.Percent == 0 && !p.c.Memory.QoS {
 		return
@@ -104,7 +105,7 @@ func (p *Pods) keepClasses() {
 			}
 		}
 		if err != nil {
-			p.c.Log.Warn("memory is not kept for pods as the configuration says", "cgroup", n.cgroupfs(), "error", err)
+			p.c.Log.Warn("the memory protection of a QoS class could not be set", "cgroup", n.cgroupfs(), "error", err)
 		}
 	}
 }
@@ -116,5 +117,5 @@ func (p *Pods) used(c v1.PodQOSClass) int64 {
 		file = "memory.current"
 	}
 	page := int64(4096)
-	return (figure(&err, first(&err, p.above1(c, "memory"), file))/page + 1) * page
+	return (figure(&err, first(&err, p.classDir(c, "memory"), file))/page + 1) * page
 }

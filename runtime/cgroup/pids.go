@@ -9,24 +9,23 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// kernelDir is where the kernel says how many processes and threads there may be.
+// kernelDir has the kernel's limits of processes and threads.
 const kernelDir = "/proc/sys/kernel"
 
-// What is kept for the host: a tenth of its process IDs, in these bounds.
+// The PIDs reserved for the host are a tenth of all, within these limits.
 const (
 	leastHostPIDs = 1024
 	mostHostPIDs  = 16384
 )
 
-// A pidLimits is how many processes and threads there may be in a cgroup; 0 means
-// any number.
+// A pidLimits is the maximum number of processes and threads in a cgroup; 0: no limit.
 type pidLimits struct {
-	all int64 // kubepods, so that no fork bomb keeps the host from starting a process
-	pod int64 // one pod, so that it does not keep the others from that
+	all int64 // of kubepods, so that a fork bomb cannot prevent the host from starting processes
+	pod int64 // of one pod, so that a fork bomb does not affect other pods
 }
 
-// findPIDLimits derives the limits from those of the host. A pod's own is wanted
-// of the configuration if that is positive, and else half of what all pods have.
+// findPIDLimits derives the limits from those of the host. A pod's limit is wanted, from the
+// configuration, if that is positive; else it is half of the limit of all pods.
 // https://kubernetes.io/docs/concepts/policy/pid-limiting/
 func findPIDLimits(dir string, wanted int64) pidLimits {
 	host := min(readLimit(dir, "pid_max"), readLimit(dir, "threads-max"))
@@ -41,7 +40,7 @@ func findPIDLimits(dir string, wanted int64) pidLimits {
 	return l
 }
 
-// readLimit is 0 where the kernel does not say.
+// readLimit reads a limit of the kernel; 0 if it cannot be read.
 func readLimit(dir, name string) int64 {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -54,8 +53,8 @@ func readLimit(dir, name string) int64 {
 	return n
 }
 
-// countsPIDs says whether a cgroup can limit them: a kernel may have been built
-// without, or on v1 have mounted no hierarchy for it.
+// countsPIDs reports whether PIDs can be limited: the kernel may have been built without that
+// controller, or on v1 its hierarchy may not be mounted.
 func countsPIDs(m cgroups.Manager) bool {
 	if !cgroups.IsCgroup2UnifiedMode() {
 		return m.Path("pids") != ""
@@ -69,8 +68,8 @@ func countsPIDs(m cgroups.Manager) bool {
 	return false
 }
 
-// pidsLimit returns the limit as the cgroups library takes it. Zero sets no limit:
-// the library takes a pointer to zero for "one process".
+// pidsLimit converts a limit for the cgroups library. Zero sets no limit; the library would read a
+// pointer to zero as "one process".
 func pidsLimit(n int64) *int64 {
 	if n == 0 {
 		return nil

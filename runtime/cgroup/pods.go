@@ -24,56 +24,66 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Drivers.
+// Cgroup drivers.
 const (
 	Cgroupfs = "cgroupfs"
 	Systemd  = "systemd"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Driver       string // Cgroupfs or Systemd
-	Root         string // where kubepods is, "" or "/" for the hierarchy's root
-	PodPidsLimit int64  // 0 or less: half of what all pods may have
-	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
-	All          Limits // of all pods together
-	Others       []Held // cgroups that are not the pods', but held to what is kept for them
-	Memory       Memory // what is kept of it for whom
-	// Exclusive reports whether a container of a pod has CPUs of its own: the pod has no quota;
-	// nil: none has.
+	Root         string // path of the cgroup above kubepods; "" or "/" for the root
+	PodPidsLimit int64  // 0 or less: half of the limit of all pods
+	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: no CPU limits
+	All          Limits // of all pods in total
+	Others       []Held // the system's cgroups to limit
+	Memory       Memory // protection of pods' memory
+	// Exclusive reports whether a container of the pod has exclusive CPUs; then the pod has no CPU
+	// quota. Nil: none has.
 	Exclusive func(*v1.Pod) bool
-	// Took, when set, is told how long it took to "create", "update" or "destroy" the
+	// Took, if not nil, is called with the time that it took to "create", "update" or "destroy" the
 	// cgroup of a pod.
 	Took func(operation string, took time.Duration)
-	// Tell takes events of the node; nil: nobody does.
+	// Tell, if not nil, is called with events of the node.
 	Tell func(warning bool, reason, message string)
 	Log  *slog.Logger
 }
 
-// Pods keeps the cgroups of pods. Its methods may be called at once.
+// Pods creates and removes the cgroups of pods. Its methods are safe for concurrent use.
 type Pods struct {
 	c       Config
 	root    name
 	systemd bool
 
-	mu        sync.Mutex
-	pids      pidLimits                            // found with base
-	base      map[v1.PodQOSClass]map[string]string // where kubepods and the classes are, by controller; nil: not made yet
-	prepared  map[types.UID]prepared
-	burstable map[string]int64                     // thousandths of a CPU asked for, by the last part of the cgroup's path
-	above     map[v1.PodQOSClass]map[string]string // where the classes would be, by controller, as far as they were looked up
-	late      time.Time                            // when pods together could not be held to their memory; zero: they are
+	mu sync.Mutex
+	// set together with base
+	pids pidLimits
+	// base has the directories of kubepods and the QoS classes by controller; nil: not created yet.
+	base     map[v1.PodQOSClass]map[string]string
+	prepared map[types.UID]prepared
+	// burstable has the CPU requests of burstable pods, in millicores, by the last component of
+	// their cgroup's path.
+	burstable map[string]int64
+	// above has the directories of QoS classes by controller, as far as they were looked up, even
+	// if they do not exist.
+	above map[v1.PodQOSClass]map[string]string
+	// late is when the memory limit of all pods could not be set; zero: it is set.
+	late time.Time
 }
 
-// New checks the configuration. It makes nothing.
+// New validates the configuration. It creates no cgroup.
 func New(c Config) (*Pods, error) {
 	if c.Driver != Cgroupfs && c.Driver != Systemd {
-		return nil, fmt.Errorf("cgroup driver %q: it is %s or %s", c.Driver, Cgroupfs, Systemd)
+		return nil, fmt.Errorf("cgroup driver %q: must be %s or %s", c.Driver, Cgroupfs, Systemd)
 	}
 	if c.Log == nil {
 		return nil, errors.New("cgroup: no logger")
 	}
-	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]prepared{}, burstable: map[string]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
+	p := &Pods{
+		c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]prepared{}, burstable: map[string]int64{},
+		above: map[v1.PodQOSClass]map[string]string{},
+	}
 	p.root = rootName(c.Root)
 	return p, nil
 }
@@ -87,7 +97,7 @@ func rootName(root string) (n name) {
 	return n
 }
 
-// Path is where all pods are, from the root of the hierarchies.
+// Path returns the path of kubepods below the hierarchy's root.
 func Path(driver, root string) string {
 	n := qosName(rootName(root), v1.PodQOSGuaranteed)
 	if driver == Systemd {
@@ -96,17 +106,17 @@ func Path(driver, root string) string {
 	return n.cgroupfs()
 }
 
-// A prepared is a cgroup that Prepare made, and what it was to be held to. A pod that could
-// not start yet may have been resized since.
+// A prepared is a cgroup that Prepare created, and its limits. A pod that could not start yet may
+// be resized before Prepare is called again.
 type prepared struct {
 	cgroups.Manager
 	is bounds
 }
 
-// Name names the hook.
+// Name returns the name of the hook.
 func (p *Pods) Name() string { return "cgroup" }
 
-// Prepare makes the pod's cgroup with its limits.
+// Prepare creates the pod's cgroup with its limits.
 func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,11 +128,11 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if err := p.makeBase(); err != nil {
 		return err
 	}
-	p.holdAll()
+	p.limitAll()
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.period(pod)) // which are known with the base
+	limits = podLimits(pod, p.pids.pod, p.period(pod)) // again, because makeBase sets p.pids
 	p.c.Memory.keepPod(pod, limits)
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -145,10 +155,10 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if c != v1.PodQOSBurstable {
 		return nil
 	}
-	return p.asks(n, milli(demand.Requests(pod)))
+	return p.addRequest(n, milli(demand.Requests(pod)))
 }
 
-// period is of the pod's quota; negative: it has none.
+// period returns the period of the pod's CPU quota; negative: no quota.
 func (p *Pods) period(pod *v1.Pod) int64 {
 	if p.c.Exclusive != nil && p.c.Exclusive(pod) {
 		return -1
@@ -162,7 +172,7 @@ func (p *Pods) took(operation string, begin time.Time) {
 	}
 }
 
-// Sandbox tells the runtime where the pod's containers belong.
+// Sandbox sets the cgroup in the sandbox's configuration.
 func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	if out.Linux == nil {
 		out.Linux = &api.LinuxPodSandboxConfig{}
@@ -175,15 +185,15 @@ func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig
 	return nil
 }
 
-// Ended removes the cgroup of a pod of which nothing runs any more.
+// Ended removes the cgroup of a pod that has no running containers any more.
 func (p *Pods) Ended(ctx context.Context, pod *v1.Pod) error { return p.Release(ctx, pod.UID) }
 
-// Release kills what is left of a pod and removes its cgroup. Of a pod that never
-// had one, too. Other pods do not wait for processes that do not end.
+// Release kills the remaining processes of a pod and removes its cgroup. It also accepts pods that
+// never had one. It does not hold the lock while it waits for processes to end.
 func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		n := podName(p.root, c, uid)
-		paths, err := p.places(c, n)
+		paths, err := p.dirs(c, n)
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
@@ -196,7 +206,7 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 		}
 		defer p.took("destroy", time.Now())
 		if _, err := kill(ctx, slices.Collect(maps.Values(m.GetPaths()))...); err != nil {
-			return fmt.Errorf("end what is left of pod %s: %w", uid, err)
+			return fmt.Errorf("kill the remaining processes of pod %s: %w", uid, err)
 		}
 		if err := m.Destroy(); err != nil {
 			return fmt.Errorf("remove the cgroup of pod %s: %w", uid, err)
@@ -206,15 +216,15 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	defer p.mu.Unlock()
 	delete(p.prepared, uid)
 	if p.base != nil {
-		p.holdAll()
+		p.limitAll()
 		p.keepClasses()
 	}
-	return p.asksNoMore(podName(p.root, v1.PodQOSBurstable, uid))
+	return p.removeRequest(podName(p.root, v1.PodQOSBurstable, uid))
 }
 
-// places are the directories of a pod's cgroup, whether it is there or not, by controller.
-// Those of its class are looked up once.
-func (p *Pods) places(c v1.PodQOSClass, n name) (map[string]string, error) {
+// dirs returns the directories of a pod's cgroup by controller, whether they exist or not. The
+// directories of the class are looked up once.
+func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	above := p.above[c]
@@ -233,8 +243,8 @@ func (p *Pods) places(c v1.PodQOSClass, n name) (map[string]string, error) {
 	return paths, nil
 }
 
-// anyExists says whether one of the cgroup's directories is there: on v1 there is
-// one per controller, and a removal may have been cut short.
+// anyExists reports whether one of the cgroup's directories exists: on v1 there is one per
+// controller, and a removal may have been interrupted.
 func anyExists(paths map[string]string) bool {
 	for _, path := range paths {
 		if cgroups.PathExists(path) {
@@ -244,9 +254,9 @@ func anyExists(paths map[string]string) bool {
 	return false
 }
 
-// removeEmpty removes the directories in which there are neither processes nor cgroups,
-// and says whether there are others. Those of a pod that has ended are all empty: looking
-// for processes in each of a dozen costs more than removing them.
+// removeEmpty removes the directories that have neither processes nor nested cgroups, and reports
+// whether all are gone. Usually all directories of an ended pod are empty, and searching each of a
+// dozen for processes costs more than removing them.
 func removeEmpty(paths map[string]string) (gone bool) {
 	gone = true
 	for _, path := range paths {
@@ -257,7 +267,7 @@ func removeEmpty(paths map[string]string) (gone bool) {
 	return gone
 }
 
-// makeBase makes the cgroups above the pods', once.
+// makeBase creates kubepods and the QoS classes, once.
 func (p *Pods) makeBase() error {
 	if p.base != nil {
 		return nil
@@ -272,18 +282,18 @@ func (p *Pods) makeBase() error {
 		n := qosName(p.root, c)
 		m, err := manager.New(n.config(p.systemd, r))
 		if err != nil {
-			return fmt.Errorf("make cgroup %s: %w", n.cgroupfs(), err)
+			return fmt.Errorf("create cgroup %s: %w", n.cgroupfs(), err)
 		}
 		base[c] = m.GetPaths()
 		switch counted := countsPIDs(m); {
 		case c == v1.PodQOSGuaranteed && counted:
 			r.PidsLimit = pidsLimit(cmp.Or(p.c.All.PIDs, pids.all))
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
-			pids.pod = 0 // what nobody asked for must not fail
+			pids.pod = 0 // a default limit must not cause an error
 		}
 		if c == v1.PodQOSBurstable && anyExists(m.GetPaths()) {
 			p.findBurstable(base[c])
-			continue // after a restart its shares are those of the pods there
+			continue // after a restart its shares are those of its existing pods
 		}
 		if _, err := p.make(n, r, nil); err != nil {
 			return err
@@ -293,9 +303,9 @@ func (p *Pods) makeBase() error {
 	return nil
 }
 
-// limited is where a pod's cgroup is made on v1: only where it has limits, as each
-// hierarchy takes its time. In the others the OCI runtime makes it when it makes
-// the first container's. Elsewhere it is nil, which is everywhere.
+// limited returns the directories by controller in which a pod's cgroup is created on v1: only
+// those in which it has limits, because each costs time. In the others the OCI runtime creates it
+// with the first container's. For v2 and systemd the result is nil, which means all.
 func (p *Pods) limited(c v1.PodQOSClass, n name, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
 		return nil
@@ -309,10 +319,10 @@ func (p *Pods) limited(c v1.PodQOSClass, n name, controllers []string) map[strin
 	return paths
 }
 
-// make makes a cgroup, or changes the limits of one that is there, at these paths
-// by controller; nil: everywhere.
+// make creates a cgroup, or changes the limits of an existing one, in these directories by
+// controller; nil: in all.
 func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
-	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for v2, which knows no shares
+	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // v2 has weights instead of shares
 	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)
 	if err == nil {
 		err = m.Apply(-1)
@@ -321,14 +331,13 @@ func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgro
 		err = m.Set(r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make cgroup %s: %w", n.cgroupfs(), err)
+		return nil, fmt.Errorf("create cgroup %s: %w", n.cgroupfs(), err)
 	}
 	return m, nil
 }
 
-// Clean removes the cgroups above the pods', on a node that is given up, up to
-// Root and what is above it unless something else is there. It fails while a pod
-// has one.
+// Clean removes kubepods and the QoS classes when the node is cleaned up, and then Root and its
+// parents while they are empty. It fails while a pod has a cgroup.
 func (p *Pods) Clean() error {
 	var errs []error
 	for _, c := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
@@ -338,14 +347,14 @@ func (p *Pods) Clean() error {
 		}
 		errs = append(errs, err)
 	}
-	for i := len(p.root); i > 0 && !p.systemd; i-- { // systemd ends slices that nothing is in
+	for i := len(p.root); i > 0 && !p.systemd; i-- { // systemd removes empty slices itself
 		m, err := manager.New(p.root[:i].config(p.systemd, &cgroups.Resources{SkipDevices: true}))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		for _, path := range m.GetPaths() {
-			unix.Rmdir(path) // fails where others have a cgroup or a process
+			unix.Rmdir(path) // fails if other cgroups or processes are in it
 		}
 	}
 	p.base = nil

@@ -46,7 +46,7 @@ func TestClassAndLimits(t *testing.T) {
 		"nothing":         {pod("a", v1.ResourceRequirements{}), v1.PodQOSBestEffort, 2, 0, 0},
 		"request":         {pod("a", v1.ResourceRequirements{Requests: list("cpu", "100m")}), v1.PodQOSBurstable, 102, 0, 0},
 		"all":             {pod("a", full, full), v1.PodQOSGuaranteed, 1024, 100000, 128 << 20},
-		"limits only":     {pod("a", v1.ResourceRequirements{Limits: full.Limits}), v1.PodQOSGuaranteed, 2, 50000, 64 << 20}, // requests are filled in before
+		"limits only":     {pod("a", v1.ResourceRequirements{Limits: full.Limits}), v1.PodQOSGuaranteed, 2, 50000, 64 << 20}, // requests are defaulted before
 		"one without":     {pod("a", full, v1.ResourceRequirements{}), v1.PodQOSBurstable, 512, 0, 0},
 		"limit > request": {pod("a", v1.ResourceRequirements{Limits: full.Limits, Requests: list("cpu", "1m", "memory", "1Mi")}), v1.PodQOSBurstable, 2, 50000, 64 << 20},
 	} {
@@ -94,7 +94,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A pod's cgroup is made with its limits, and removed with what runs in it.
+// A pod's cgroup is created with its limits, and removed with its processes.
 func TestPods(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -168,7 +168,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// Pods have a limit of process IDs that nobody asked for.
+// Pods have a default limit of PIDs.
 func TestDefaultPIDs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -200,7 +200,7 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect reads the first of some files that is there, on v1 or v2.
+// expect reads the first file that exists, on v1 or v2.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {

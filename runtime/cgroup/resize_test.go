@@ -40,8 +40,8 @@ func TestKeepMore(t *testing.T) {
 	}
 }
 
-// What a pod gets more of it gets first, what it gets less of last; memory that is in use
-// is not taken away, also not by an agent that finds the cgroup.
+// Increases are applied first, decreases last. Memory in use is not taken away, not even by an
+// agent that finds the cgroup after a restart.
 func TestResize(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -85,10 +85,10 @@ func TestResize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(p.Grow(t.Context(), first)) // there is nothing yet
+	must(p.Grow(t.Context(), first)) // there is no cgroup yet
 	must(p.Prepare(t.Context(), sized("50m", "100m", "48Mi")))
 	expect(48, 100, 51)
-	must(p.Prepare(t.Context(), first)) // it was resized before anything of it could start
+	must(p.Prepare(t.Context(), first)) // it was resized before it could start
 	expect(64, 200, 102)
 	mixed := sized("200m", "100m", "96Mi")
 	must(p.Grow(t.Context(), mixed))
@@ -111,7 +111,7 @@ func TestResize(t *testing.T) {
 		}
 		expect(96, 100, 204)
 	}
-	p = open() // an agent that starts while the pod is on its way down
+	p = open() // an agent that starts in the middle of a decrease
 	less := sized("40m", "50m", "32Mi")
 	must(p.Prepare(t.Context(), less))
 	expect(96, 100, 204)

@@ -18,26 +18,25 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 )
 
-// A System has processes that are no pod's in cgroups of their own, as kubeletCgroups and
-// systemCgroups of a KubeletConfiguration ask. It makes and removes processes' cgroups by
-// files, whatever the driver, as a kubelet does.
+// A System moves processes that do not belong to pods into cgroups, as configured by kubeletCgroups
+// and systemCgroups of a KubeletConfiguration. It uses the cgroup file system with either driver,
+// as a kubelet does.
 //
-//	Agent   <-- this process            Others  <-- what is in Root itself, again and again
+//	Agent   <-- this process            Others  <-- processes directly in Root, at intervals
 //
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 type System struct {
-	Agent  string // empty: this process stays where it is
-	Others string // empty: so do the others
-	Root   string // cgroupRoot: those right in it are moved to Others
+	Agent  string // cgroup of this process; empty: do not move it
+	Others string // cgroup of the system's processes; empty: do not move them
+	Root   string // cgroupRoot: processes directly in it are moved to Others
 	Log    *slog.Logger
 }
 
-// gatherEvery is the time between two looks at Root: what a service manager does not place
-// starts there at any time.
+// gatherEvery is the interval of moves out of Root, in which new processes may start at any time.
 const gatherEvery = time.Minute
 
-// Enter moves this process, and so all that it starts from now on; and the others for the first
-// time. An error is of the former.
+// Enter moves this process, so that its children start in the same cgroup, and the system's
+// processes for the first time. Only the former can return an error.
 func (s System) Enter() error {
 	if s.Others != "" {
 		s.gather()
@@ -54,7 +53,7 @@ func (s System) Enter() error {
 		return fmt.Errorf("kubeletCgroups: %w", err)
 	}
 	if at := []string{self["memory"], self[""]}; slices.Contains(at, clean(s.Agent)) {
-		return nil // by its service manager, most often
+		return nil // usually its service manager did this
 	}
 	if err := m.Apply(os.Getpid()); err != nil {
 		return fmt.Errorf("kubeletCgroups: enter %s: %w", s.Agent, err)
@@ -62,7 +61,7 @@ func (s System) Enter() error {
 	return nil
 }
 
-// Run moves the others again and again until ctx ends; without Others it ends at once.
+// Run moves the system's processes at intervals until ctx ends. Without Others it returns at once.
 func (s System) Run(ctx context.Context) error {
 	if s.Others == "" {
 		return nil
@@ -79,20 +78,20 @@ func (s System) Run(ctx context.Context) error {
 	}
 }
 
-// gather moves what is in Root, but for the kernel's own threads and the first process, once
-// more when others have started meanwhile.
+// gather moves the processes in Root, except kernel threads and process 1. It repeats while new
+// processes appear.
 func (s System) gather() {
 	const rounds = 10
 	to, err := plain(s.Others)
 	if err != nil {
-		s.Log.Warn("the system's processes stay where they are", "systemCgroups", s.Others, "error", err)
+		s.Log.Warn("the system's processes could not be moved", "systemCgroups", s.Others, "error", err)
 		return
 	}
 	left := map[int]error{}
 	for range rounds {
 		pids, err := s.loose()
 		if err != nil {
-			s.Log.Warn("the system's processes are not found", "cgroupRoot", s.Root, "error", err)
+			s.Log.Warn("the system's processes could not be listed", "cgroupRoot", s.Root, "error", err)
 			return
 		}
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return left[pid] != nil })
@@ -101,16 +100,16 @@ func (s System) gather() {
 		}
 		for _, pid := range pids {
 			if err := to.Apply(pid); err != nil && !ended(pid) {
-				left[pid] = err // one of a real-time class, as the kernel may want it
+				left[pid] = err // such as a real-time process, which the kernel may not allow to move
 			}
 		}
 	}
 	for pid, err := range left {
-		s.Log.Debug("a process of the system stays where it is", "pid", pid, "systemCgroups", s.Others, "error", err)
+		s.Log.Debug("a process of the system could not be moved", "pid", pid, "systemCgroups", s.Others, "error", err)
 	}
 }
 
-// loose are the processes that gather moves.
+// loose returns the processes that gather moves.
 func (s System) loose() ([]int, error) {
 	m, err := plain(s.Root)
 	if err != nil {
@@ -131,12 +130,12 @@ func (s System) loose() ([]int, error) {
 				found[pid] = true
 			}
 		}
-		break // as a kubelet, which looks at one hierarchy
+		break // as a kubelet, which reads one hierarchy
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// ofKernel reports whether a process has no program, as the kernel's own threads, or has ended.
+// ofKernel reports whether a process has no executable, like kernel threads, or has ended.
 func ofKernel(pid int) bool {
 	_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	return errors.Is(err, fs.ErrNotExist)
@@ -147,7 +146,7 @@ func ended(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// plain is what makes and fills the cgroup at a path.
+// plain returns the manager of the cgroup at a path.
 func plain(at string) (cgroups.Manager, error) {
 	return manager.New(&cgroups.Cgroup{Path: clean(at), Resources: &cgroups.Resources{SkipDevices: true}})
 }

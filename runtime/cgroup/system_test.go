@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// in is where a process is.
+// in returns the cgroup of a process.
 func in(t *testing.T, pid int) string {
 	t.Helper()
 	all, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -26,7 +26,7 @@ func in(t *testing.T, pid int) string {
 	return all[""]
 }
 
-// waiter is a process that ends with the test; it is in a cgroup.
+// waiter starts a process in a cgroup; it ends with the test.
 func waiter(t *testing.T, at string) int {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -51,7 +51,7 @@ func waiter(t *testing.T, at string) int {
 	return cmd.Process.Pid
 }
 
-// TestGather: what lies in the root is moved, what has a cgroup of its own is not.
+// TestGather: processes in the root are moved, those in other cgroups are not.
 func TestGather(t *testing.T) {
 	h := newHall(t)
 	root := "/" + h.root
@@ -95,14 +95,14 @@ func kernelThread(stat string) bool {
 	return flags&0x200000 != 0
 }
 
-// TestEnter: a process is where kubeletCgroups says, and what it starts then too. It is this
-// program, once more.
+// TestEnter: this process and its children are in kubeletCgroups. The test runs its own program
+// again.
 func TestEnter(t *testing.T) {
 	const asked = "ISLET_TEST_ENTER"
 	if at := os.Getenv(asked); at != "" {
 		err := (System{Agent: at}).Enter()
 		if err == nil {
-			err = (System{Agent: at}).Enter() // it is there
+			err = (System{Agent: at}).Enter() // it is there already
 		}
 		fmt.Println(in(t, os.Getpid()), err)
 		bufio.NewReader(os.Stdin).ReadString('\n')
@@ -110,7 +110,7 @@ func TestEnter(t *testing.T) {
 	}
 	h := newHall(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestEnter$")
-	cmd.Env = append(os.Environ(), asked+"="+h.root+"/agent/") // as people write paths
+	cmd.Env = append(os.Environ(), asked+"="+h.root+"/agent/") // in another notation of the path
 	w, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
