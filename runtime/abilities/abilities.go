@@ -17,33 +17,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Ability is what an OCI runtime can do on this kernel, beyond what all of them can.
+// An Ability is what an OCI runtime supports on this kernel in addition to what every OCI runtime
+// does.
 type Ability struct {
-	// ReadOnlyTrees: mounts that are read-only with all below them (KEP-3857).
+	// ReadOnlyTrees: recursive read-only mounts (KEP-3857).
 	ReadOnlyTrees bool
-	// Users: user namespaces with volumes whose owners are shifted into them (KEP-127).
-	// What the file systems of images and volumes can is another matter.
+	// Users: user namespaces with idmapped volumes (KEP-127). The file systems of images and
+	// volumes must support idmapped mounts too, which is checked elsewhere.
 	Users bool
 }
 
-// Known remembers what programs said. The zero value is ready.
+// Known caches the abilities of programs. The zero value is ready.
 type Known struct {
 	mu    sync.Mutex
 	known map[string]known
 
-	patience time.Duration // with a program's answer; 0: answerTime
+	patience time.Duration // how long to wait for a program; 0: answerTime
 }
 
 type known struct {
 	size    int64
 	changed time.Time
-	until   time.Time // what is known counts; zero: as long as it is the same file
+	until   time.Time // when to ask again; zero: when the file changes
 	Ability
 }
 
-// Of asks a program at most once as long as it is the same file, but again after a minute one that
-// did not answer in time: the machine may have had none for it. A program that is not there can do
-// nothing.
+// Of returns the abilities of a program. It runs the program once per version of its file, and
+// again after a minute if it did not respond in time, because the machine may have been overloaded.
+// A missing program has no abilities.
 func (k *Known) Of(program string) Ability {
 	st, err := os.Stat(program)
 	if err != nil {
@@ -52,7 +53,8 @@ func (k *Known) Of(program string) Ability {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	is, ok := k.known[program]
-	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) || !is.until.IsZero() && time.Now().After(is.until) {
+	fresh := is.until.IsZero() || !time.Now().After(is.until)
+	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) || !fresh {
 		is = known{size: st.Size(), changed: st.ModTime()}
 		var err error
 		if is.Ability, err = ask(program, cmp.Or(k.patience, answerTime)); errors.Is(err, context.DeadlineExceeded) {
@@ -66,9 +68,9 @@ func (k *Known) Of(program string) Ability {
 	return is.Ability
 }
 
-// ask runs `PROGRAM features`. What does not answer can do nothing special, but for
-// crun: it had recursive read-only mounts before it had the command. The error is
-// context.DeadlineExceeded where it may have more to say.
+// ask runs `PROGRAM features`. A program without that command has no abilities, except crun, which
+// supported recursive read-only mounts before it had the command. The error is
+// context.DeadlineExceeded if the program did not respond in time.
 func ask(program string, patience time.Duration) (Ability, error) {
 	if !Kernel(5, 12) { // mount_setattr(2)
 		return Ability{}, nil
@@ -77,7 +79,7 @@ func ask(program string, patience time.Duration) (Ability, error) {
 	if err == nil {
 		var f features.Features
 		if err = json.Unmarshal(out, &f); err == nil {
-			return of(&f), nil
+			return abilityOf(&f), nil
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -87,9 +89,10 @@ func ask(program string, patience time.Duration) (Ability, error) {
 	return Ability{ReadOnlyTrees: err == nil && newCrun(string(out))}, err
 }
 
-func of(f *features.Features) Ability {
+func abilityOf(f *features.Features) Ability {
 	a := Ability{ReadOnlyTrees: slices.Contains(f.MountOptions, "rro")}
-	if l := f.Linux; l != nil && l.MountExtensions != nil && l.MountExtensions.IDMap != nil && l.MountExtensions.IDMap.Enabled != nil {
+	l := f.Linux
+	if l != nil && l.MountExtensions != nil && l.MountExtensions.IDMap != nil && l.MountExtensions.IDMap.Enabled != nil {
 		a.Users = *l.MountExtensions.IDMap.Enabled && slices.Contains(l.Namespaces, "user")
 	}
 	return a
@@ -98,13 +101,13 @@ func of(f *features.Features) Ability {
 const (
 	answerTime = 10 * time.Second
 	askAgain   = time.Minute
-	maxAnswer  = 1 << 20 // bytes; runc's has 4 KiB
+	maxAnswer  = 1 << 20 // bytes; runc prints 4 KiB
 )
 
 var errTooLong = errors.New("the answer is too long")
 
-// run returns what a program prints, as long as that is bounded: context.DeadlineExceeded is
-// of one that took too long.
+// run returns the output of a program, which is bounded. The error is context.DeadlineExceeded if
+// the program took too long.
 func run(program, arg string, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -118,18 +121,18 @@ func run(program, arg string, patience time.Duration) ([]byte, error) {
 	return out.b, err
 }
 
-// An answer takes no more than maxAnswer. (A bytes.Buffer would read by itself.)
+// An answer is a buffer of at most maxAnswer bytes. (A bytes.Buffer's ReadFrom would bypass Write.)
 type answer struct{ b []byte }
 
 func (a *answer) Write(p []byte) (int, error) {
 	if len(a.b)+len(p) > maxAnswer {
-		return 0, errTooLong // which ends the program with SIGPIPE
+		return 0, errTooLong // then the program gets SIGPIPE
 	}
 	a.b = append(a.b, p...)
 	return len(p), nil
 }
 
-// newCrun says whether the text of --version is that of crun 1.4 or later.
+// newCrun reports whether the output of --version is that of crun 1.4 or later.
 func newCrun(text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
 	var major, minor int
@@ -137,7 +140,7 @@ func newCrun(text string) bool {
 	return n == 2 && (major > 1 || major == 1 && minor >= 4)
 }
 
-// Kernel says whether the kernel is of this version or later.
+// Kernel reports whether the kernel has this version or a later one.
 func Kernel(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -23,7 +23,7 @@ func write(t *testing.T, path, script string) {
 	}
 }
 
-// TestAnswers: what programs say, also such as say nothing, or too much.
+// TestAnswers: programs with all kinds of output, including none and too much.
 func TestAnswers(t *testing.T) {
 	features := func(json string) string {
 		return `[ "$1" = features ] || exit 1; cat <<'END'` + "\n" + json + "\nEND"
@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAskedOnce: a program is asked again when it is another file.
+// TestAskedOnce: a program runs again when its file has changed.
 func TestAskedOnce(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	script := func(options string) string {
@@ -83,7 +83,7 @@ func TestAskedOnce(t *testing.T) {
 	if k.Of(path).ReadOnlyTrees {
 		t.Error("what another program said is believed of this one")
 	}
-	write(t, path, script(`"rro"`)) // as long as the first one
+	write(t, path, script(`"rro"`)) // with the same size as the first one
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestAskedOnce(t *testing.T) {
 	}
 }
 
-// TestLate: a program that did not answer in time is asked again, but not at once.
+// TestLate: a program that did not respond in time runs again, but not at once.
 func TestLate(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	path := program(t, "[ -e "+ready+" ] || exec sleep 1000; echo '{\"mountOptions\":[\"rro\"]}'")

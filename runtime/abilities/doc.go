@@ -1,13 +1,12 @@
-// Package abilities knows what an OCI runtime can do, by what it says itself:
+// Package abilities determines what an OCI runtime supports, from its own output and the kernel's
+// version:
 //
 //	crun, runc --"features"--> JSON --> Known.Of(program) --> Ability
-//	              (or --version, for those from before that command)
+//	              (or --version, for versions without that command)
 //
-// and what the kernel adds to it. It is the only place that asks: what the CRI's Status
-// says of runtime handlers, what containers are refused, the Node object and islet
-// doctor all follow from it. A program is asked once for each version of it that lies on
-// the disk. It may be anything that somebody has configured: its answer is bounded in
-// time and size.
+// It is the only place that does so. The runtime handlers in the CRI's Status, the checks of
+// containers, the Node object and islet doctor all use it. A program runs once for each version of
+// its file. Because a user may configure any program, its output is limited in time and size.
 //
 // https://github.com/opencontainers/runtime-spec/blob/main/features.md
 package abilities

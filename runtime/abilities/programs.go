@@ -5,12 +5,12 @@ import (
 	"path/filepath"
 )
 
-// Programs are the OCI runtimes that serve a node whose configuration names none, the
-// best first: that which was installed with this program, then those of the host by name.
+// Programs returns the OCI runtimes to try on a node whose configuration names none, the best
+// first: the one installed with this program, then those of the host by name.
 //
-// The shipped one comes first, wherever it works: it is crun as one static program, which
-// needs a quarter of the CPU time that the host's takes, dynamically linked, or runc of
-// any kind (docs/performance.md), and its faults are corrected with those of this program.
+// The shipped crun comes first because it is a static program that needs a quarter of the CPU time
+// of a dynamically linked crun or of runc (docs/performance.md), and because its bugs are fixed in
+// releases of islet.
 func Programs() []string {
 	names := []string{"crun", "runc"}
 	if shipped := Shipped(); shipped != "" {
@@ -19,8 +19,8 @@ func Programs() []string {
 	return names
 }
 
-// Shipped is the OCI runtime that was installed with this program: crun in lib/islet
-// beside the directory that this program is in. It is empty where there is none.
+// Shipped returns the path of the OCI runtime that was installed with this program: crun in
+// lib/islet beside the directory of this program. It is empty if there is none.
 func Shipped() string {
 	self, err := os.Executable()
 	if err != nil {

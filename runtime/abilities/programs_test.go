@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The shipped OCI runtime is found from where the program is, and only if it is a file
-// that can be run.
+// The shipped OCI runtime is found relative to the program's path, and only if it is an executable
+// file.
 func TestBesides(t *testing.T) {
 	root := t.TempDir()
 	program, oci := filepath.Join(root, "bin", "islet"), filepath.Join(root, "lib", "islet", "crun")

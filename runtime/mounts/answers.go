@@ -11,17 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answers returns once the file system that a path is in says how large it is; it may hang, as
-// long as its server is gone. Of what is not there who uses it says so.
+// Answers calls statfs for a path and returns when its file system has responded. It may block for
+// as long as the file system's server is gone. A path that does not exist is not an error.
 //
-// Who waits for a file system that is a process's (FUSE), and which has taken the question and
-// does not answer, cannot be killed. A thread of the agent that does would keep the agent's
-// files open, and its locks, after kill -9: no agent could start. So another program asks first,
-// where this machine has it.
+// A thread that waits for a FUSE server which has received a request but does not respond cannot be
+// killed. If it were a thread of the agent, the agent's files would stay open, and locked, after
+// kill -9, and no new agent could start. So another program makes the call first, if this machine
+// has it.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/fuse.html#interrupting-filesystem-operations
 func Answers(path string) error {
-	if mayBeOfProcess(path) {
-		_ = exec.Command("stat", "-f", "--", path).Run() // whatever it says: it was answered, or nobody asked
+	if mayBeFUSE(path) {
+		// Ignore the result: either the file system has responded, or there is no such program.
+		_ = exec.Command("stat", "-f", "--", path).Run()
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -30,10 +31,10 @@ func Answers(path string) error {
 	return nil
 }
 
-// mayBeOfProcess reports whether a path may be in a file system that is a process's, also by
-// links. It asks no such file system: it looks whether the path stays in the root's, else
-// whether there is any.
-func mayBeOfProcess(path string) bool {
+// mayBeFUSE reports whether a path, which may have symlinks, may be in a FUSE file system. It does
+// not access such a file system: it checks whether the path stays in the root file system, or else
+// whether any FUSE file system is mounted.
+func mayBeFUSE(path string) bool {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
 	if err == nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMayBeOfProcess: what another program must ask first is found without a question to a
-// file system that nobody serves, which would never be answered.
-func TestMayBeOfProcess(t *testing.T) {
+// TestMayBeFUSE: paths that another program must probe first are found without accessing a file
+// system whose server does not respond.
+func TestMayBeFUSE(t *testing.T) {
 	host, _ := world(t)
 	for _, dir := range []string{host + "/served", host + "/elsewhere"} {
 		must(t, os.Mkdir(dir, 0o755))
@@ -23,14 +23,14 @@ func TestMayBeOfProcess(t *testing.T) {
 		t.Skip("this kernel has no FUSE")
 	}
 	must(t, err)
-	defer dev.Close() // which ends the file system
+	defer dev.Close() // ends the file system
 	must(t, unix.Mount("nobody", host+"/served", "fuse.nobody", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())))
 	defer func() { must(t, unix.Unmount(host+"/served", unix.MNT_DETACH)) }()
 	for path, want := range map[string]bool{
 		"/": false, "/missing/at/all": false, host + "/served": true, host + "/served/below": true, link: true, link + "/below": true,
-		host + "/elsewhere": true, // it has a mount of its own, and links could lead on from there
+		host + "/elsewhere": true, // it is another mount, and links could lead on from there
 	} {
-		if got := mayBeOfProcess(path); got != want {
+		if got := mayBeFUSE(path); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 	}

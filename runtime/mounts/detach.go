@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below lists the mount points below a directory, not that of the directory
-// itself, oldest first. Nothing is below a directory that does not exist.
+// Below returns the mount points below a directory, without the directory itself, oldest first. The
+// result is empty if the directory does not exist.
 func Below(dir string) ([]string, error) {
 	tree, err := find(dir)
 	if err != nil {
@@ -23,7 +23,8 @@ func Below(dir string) ([]string, error) {
 	return tree.points(tree.below), nil
 }
 
-// At returns the mount that a path is in: of several at one place the uppermost.
+// At returns the mount that a path is in. If several are mounted at the same place, it is the
+// topmost.
 func At(path string) (*mountinfo.Info, error) {
 	f, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
@@ -44,17 +45,17 @@ func At(path string) (*mountinfo.Info, error) {
 	return found[0], nil
 }
 
-// Detach leaves nothing mounted at path and below, or reports what is. Mounts of
-// the host from which these were bound stay as they are.
+// Detach unmounts everything at and below path, or returns an error with what is left. The host's
+// mounts from which these were bound are not affected.
 func Detach(path string) error { return detach(path, func(t *tree) []*mountinfo.Info { return t.all }) }
 
-// DetachBelow is Detach for what is below a directory: a mount at the directory
-// itself is not islet's and stays.
+// DetachBelow is Detach for everything below a directory. A mount at the directory itself does not
+// belong to islet and stays.
 func DetachBelow(dir string) error {
 	return detach(dir, func(t *tree) []*mountinfo.Info { return t.below })
 }
 
-// rounds bounds how often something may be mounted meanwhile.
+// rounds bounds the attempts, because something may be mounted concurrently.
 const rounds = 3
 
 func detach(path string, which func(*tree) []*mountinfo.Info) error {
@@ -68,8 +69,9 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 			return nil
 		}
 		for _, p := range outermost(tree.points(which(tree))) {
-			// Of all below it too, in one step. What is no mount point any more is no error.
-			if err := unix.Mount("", p, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			// This includes all mounts below. An error because p is not a mount point any more is fine.
+			err := unix.Mount("", p, "", unix.MS_REC|unix.MS_PRIVATE, "")
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("make the mount %s private: %w", p, err)
 			}
 		}
@@ -78,13 +80,14 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 		}
 		todo := which(tree)
 		if m := tree.shared(todo); m != nil {
-			return fmt.Errorf("%s is mounted over another mount that is shared with the host: unmount it where the host mounted it", m.Mountpoint)
+			return fmt.Errorf("%s is mounted over another mount that is shared with the host: unmount it where the host mounted it",
+				m.Mountpoint)
 		}
 		points := tree.points(todo)
 		errs = errs[:0]
 		for _, p := range slices.Backward(points) {
 			err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // it went with another
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // unmounted together with another
 				errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
 			}
 		}
@@ -99,26 +102,27 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 	return nil
 }
 
-// A tree is what is mounted at and below a path.
+// A tree is the set of mounts at and below a path.
 type tree struct {
-	mounted []*mountinfo.Info // anywhere
+	mounted []*mountinfo.Info // all mounts of the namespace
 	all     []*mountinfo.Info // at the path and below, oldest first
 	below   []*mountinfo.Info
 }
 
 func find(path string) (*tree, error) {
-	// Links above the last element are the administrator's; the last may be a container's.
+	// Symlinks above the last element were made by the administrator; the last may be a
+	// container's, so it is not resolved.
 	parent, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &tree{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for mounts below %s: %w", path, err)
+		return nil, fmt.Errorf("list mounts below %s: %w", path, err)
 	}
 	real := filepath.Join(parent, filepath.Base(filepath.Clean(path)))
 	all, err := mounted()
 	if err != nil {
-		return nil, fmt.Errorf("look for mounts below %s: %w", path, err)
+		return nil, fmt.Errorf("list mounts below %s: %w", path, err)
 	}
 	t := &tree{mounted: all}
 	for _, m := range all {
@@ -141,9 +145,9 @@ func (*tree) points(of []*mountinfo.Info) []string {
 	return all
 }
 
-// shared finds one of the mounts that lies on another of the path's which still
-// has peers elsewhere, since to unmount it would unmount something of theirs.
-// Cutting off reaches only what is on top: another may be hidden below it.
+// shared returns one of the mounts that is stacked on another of these mounts which still has peers
+// elsewhere: unmounting it would unmount something of theirs. Making mounts private affects only
+// the topmost mount at a place; others may be hidden below it.
 func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
 	for _, m := range of {
 		for _, under := range of {
@@ -151,7 +155,8 @@ func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
 			if m.Parent != under.ID || m.ID == under.ID || group == "" {
 				continue
 			}
-			if slices.ContainsFunc(t.mounted, func(o *mountinfo.Info) bool { return peers(o) == group && !slices.Contains(t.all, o) }) {
+			isPeer := func(o *mountinfo.Info) bool { return peers(o) == group && !slices.Contains(t.all, o) }
+			if slices.ContainsFunc(t.mounted, isPeer) {
 				return m
 			}
 		}
@@ -159,7 +164,7 @@ func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
 	return nil
 }
 
-// peers is the peer group of a mount; "" if it has none.
+// peers returns the peer group of a mount; "" if it has none.
 func peers(m *mountinfo.Info) string {
 	for f := range strings.FieldsSeq(m.Optional) {
 		if group, ok := strings.CutPrefix(f, "shared:"); ok {
@@ -169,7 +174,7 @@ func peers(m *mountinfo.Info) string {
 	return ""
 }
 
-// outermost drops the paths that are below another.
+// outermost removes the paths that are below another one.
 func outermost(paths []string) (out []string) {
 	for _, p := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		if !slices.ContainsFunc(out, func(o string) bool { return strings.HasPrefix(p, o+"/") }) {

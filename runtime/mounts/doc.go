@@ -1,19 +1,17 @@
-// Package mounts takes down what is mounted below a directory of islet's, and
-// removes directories, without harm to what is the host's.
+// Package mounts unmounts file systems below a directory of islet, and removes directories, without
+// damage to the host's mounts and files.
 //
-// Two things make that hard. A mount that was bound from a shared mount is in its
-// peer group: when something below the copy is unmounted, the kernel unmounts it
-// below the original too. And a removal that walks into a mount removes files of
-// someone else. So:
+// Two things make that hard. A mount that was bound from a shared mount is in its peer group: when
+// something below the copy is unmounted, the kernel also unmounts it below the original. And a
+// removal that walks into a mount would remove someone else's files. So:
 //
-//	Detach, DetachBelow   cut the mounts off from their peers first, then unmount
-//	RemoveAll, RemoveAt   never pass a mount point: the kernel refuses (openat2 with
+//	Detach, DetachBelow   make the mounts private first, then unmount them
+//	RemoveAll, RemoveAt   never cross a mount point: the kernel refuses to (openat2 with
 //	                      RESOLVE_NO_XDEV, which also stops at bind mounts of the same
-//	                      file system), and nothing mounted can be unlinked
+//	                      file system), and a mount point cannot be unlinked
 //
-// This is the only place of the agent and the runtime that removes trees.
+// The agent and the runtime remove directory trees only through this package.
 //
-// Answers asks a file system whose server may be gone, such that nothing is held up but
-// the caller.
+// Answers probes a file system whose server may be gone, in a way that blocks only the caller.
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 package mounts

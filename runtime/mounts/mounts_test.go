@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// world is a host whose root is shared, as systemd has it: host is what the
-// administrator mounts, own is a directory of islet's.
+// world is a host whose root is shared, as with systemd: host has the administrator's mounts, own
+// is a directory of islet.
 func world(t *testing.T) (host, own string) {
 	t.Helper()
 	root := t.TempDir()
@@ -80,7 +80,7 @@ func kept(t *testing.T, host string) {
 	}
 }
 
-// TestDetachKeepsTheHost binds what the host shares in every way, and takes it down.
+// TestDetachKeepsTheHost binds the host's shared mounts in every way, and unmounts them.
 func TestDetachKeepsTheHost(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -130,7 +130,7 @@ func TestDetachKeepsTheHost(t *testing.T) {
 	}
 }
 
-// TestAt asks for the mount of a path, of several at one place the uppermost.
+// TestAt: the mount of a path; if several are stacked, the topmost.
 func TestAt(t *testing.T) {
 	_, own := world(t)
 	must(t, os.Mkdir(own+"/v", 0o755))
@@ -149,7 +149,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestTableOfPaths finds by the table alone what is mounted on a path, and what it is in.
+// TestTableOfPaths: the mount on a path and around it are found from the table alone.
 func TestTableOfPaths(t *testing.T) {
 	_, own := world(t)
 	for _, d := range []string{"/v/in/side", "/va"} {
@@ -175,12 +175,12 @@ func TestTableOfPaths(t *testing.T) {
 	}
 }
 
-// TestHostMountedOver is the one case in which nothing can be unmounted without
-// harm: it is refused.
+// TestHostMountedOver is the only case in which nothing can be unmounted without damage: it is an
+// error.
 func TestHostMountedOver(t *testing.T) {
 	host, own := world(t)
 	bind(t, host+"/data", own+"/v", 0)
-	tmpfs(t, host+"/data") // appears at own/v too
+	tmpfs(t, host+"/data") // propagates to own/v
 	must(t, os.MkdirAll(host+"/data/disk", 0o755))
 	must(t, os.WriteFile(host+"/data/disk/kept", nil, 0o644))
 	before := table(t)
@@ -195,14 +195,13 @@ func TestHostMountedOver(t *testing.T) {
 	kept(t, host)
 }
 
-// TestDetachBelowKeepsTheDirectoryItself is for a run directory that is a file
-// system of its own.
+// TestDetachBelowKeepsTheDirectoryItself: for a run directory that is a file system of its own.
 func TestDetachBelowKeepsTheDirectoryItself(t *testing.T) {
 	host, own := world(t)
 	tmpfs(t, own)
 	must(t, os.Mkdir(own+"/v", 0o755))
 	tmpfs(t, own+"/v")
-	must(t, os.Mkdir(own+"-other", 0o755)) // only its name begins so
+	must(t, os.Mkdir(own+"-other", 0o755)) // only its name has the same beginning
 	tmpfs(t, own+"-other")
 	must(t, DetachBelow(own))
 	for path, want := range map[string]bool{own: true, own + "-other": true, own + "/v": false, host: true} {
@@ -265,8 +264,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// TestRemoveMounted: volumes go with their directory, and cost no look at all mounts
-// unless something is mounted elsewhere or in use; the host's own stay.
+// TestRemoveMounted: volumes are unmounted with their directory, and the mount table is read only
+// if there are other mounts or some are in use; the host's own mounts stay.
 func TestRemoveMounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		mount func(host, dir string)
@@ -346,7 +345,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveDeep removes more nested directories than one process may open files.
+// TestRemoveDeep removes more nested directories than a process may have open files.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(dir+"/tree/"+removal+"1", 0o755)) // the name is taken

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shift mounts what is at source at target too, without what is mounted below, and with
-// the owners of its files shifted into a user namespace: a file of ID 0 is one of the
-// namespace's root. On the disk nothing changes. What is made through a mount that is not
-// readOnly is shifted back. Not every file system can do it.
+// Shift mounts source at target, without the mounts below source, with the owners of its files
+// mapped into a user namespace: files of ID 0 belong to the namespace's root. Nothing changes on
+// disk. Files created through a writable mount are stored with unmapped IDs. Not every file system
+// supports this.
+// https://man7.org/linux/man-pages/man2/mount_setattr.2.html
 // https://man7.org/linux/man-pages/man2/mount_setattr.2.html
 func Shift(source, target string, users *os.File, readOnly bool) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
@@ -23,7 +24,7 @@ func Shift(source, target string, users *os.File, readOnly bool) error {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return fmt.Errorf("the file system of %s cannot shift the owners of its files into a user namespace: %w", source, err)
+		return fmt.Errorf("the file system of %s does not support idmapped mounts: %w", source, err)
 	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", source, target, err)

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	batch = 256 // names read of a directory at once
-	// deepest is how many directories are open at once. A container can nest them
-	// without end; what is deeper is moved up before it is removed.
+	batch = 256 // names to read from a directory at once
+	// deepest is the maximum number of open directories. A container can nest directories without
+	// limit; deeper ones are moved up before they are removed.
 	deepest = 64
-	removal = "..islet-removal-" // what moved up is called so, with a number
+	removal = "..islet-removal-" // name, with a number, of directories that were moved up
 )
 
-// RemoveAll removes a file or a directory with all that is in it. Links are
-// removed and not followed. It fails, and leaves what is there, at a mount point.
-// A path that is not there is success.
+// RemoveAll removes a file, or a directory with its content. Symlinks are removed and not followed.
+// It returns an error at a mount point and leaves it in place. If the path does not exist, that is
+// success.
 func RemoveAll(path string) error {
 	path = filepath.Clean(path)
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -36,10 +36,10 @@ func RemoveAll(path string) error {
 	return RemoveAt(dir, filepath.Base(path))
 }
 
-// RemoveAt is RemoveAll of a name in an open directory.
+// RemoveAt is RemoveAll for a name in an open directory.
 func RemoveAt(dir *os.File, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-		return fmt.Errorf("remove %q in %s: it is not a name in a directory", name, dir.Name())
+		return fmt.Errorf("remove %q in %s: not a file name", name, dir.Name())
 	}
 	r := remover{}
 	defer func() {
@@ -55,8 +55,8 @@ func RemoveAt(dir *os.File, name string) error {
 
 // remover removes one tree.
 type remover struct {
-	top   *os.File // the directory that is removed
-	moved int      // how many directories moved up into it
+	top   *os.File // the directory that is being removed
+	moved int      // number of directories moved up into top
 }
 
 func (r *remover) remove(dir *os.File, name string, depth int) error {
@@ -85,7 +85,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 		return blocked(name, err)
 	}
 	if depth == 0 {
-		r.top = d // what is moved up comes here
+		r.top = d // directories are moved up into it
 	} else {
 		defer d.Close()
 	}
@@ -98,7 +98,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 	return nil
 }
 
-// empty removes all that is in a directory, or as much of it as it can.
+// empty removes the content of a directory, or as much of it as possible.
 func (r *remover) empty(d *os.File, depth int) error {
 	for {
 		names, err := d.Readdirnames(batch)
@@ -117,14 +117,14 @@ func (r *remover) empty(d *os.File, depth int) error {
 		if len(errs) > 0 {
 			return errs[0]
 		}
-		if _, err := d.Seek(0, io.SeekStart); err != nil { // what is left has moved
+		if _, err := d.Seek(0, io.SeekStart); err != nil { // positions have changed
 			return err
 		}
 	}
 }
 
-// moveUp moves a directory that is nested too deep into the topmost, where it is
-// met again.
+// moveUp moves a directory that is nested too deeply into the topmost one, where it is removed
+// later.
 func (r *remover) moveUp(dir *os.File, name string) error {
 	for {
 		r.moved++
@@ -140,7 +140,7 @@ func (r *remover) moveUp(dir *os.File, name string) error {
 	}
 }
 
-// openSame opens a directory that is in the same mount as dir.
+// openSame opens a directory if it is in the same mount as dir.
 func openSame(dir *os.File, name string) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -175,7 +175,7 @@ func openOld(dir *os.File, name string) (*os.File, error) {
 	return d, nil
 }
 
-// mountOf returns the ID of the mount that an open file is in.
+// mountOf returns the ID of the mount of an open file.
 func mountOf(f *os.File) (string, error) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
 	if err != nil {
@@ -186,10 +186,10 @@ func mountOf(f *os.File) (string, error) {
 			return strings.TrimSpace(id), nil
 		}
 	}
-	return "", errors.New("the kernel does not say which mount a file is in")
+	return "", errors.New("the kernel reports no mount ID for an open file")
 }
 
-// blocked names what could not be removed, and why.
+// blocked returns the error for a file that could not be removed.
 func blocked(name string, err error) error {
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%s is a mount point, what is mounted there stays: %w", name, err)
@@ -197,10 +197,9 @@ func blocked(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// RemoveMounted removes a directory as RemoveAll does, with all that is mounted below it.
-// The points are where mounts are expected: only where there are others, or something
-// still uses one of these, is the table of all mounts read, which is long on a node with
-// many pods.
+// RemoveMounted removes a directory like RemoveAll, after unmounting everything below it. points
+// are the expected mount points. The mount table, which is long on a node with many pods, is read
+// only if there are other mounts or one of these is still in use.
 func RemoveMounted(dir string, points []string) error {
 	for _, p := range points {
 		unmount(p)
@@ -215,8 +214,8 @@ func RemoveMounted(dir string, points []string) error {
 	return RemoveAll(dir)
 }
 
-// unmount takes away what is mounted at a point, unless it is in use. Something below it
-// is a use, so nothing that was bound with it is unmounted where it came from.
+// unmount unmounts everything at a mount point, unless it is in use. A mount below it counts as
+// use, so nothing can be unmounted at a peer.
 func unmount(point string) {
 	for range rounds {
 		if unix.Unmount(point, unix.UMOUNT_NOFOLLOW) != nil {

@@ -7,21 +7,22 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mounted is what is mounted, as of a moment after the call. The table of a node with many
-// pods is long: those who ask while somebody reads it share the next reading, and change nothing.
+// mounted returns the mount table as of a moment after the call. Since the table of a node with
+// many pods is long, callers that arrive during a read share the next one. They must not modify it.
 func mounted() ([]*mountinfo.Info, error) { return readings.read() }
 
-// On gives what is mounted at a path itself, the uppermost; nil: nothing. It reads the table and
-// asks no file system, which might not answer.
+// On returns the topmost mount at exactly this path; nil if there is none. It reads the mount table
+// and accesses no file system, which might not respond.
 func On(path string) (*mountinfo.Info, error) {
 	return last(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
 }
 
-// Around gives the mount that a path without symlinks is in, as On does.
+// Around returns the mount that a path without symlinks is in. Like On, it accesses no file system.
 func Around(path string) (in *mountinfo.Info, err error) {
 	deepest := 0
 	return last(func(m *mountinfo.Info) bool {
-		if len(m.Mountpoint) < deepest || m.Mountpoint != "/" && m.Mountpoint != path && !strings.HasPrefix(path, m.Mountpoint+"/") {
+		in := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
+		if len(m.Mountpoint) < deepest || !in {
 			return false
 		}
 		deepest = len(m.Mountpoint)
@@ -29,7 +30,7 @@ func Around(path string) (in *mountinfo.Info, err error) {
 	})
 }
 
-// last gives the last mount, of the newest, for which is holds; nil: there is none.
+// last returns the last, so the newest, mount for which is returns true; nil if there is none.
 func last(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 	all, err := mounted()
 	for _, m := range all {
@@ -42,13 +43,13 @@ func last(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 
 var readings = newSharedReading(func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) })
 
-// sharedReading reads something for all who wait, one reading at a time.
+// sharedReading reads the mount table for all waiting callers, one read at a time.
 type sharedReading struct {
 	from func() ([]*mountinfo.Info, error)
-	turn chan struct{} // full while somebody reads
+	turn chan struct{} // full during a read
 
 	mu   sync.Mutex
-	next *reading // it has not begun; nil: nobody waits
+	next *reading // has not begun; nil: no caller waits
 }
 
 func newSharedReading(from func() ([]*mountinfo.Info, error)) *sharedReading {
@@ -56,7 +57,7 @@ func newSharedReading(from func() ([]*mountinfo.Info, error)) *sharedReading {
 }
 
 type reading struct {
-	done chan struct{} // closed when what follows is there
+	done chan struct{} // closed when the fields below are set
 	all  []*mountinfo.Info
 	err  error
 }
@@ -74,7 +75,7 @@ func (s *sharedReading) read() ([]*mountinfo.Info, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.mu.Lock()
-	s.next = nil // who comes from now on may have changed what is read
+	s.next = nil // later callers may have changed the mount table after this read begins
 	s.mu.Unlock()
 	defer close(r.done)
 	r.all, r.err = s.from()

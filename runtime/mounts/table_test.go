@@ -10,8 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// TestTableIsShared: however many ask at once, two readings serve them, and nobody gets
-// one that began before it asked.
+// TestTableIsShared: two reads serve any number of concurrent callers, and nobody gets one that
+// began before its call.
 func TestTableIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mounted, readings atomic.Int64

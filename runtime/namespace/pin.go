@@ -25,19 +25,19 @@ var flags = []struct {
 	flag int
 }{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
 
-// Config says which namespaces a sandbox has of its own, and what is set in them.
+// Config lists the sandbox's own namespaces and their settings.
 type Config struct {
 	Net, IPC, UTS bool
-	Users         *Users            // nil: the host's; else the others belong to it
+	Users         *Users            // nil: the host's user namespace; otherwise it owns the others
 	Hostname      string            // needs UTS
-	Sysctls       map[string]string // of namespaces that the sandbox has; others are refused
+	Sysctls       map[string]string // only of the sandbox's own namespaces; others are an error
 }
 
 func (c Config) has(name string) bool {
 	return name == Net && c.Net || name == IPC && c.IPC || name == UTS && c.UTS || name == User && c.Users != nil
 }
 
-// Names are those of the namespaces that the sandbox has.
+// Names returns the names of the sandbox's own namespaces.
 func (c Config) Names() (out []string) {
 	for _, f := range flags {
 		if c.has(f.name) {
@@ -47,7 +47,7 @@ func (c Config) Names() (out []string) {
 	return out
 }
 
-// flags are what clone(2) and unshare(2) call them.
+// flags returns the flags of clone(2) and unshare(2).
 func (c Config) flags() (all uintptr) {
 	for _, f := range flags {
 		if c.has(f.name) {
@@ -57,8 +57,8 @@ func (c Config) flags() (all uintptr) {
 	return all
 }
 
-// Pin makes new namespaces and pins them under dir. What was pinned there before
-// is unpinned first. After an error nothing is left.
+// Pin creates new namespaces and pins them under dir, after unpinning earlier ones. After an error
+// nothing is left.
 func Pin(dir string, c Config) error {
 	if err := c.check(); err != nil {
 		return err
@@ -71,8 +71,8 @@ func Pin(dir string, c Config) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends with its goroutine, and so nothing else
-		// runs in the new namespaces.
+		// The thread is never unlocked: it ends with the goroutine, so that nothing else runs in
+		// the new namespaces.
 		runtime.LockOSThread()
 		done <- pin(dir, c)
 	}()
@@ -103,8 +103,8 @@ func pin(dir string, c Config) error {
 	return nil
 }
 
-// configure sets what is to be set in the namespaces, in which the calling thread is, and
-// holds in dir what would go with their first process.
+// configure applies the settings in the calling thread's namespaces. It mounts in dir what would
+// otherwise be gone with the last process.
 func (c Config) configure(dir string) error {
 	if c.Net {
 		if err := loopbackUp(); err != nil {
@@ -127,7 +127,7 @@ func (c Config) configure(dir string) error {
 	return nil
 }
 
-// bind mounts a namespace at path.
+// bind bind-mounts a namespace at path.
 func bind(namespace, path string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
@@ -138,21 +138,21 @@ func bind(namespace, path string) error {
 	return nil
 }
 
-// check refuses sysctls that would be the host's: because the sandbox has no
-// namespace of its own for them, or because they have none.
+// check rejects sysctls that would be set for the host, because the sandbox does not have the
+// namespace or because they are not namespaced.
 func (c Config) check() error {
 	for k := range c.Sysctls {
-		of, _, _ := sysctl.GetNamespace(k)
-		own := of == sysctl.NetNamespace && c.Net || of == sysctl.IPCNamespace && c.IPC
+		ns, _, _ := sysctl.GetNamespace(k)
+		own := ns == sysctl.NetNamespace && c.Net || ns == sysctl.IPCNamespace && c.IPC
 		if parts := strings.Split(sysctlPath(k), "/"); !own || slices.Contains(parts, "..") || slices.Contains(parts, ".") {
-			return fmt.Errorf("sysctl %q is not in a namespace of the sandbox's own: it would be set for the host", k)
+			return fmt.Errorf("sysctl %q is not in a namespace of the sandbox: it would be set for the host", k)
 		}
 	}
 	return nil
 }
 
-// sysctlPath turns a name, whose parts are joined by dots or by slashes, into its
-// file. The other of the two is a dot in a part.
+// sysctlPath returns the file of a sysctl. The components of a name are joined by dots or by
+// slashes; the other character stands for a dot within a component.
 func sysctlPath(name string) string {
 	swapped := strings.NewReplacer(".", "/", "/", ".").Replace(sysctl.NormalizeName(name))
 	return "/proc/sys/" + swapped
@@ -172,7 +172,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// Unpin removes the pins and dir. Missing ones are success.
+// Unpin removes the pins and dir. If they do not exist, that is success.
 func Unpin(dir string) error {
 	paths, err := pins(dir)
 	if err != nil {
@@ -189,8 +189,8 @@ func Unpin(dir string) error {
 	return nil
 }
 
-// Pinned says whether path still is a pinned namespace: after a reboot it is a
-// plain file or gone.
+// Pinned reports whether path is a pinned namespace. After a reboot it is an empty file or does not
+// exist.
 func Pinned(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && int64(st.Type) == unix.NSFS_MAGIC

@@ -61,8 +61,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// TestPinUsers: with a user namespace the other namespaces belong to it, and what is to
-// be set in them is set.
+// TestPinUsers: a user namespace owns the other namespaces, and their settings are applied.
 func TestPinUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -116,12 +115,12 @@ func TestPinUsers(t *testing.T) {
 		t.Errorf("directory is left: %v", err)
 	}
 	c.Users.UIDs.First = 4294967295 // no ID
-	if err := Pin(dir, c); err == nil || !strings.Contains(err.Error(), "make a user namespace") {
+	if err := Pin(dir, c); err == nil || !strings.Contains(err.Error(), "create a user namespace") {
 		t.Errorf("IDs that are none: %v", err)
 	}
 }
 
-// A sysctl that is not in a namespace of the sandbox's own is the host's.
+// A sysctl that is not in a namespace of the sandbox would be set for the host.
 func TestHostSysctls(t *testing.T) {
 	all, none := Config{Net: true, IPC: true, UTS: true}, Config{}
 	for name, c := range map[string]struct {
@@ -155,8 +154,8 @@ func TestHostSysctls(t *testing.T) {
 	}
 }
 
-// TestSysfs: the sysfs of a network namespace is held writable as long as the namespace is
-// pinned, also when the mounts of containers are read-only, come first or have gone.
+// TestSysfs: the sysfs of a network namespace stays writable while the namespace is pinned, even if
+// containers' mounts are read-only, come first or are gone.
 func TestSysfs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -170,7 +169,7 @@ func TestSysfs(t *testing.T) {
 		if err := Pin(dir, c); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the second is another first mount
+		for range 2 { // with a different first mount
 			err := Do(filepath.Join(dir, Net), func() error { return unix.Mount("sysfs", at, "sysfs", unix.MS_RDONLY, "") })
 			if err != nil {
 				t.Fatal(err)
@@ -195,8 +194,7 @@ func TestSysfs(t *testing.T) {
 	}
 }
 
-// TestUnpinHalf: a Pin that was killed while it held the sysfs leaves nothing that Unpin
-// does not find.
+// TestUnpinHalf: Unpin removes everything that a killed Pin leaves.
 func TestUnpinHalf(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

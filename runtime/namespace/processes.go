@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes begins the name of a pinned process namespace.
+// processes is the name prefix of pinned PID namespaces.
 const processes = "pid-"
 
-// Processes is where a container's way to the process namespace of another is pinned in
-// a sandbox's directory. Unpin removes it with the rest.
+// Processes returns the path in a sandbox's directory where the PID namespace that a container
+// joins is pinned. Unpin removes it too.
 func Processes(dir, container string) string { return filepath.Join(dir, processes+container) }
 
-// PinProcesses pins the process namespace of a process at path, so that it cannot become
-// another process's between now and its use. The caller says whether the process was
-// still the one that is meant once its namespace was open: a process that ended meanwhile
-// may have left its number to any other. The host's own namespace is refused.
+// PinProcesses pins the PID namespace of a process at path, so that it stays the same until it is
+// used. still is called once the namespace is open, and must return an error unless the process is
+// still the intended one: the PID may have been reused. The host's own namespace is an error.
 func PinProcesses(path string, pid int, still func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -35,7 +34,7 @@ func PinProcesses(path string, pid int, still func() error) error {
 		return err
 	}
 	if fi, err := ns.Stat(); err != nil || os.SameFile(own, fi) {
-		return errors.Join(fmt.Errorf("the processes of %d are the host's", pid), err)
+		return errors.Join(fmt.Errorf("process %d is in the host's PID namespace", pid), err)
 	}
 	if err := UnpinProcesses(path); err != nil {
 		return err
@@ -49,7 +48,7 @@ func PinProcesses(path string, pid int, still func() error) error {
 	return nil
 }
 
-// UnpinProcesses undoes PinProcesses. A missing pin is success.
+// UnpinProcesses undoes PinProcesses. If there is no pin, that is success.
 func UnpinProcesses(path string) error { return unpin(path) }
 
 // unpin removes one pin.
@@ -57,7 +56,7 @@ func unpin(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // not, or no longer, a mount
+			break // not, or no longer, a mount point
 		}
 		if err != nil {
 			return fmt.Errorf("unpin %s: %w", path, err)
@@ -69,7 +68,7 @@ func unpin(path string) error {
 	return nil
 }
 
-// pins are the paths of all that may be pinned in a sandbox's directory.
+// pins returns the paths of everything that may be pinned in a sandbox's directory.
 func pins(dir string) (out []string, err error) {
 	for _, f := range flags {
 		out = append(out, filepath.Join(dir, f.name))

@@ -9,22 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs is the name of the directory that holds the sysfs of a network namespace.
+// sysfs is the name of the directory where the sysfs of a network namespace is mounted.
 //
-// A network namespace has one sysfs. Whether it is read-only, apart from each of its
-// mounts, is decided by the first mount, and again after the last one has gone. The mount
-// that holdSysfs keeps is the first one and goes with the pins, so that no container
-// decides for another.
+// A network namespace has one sysfs superblock. Apart from the flags of each mount, the first mount
+// decides whether it is read-only, and again after the last one is gone. The mount by holdSysfs is
+// the first one and exists as long as the pins, so that no container decides for another.
 const sysfs = "sysfs"
 
-// holdSysfs mounts the sysfs of the network namespace in which the calling thread is,
-// writable, in dir. An empty directory of it covers the rest, so that nothing that walks
-// the run directory finds devices there. (To unmount the rest instead would take longer than all
-// else that Pin does.)
+// holdSysfs mounts the sysfs of the calling thread's network namespace, writable, in dir. An empty
+// directory of it is mounted over the rest, so that programs that walk the run directory find no
+// devices there. (Unmounting the rest would take longer than everything else in Pin.)
 //
-// It is also success where the agent may not mount one, as inside of an unprivileged
-// container: then no pod has one of its own either. The superblock of message queues needs
-// no such mount: the IPC namespace holds it.
+// If the agent may not mount a sysfs, as in an unprivileged container, that is success: then no pod
+// can mount one either. The superblock of message queues needs no such mount, because the IPC
+// namespace keeps it.
 func holdSysfs(dir string) error {
 	at := filepath.Join(dir, sysfs)
 	if err := os.Mkdir(at, 0o700); err != nil {

@@ -13,28 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Users is a user namespace: what is ID 0 and following inside are these IDs outside.
+// Users is a user namespace: the host's IDs for ID 0 and following inside.
 type Users struct{ UIDs, GIDs IDs }
 
-// IDs are Count IDs from First on, as the host counts them.
+// IDs are Count IDs of the host, starting at First.
 type IDs struct{ First, Count uint32 }
 
 func (i IDs) mapping() []syscall.SysProcIDMap {
 	return []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(i.First), Size: int(i.Count)}}
 }
 
-// User is the name of a sandbox's own user namespace in its directory.
+// User is the file name of a sandbox's user namespace in its directory.
 const User = "user"
 
-// pinOwned makes a user namespace and the others in it, so that who may do all inside
-// may do with them as it likes, and with no other. A kernel lets only a process of one
-// thread be in a new user namespace: so one is made that never runs, and that ends when
-// what it holds is pinned.
+// pinOwned creates a user namespace and the others owned by it, so that capabilities inside apply
+// to these and to no others. Only a single-threaded process can be in a new user namespace, so it
+// starts a process that is stopped before it runs, and kills it once its namespaces are pinned.
+// https://man7.org/linux/man-pages/man7/user_namespaces.7.html
 // https://man7.org/linux/man-pages/man7/user_namespaces.7.html
 func pinOwned(dir string, c Config) (err error) {
 	held, err := hold(c)
 	if err != nil {
-		return fmt.Errorf("make a user namespace: %w", err)
+		return fmt.Errorf("create a user namespace: %w", err)
 	}
 	defer func() { err = errors.Join(err, held.end()) }()
 	for _, name := range c.Names() {
@@ -44,7 +44,7 @@ func pinOwned(dir string, c Config) (err error) {
 	}
 	for _, f := range flags {
 		if f.name == User || !c.has(f.name) {
-			continue // this process has many threads
+			continue // not possible: this process has many threads
 		}
 		if err := join(filepath.Join(dir, f.name), f.flag); err != nil {
 			return err
@@ -53,19 +53,21 @@ func pinOwned(dir string, c Config) (err error) {
 	return c.configure(dir)
 }
 
-// held is a process that was stopped before its first instruction.
+// held is a process that is stopped before its first instruction.
 type held struct{ *os.Process }
 
-// hold starts one in the namespaces of c, on the thread that calls it. The others are made
-// once the users are mapped: the kernel gives the sysfs of a network namespace's loopback
-// to who is root when it is made.
+// hold starts a process in the namespaces of c. The calling thread must be locked: it is the tracer
+// of the process, which is killed when the thread ends. The other namespaces are created after the
+// IDs are mapped, because the kernel assigns the loopback's files in sysfs to the root user of that
+// moment.
 func hold(c Config) (held, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER, Unshareflags: c.flags() &^ unix.CLONE_NEWUSER, UidMappings: c.Users.UIDs.mapping(), GidMappings: c.Users.GIDs.mapping(),
+			Cloneflags: unix.CLONE_NEWUSER, Unshareflags: c.flags() &^ unix.CLONE_NEWUSER,
+			UidMappings: c.Users.UIDs.mapping(), GidMappings: c.Users.GIDs.mapping(),
 			GidMappingsEnableSetgroups: true, Pdeathsig: syscall.SIGKILL,
-			Ptrace: true, // it stops when it is executed
+			Ptrace: true, // it stops at execve
 		},
 	})
 	return held{p}, err
@@ -79,7 +81,7 @@ func (h held) end() error {
 	return err
 }
 
-// NewUsers opens a user namespace that is pinned nowhere.
+// NewUsers creates and opens a user namespace that is not pinned.
 func NewUsers(u Users) (*os.File, error) {
 	type opened struct {
 		f   *os.File
@@ -98,12 +100,12 @@ func NewUsers(u Users) (*os.File, error) {
 	}()
 	o := <-done
 	if o.err != nil {
-		return nil, fmt.Errorf("make a user namespace: %w", o.err)
+		return nil, fmt.Errorf("create a user namespace: %w", o.err)
 	}
 	return o.f, nil
 }
 
-// join enters a namespace, with the thread that calls it.
+// join moves the calling thread into a namespace.
 func join(path string, flag int) error {
 	ns, err := os.Open(path)
 	if err != nil {
@@ -116,9 +118,9 @@ func join(path string, flag int) error {
 	return nil
 }
 
-// setSysctl sets one in the namespaces of the thread that calls it. Those of an IPC
-// namespace that belongs to a user namespace are, since Linux 6.10, for its own root alone:
-// not even the host's may write them.
+// setSysctl sets a sysctl in the calling thread's namespaces. Since Linux 6.10, those of an IPC
+// namespace owned by a user namespace can only be written by that namespace's root, not even by the
+// host's.
 func (c Config) setSysctl(name, value string) error {
 	err := os.WriteFile(sysctlPath(name), []byte(value), 0)
 	if c.Users == nil || !errors.Is(err, fs.ErrPermission) {
@@ -130,8 +132,8 @@ func (c Config) setSysctl(name, value string) error {
 	return errors.Join(os.WriteFile(sysctlPath(name), []byte(value), 0), asThread(0))
 }
 
-// asThread changes the effective user of one thread. (The syscall package would change
-// that of all.)
+// asThread changes the effective user of the calling thread. (The syscall package would change that
+// of all threads.)
 func asThread(uid uint32) error {
 	keep := ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {

@@ -8,11 +8,12 @@ import (
 	"syscall"
 )
 
-// inside is set in the process that has the namespace.
+// inside is an environment variable that is set in the process in the namespace.
 const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 
-// Main is for TestMain, which exits with the code that it returns. It starts the program of the tests
-// once more, which comes here again and calls run. Who is not root is that in a user namespace.
+// Main is called by TestMain, which exits with the returned code. It starts the test program again
+// in a mount namespace; that process calls Main too, which then calls run. A user other than root
+// becomes root in a user namespace.
 func Main(run func() int) int {
 	if os.Getenv(inside) != "" {
 		return run()
@@ -28,10 +29,10 @@ func Main(run func() int) int {
 	}
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 0 {
-		return exit.ExitCode() // the tests have said why
+		return exit.ExitCode() // the tests have printed the reason
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a mount namespace of their own:", err)
+		fmt.Fprintln(os.Stderr, "run the tests in a mount namespace:", err)
 		return 1
 	}
 	return 0
