@@ -15,62 +15,62 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// DefaultProfile is the name of the profile of containers that ask for none: that
-// of containerd, under a name of its own (see default.go).
+// DefaultProfile is the name of the profile of containers that specify none: containerd's default
+// profile under another name (see default.go).
 const DefaultProfile = "islet-default"
 
-// errOff says that the kernel does not enforce profiles.
+// errOff is returned if the kernel does not enforce profiles.
 var errOff = errors.New("AppArmor is not enabled on the host")
 
-// errNoParser says that there is nothing to load profiles with. To find that out costs
-// nothing.
+// errNoParser is returned if apparmor_parser is not installed. Since this check is cheap, it is
+// repeated without a pause.
 var errNoParser = errors.New("apparmor_parser is not installed: install the package apparmor")
 
 // pause is how long a parser that failed is not run again.
 const pause = time.Minute
 
-// A Host is one with, or without, AppArmor. Its methods may be called at once.
+// A Host is a host with or without AppArmor. Its methods are safe for concurrent use.
 type Host struct {
 	root string
 	load func(name string) error
-	stop func() // ends a load
+	stop func() // cancels a load
 	log  *slog.Logger
 
-	background sync.WaitGroup // tries that nobody waits for
+	background sync.WaitGroup // loads that no caller waits for
 
-	mu     sync.Mutex // held for no file and no program
-	loaded time.Time  // when this process loaded the default profile; zero: not yet
-	failed error      // of the last try to load it; nil: there was none, or it went well
-	again  time.Time  // the parser, which failed, is not run before
-	trying *try       // that is under way; nil: none is
+	mu     sync.Mutex // not held while files are read or programs run
+	loaded time.Time  // when this process loaded the default profile; zero: never
+	failed error      // error of the last attempt to load it, or nil
+	again  time.Time  // the parser is not run before this time
+	trying *try       // the attempt in progress; nil: none
 }
 
-// A try to load the default profile.
+// A try is an attempt to load the default profile.
 type try struct {
-	done chan struct{} // is closed at its end
-	err  error         // set before
+	done chan struct{} // closed when the attempt has ended
+	err  error         // set before done is closed
 }
 
-// New looks at nothing yet.
+// New returns a Host. It does not access the system yet.
 func New(log *slog.Logger) *Host {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Host{root: "/", load: func(name string) error { return load(ctx, name) }, stop: stop, log: log}
 }
 
-// Close ends a parser that runs still.
+// Close kills a running parser and waits for its end.
 func (h *Host) Close() {
 	h.stop()
 	h.background.Wait()
 }
 
-// Enabled is nil, or says why profiles are not enforced here.
+// Enabled returns nil, or the reason why profiles are not enforced.
 func (h *Host) Enabled() error {
 	b, err := os.ReadFile(filepath.Join(h.root, "sys/module/apparmor/parameters/enabled"))
 	if err != nil || !strings.HasPrefix(string(b), "Y") {
 		return errOff
 	}
 	if _, err := os.Stat(h.profiles()); err != nil {
-		return fmt.Errorf("AppArmor's profiles cannot be seen: mount securityfs: %w", err)
+		return fmt.Errorf("AppArmor's list of profiles cannot be read: mount securityfs: %w", err)
 	}
 	return nil
 }
@@ -79,9 +79,9 @@ func (h *Host) profiles() string {
 	return filepath.Join(h.root, "sys/kernel/security/apparmor/profiles")
 }
 
-// Profile names the profile that a container is to run with; "" is none. What was
-// asked for and cannot be enforced is an error. A container that asks for nothing
-// gets the default profile where that works; a privileged one gets none.
+// Profile returns the name of the profile for a container; "" means none. A requested profile that
+// cannot be enforced is an error. A container that requests none gets the default profile if it can
+// be loaded; a privileged one gets none.
 func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	p := sec.GetApparmor()
 	if p.GetProfileType() == api.SecurityProfile_Unconfined && p != nil {
@@ -101,14 +101,14 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	}
 	if err := h.loadDefault(p != nil); err != nil {
 		if p == nil {
-			return "", nil // reported once, and by islet doctor
+			return "", nil // reported once in the log, and by islet doctor
 		}
 		return "", fmt.Errorf("AppArmor's default profile cannot be loaded: %w", err)
 	}
 	return DefaultProfile, nil
 }
 
-// localhost is a profile that somebody has loaded, in whatever mode.
+// localhost returns the name of a profile that is loaded, in any mode.
 func (h *Host) localhost(name string) (string, error) {
 	switch mode, err := h.mode(name); {
 	case err != nil:
@@ -119,8 +119,8 @@ func (h *Host) localhost(name string) (string, error) {
 	return name, nil
 }
 
-// mode is that of a profile in the kernel, empty for one that it does not have. Lines are
-// "name (mode)", and a name may have spaces.
+// mode returns the mode of a loaded profile, or "" if it is not loaded. The kernel's lines are
+// "name (mode)", and a name may contain spaces.
 func (h *Host) mode(name string) (string, error) {
 	if name == "" {
 		return "", errors.New("it has no name")
@@ -139,5 +139,5 @@ func (h *Host) mode(name string) (string, error) {
 	return "", lines.Err()
 }
 
-// enforced reports whether a profile that is in this mode holds anybody back.
+// enforced reports whether a profile in this mode restricts processes.
 func enforced(mode string) bool { return mode == "enforce" || mode == "kill" }

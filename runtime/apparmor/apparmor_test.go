@@ -11,7 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// host makes one with these files, whose parser does load, and then the kernel has the profile.
+// host returns a Host with these files. Its parser calls load, after which the kernel has the
+// profile.
 func host(t *testing.T, enabled, profiles string, load func(string) error) *Host {
 	t.Helper()
 	root := t.TempDir()
@@ -38,12 +39,12 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 	return h
 }
 
-// has makes these the profiles that the kernel has.
+// has sets the kernel's profiles.
 func has(h *Host, profiles string) error {
 	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
 		return err
 	}
-	whole := h.profiles() + ".new" // the kernel's list is never half there
+	whole := h.profiles() + ".new" // rename it, because the kernel's list is never incomplete
 	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
 }
 
@@ -90,7 +91,7 @@ func TestProfile(t *testing.T) {
 		"no parser, nothing asked": {enabled: "Y\n", profiles: profiles, load: broken},
 	} {
 		h := host(t, c.enabled, c.profiles, c.load)
-		for range 2 { // what was found out once holds
+		for range 2 { // the result is kept
 			got, err := h.Profile(&api.LinuxContainerSecurityContext{Apparmor: c.asked, Privileged: c.privileged})
 			if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.fails)

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// settings of the host that the default profile depends on.
+// settings are the properties of the host that the default profile depends on.
 type settings struct {
-	abi, tunables, base bool   // which of AppArmor's own files are there
-	manager             string // the profile of this process
+	abi, tunables, base bool   // which of AppArmor's own files exist
+	manager             string // name of this process's profile
 }
 
-// inspect looks at the files below dir, AppArmor's directory, and at label, in which the
-// kernel says which profile this process has.
+// inspect reads the settings from dir, AppArmor's directory, and label, the kernel's file with the
+// name of this process's profile.
 func inspect(dir, label string) settings {
 	there := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -34,9 +34,9 @@ func inspect(dir, label string) settings {
 	return s
 }
 
-// denied is what no container may do, beyond what it is not given anyway: writing outside
-// of processes and of kernel.shm* in /proc, mounting, and the kernel's own files in /sys.
-// These are the rules of containerd's and Docker's default profile.
+// denied are the rules of containerd's and Docker's default profile. They forbid, in addition to
+// what other mechanisms prevent: writing in /proc except for processes and kernel.shm*, mounting,
+// and access to kernel files in /sys.
 var denied = []string{
 	"@{PROC}/* w",
 	"@{PROC}/{[^1-9/],[^1-9/][^0-9/],[^1-9s/][^0-9y/][^0-9s/],[^1-9/][^0-9/][^0-9/][^0-9/]*}/** w",
@@ -55,8 +55,8 @@ var denied = []string{
 	"/sys/kernel/security/** rwklx",
 }
 
-// profile is the text of the default profile. It is put together by hand: a template
-// would keep every exported method of every type in the binary, 7 MB of them.
+// profile returns the text of the default profile. It does not use a template, which would keep
+// every exported method of every type in the binary, 7 MB of them.
 func profile(name string, s settings) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -100,16 +100,16 @@ func load(ctx context.Context, name string) error {
 	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
 }
 
-// parse has the parser load a profile. With ctx it ends, and so does all that it started.
+// parse loads a profile with the parser. When ctx ends, the parser and its children are killed.
 func parse(ctx context.Context, parser, profile string) error {
 	cmd := exec.CommandContext(ctx, parser, "-Kr")
 	cmd.Stdin = strings.NewReader(profile)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // what left its group may hold its streams
+	cmd.WaitDelay = time.Second // children that left the process group may keep its streams open
 	out, err := cmd.CombinedOutput()
 	switch why := context.Cause(ctx); {
-	case err == nil || why == nil && errors.Is(err, exec.ErrWaitDelay): // it ended well
+	case err == nil || why == nil && errors.Is(err, exec.ErrWaitDelay): // the parser itself succeeded
 		return nil
 	case why != nil:
 		err = why

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDefault: the profile names itself and its manager, uses AppArmor's own files only
-// where they are, and AppArmor's parser takes it where there is one.
+// TestDefault: the profile names itself and its manager, includes AppArmor's own files only if they
+// exist, and AppArmor's parser, if there is one, accepts it.
 func TestDefault(t *testing.T) {
 	dir := t.TempDir()
 	label := filepath.Join(dir, "current")
@@ -58,8 +58,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestParse: a parser that hangs is killed in time, and so is what it started, which holds its
-// output; what a parser says when it fails is told.
+// TestParse: a parser that hangs is killed in time, with its children, which keep its output open.
+// The error includes a failing parser's output.
 func TestParse(t *testing.T) {
 	dir := t.TempDir()
 	script := func(text string) string {
@@ -80,7 +80,7 @@ func TestParse(t *testing.T) {
 	if err := unix.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(held, os.O_RDWR, 0) // else it is opened once the script is there, or never
+	f, err := os.OpenFile(held, os.O_RDWR, 0) // otherwise the open would block until the script runs, or forever
 	if err != nil {
 		t.Fatal(err)
 	}

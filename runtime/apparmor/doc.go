@@ -1,9 +1,8 @@
-// Package apparmor says which AppArmor profile a container gets, as CRI runtimes
-// have it: the node's default profile where nothing is asked for, and an error for
-// what was asked for and cannot be enforced.
+// Package apparmor selects the AppArmor profile of a container as other CRI runtimes do: the node's
+// default profile if none is requested, and an error if the requested one cannot be enforced.
 //
 //	securityfs, apparmor_parser --> Host --Profile(security context)--> a name, "" or an error
-//	                                   '--try: load the default profile, also when it is gone
+//	                                   '--try: load the default profile, again if it was removed
 //
 // https://kubernetes.io/docs/tutorials/security/apparmor/
 package apparmor

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// unreadable is the mode of a profile where the kernel's list cannot be read.
+// unreadable is used as the mode of a profile if the kernel's list cannot be read.
 const unreadable = "unreadable"
 
-// loadDefault has the kernel enforce the default profile.
+// loadDefault makes the kernel enforce the default profile.
 //
-//	never tried, or gone since --> a try, and all wait for it
-//	failed                     --> no try for a minute; then one, for which those wait that
-//	                               cannot run without. The others run without it
-//	enforced, but not of us    --> a try that nobody waits for: an older version's rules are replaced
-//	enforced                   --> nothing
+//	never tried, or removed since  --> load it; all callers wait
+//	failed                         --> no attempt for a minute; then one, and callers wait that
+//	                                   cannot run without. Others run without the profile
+//	enforced, but not by this      --> load it in the background, to replace an older version's
+//	process                            rules
+//	enforced                       --> nothing
 //
-// A first try that is waited for decides for all: else it would be chance which of the containers
-// that start together are confined. What the parser needs is bounded (see load). Somebody may
-// remove all profiles at any time (aa-teardown), so the kernel is asked each time.
+// Everyone waits for the first attempt, because otherwise it would be random which of several
+// containers that start together are confined. The time of the parser is bounded (see load). All
+// profiles may be removed at any time (aa-teardown), so the kernel's list is read each time.
 func (h *Host) loadDefault(needed bool) error {
 	mode, err := h.mode(DefaultProfile)
 	if err != nil {
@@ -32,8 +33,8 @@ func (h *Host) loadDefault(needed bool) error {
 	return err
 }
 
-// decide says what to do about a profile in this mode: wait for a try, which it has started if
-// it had to, or run with this result.
+// decide returns what to do about a profile in this mode: wait for the attempt t, which decide
+// starts if necessary, or continue with err.
 func (h *Host) decide(mode string, needed bool) (t *try, wait bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +45,7 @@ func (h *Host) decide(mode string, needed bool) (t *try, wait bool, err error) {
 			h.try()
 		}
 		return nil, false, nil
-	case mode != "" && now.Before(h.loaded.Add(pause)): // by us, just now: another try would change nothing
+	case mode != "" && now.Before(h.loaded.Add(pause)): // loaded by this process just now: another attempt would change nothing
 		return nil, false, nil
 	case h.failed == nil, needed && due:
 		return h.try(), true, nil
@@ -54,7 +55,7 @@ func (h *Host) decide(mode string, needed bool) (t *try, wait bool, err error) {
 	return nil, false, h.failed
 }
 
-// try is one that is under way, begun if there is none. The caller holds mu.
+// try returns the attempt in progress, and starts one if there is none. The caller holds mu.
 func (h *Host) try() *try {
 	if h.trying == nil {
 		t := &try{done: make(chan struct{})}
@@ -67,7 +68,7 @@ func (h *Host) try() *try {
 func (h *Host) run(t *try) {
 	err := h.load(DefaultProfile)
 	t.err = err
-	old := false // there is one that will do
+	old := false // a profile that was loaded before is still enforced
 	if err != nil {
 		if mode, e := h.mode(DefaultProfile); e == nil && enforced(mode) {
 			t.err, old = nil, true
@@ -89,7 +90,7 @@ func (h *Host) run(t *try) {
 		h.log.Info("AppArmor's default profile is loaded: containers that start from now on get it")
 	case err == nil || before != nil:
 	case old:
-		h.log.Warn("AppArmor's default profile is one of an earlier start: it cannot be replaced", "error", err)
+		h.log.Warn("AppArmor's default profile of an earlier start is still loaded and could not be replaced", "error", err)
 	default:
 		h.log.Warn("AppArmor is on, but containers run without its default profile", "error", err)
 	}

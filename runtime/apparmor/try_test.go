@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A bench asks a Host for profiles, in a bubble. Its parser ends when it is told to.
+// A bench calls a Host's Profile in a bubble. Its parser ends on command.
 type bench struct {
 	*testing.T
 	*Host
@@ -28,7 +28,7 @@ type answer struct {
 	err     error
 }
 
-// asks has containers ask: those that need the default profile, or not.
+// asks calls Profile once per argument: true for containers that need the default profile.
 func (b *bench) asks(needed ...bool) (who []chan answer) {
 	for _, needed := range needed {
 		got := make(chan answer, 1)
@@ -46,13 +46,13 @@ func (b *bench) asks(needed ...bool) (who []chan answer) {
 	return who
 }
 
-// end has the parser end.
+// end makes the parser end.
 func (b *bench) end(err error) {
 	b.ends <- err
 	synctest.Wait()
 }
 
-// got demands what all say, who are not made to wait any more, after so many tries.
+// got compares the results of callers that do not wait any more, and the number of attempts.
 func (b *bench) got(moment string, who []chan answer, want string, err error, tries int) {
 	b.Helper()
 	for i, w := range who {
@@ -79,10 +79,10 @@ func (b *bench) waits(moment string, who []chan answer) {
 	}
 }
 
-const needs, whoever = true, false // of the default profile
+const needs, whoever = true, false // whether a container needs the default profile
 
-// TestParserInstalled: a profile that could not be loaded is loaded once that is possible, for the
-// next who asks for it, or soon after the next container, and from then on for all.
+// TestParserInstalled: a profile that could not be loaded is loaded once that is possible: for the
+// next container that needs it, or soon after the next container, and from then on for all.
 func TestParserInstalled(t *testing.T) {
 	for _, who := range []bool{needs, whoever} {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,9 +105,9 @@ func TestParserInstalled(t *testing.T) {
 	}
 }
 
-// TestParserFails: a parser that fails is run once for all who ask for its profile, and once a
-// minute. Who asks for nothing waits for the first try only: a later one is made without him, and
-// those after it are confined.
+// TestParserFails: a failing parser runs once for all containers that need its profile, and once a
+// minute. Containers that need no profile wait only for the first attempt; later ones run in the
+// background, and the containers after them are confined.
 func TestParserFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "x (enforce)\n")
@@ -138,9 +138,9 @@ func TestParserFails(t *testing.T) {
 	})
 }
 
-// TestProfileGone: a profile that somebody removed from the kernel, or that only complains, is
-// loaded again before a container starts. A kernel that has it complain whatever is loaded is
-// asked once a minute.
+// TestProfileGone: a profile that was removed from the kernel, or is in complain mode, is loaded
+// again before a container starts. If the kernel keeps it in complain mode, this is tried once a
+// minute.
 func TestProfileGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "x (enforce)\n")
@@ -175,8 +175,8 @@ func TestProfileGone(t *testing.T) {
 	})
 }
 
-// TestProfileOfBefore: a profile of an earlier start of the agent is replaced, as its rules may be
-// older, and nobody waits for that. Where it cannot be replaced it goes on confining.
+// TestProfileOfBefore: a profile of an earlier start of the agent is replaced in the background,
+// because its rules may be outdated. If it cannot be replaced, it continues to confine containers.
 func TestProfileOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, DefaultProfile+" (enforce)\n")

@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checks begin the names of what containerd makes to see whether overlayfs works: a directory with
-// an overlay mounted in it, and a file in an empty directory.
+// checks are the name prefixes of the directory and the file that containerd creates to test
+// whether overlayfs works. An overlay is mounted in the directory.
 var checks = []string{"multiple-lowerdir-check", "fsutils-dummy"}
 
-// dropChecks removes those that an agent left in some directories because it was killed meanwhile.
-// No other agent may be at it.
+// dropChecks removes these from dirs after an agent was killed during the test. No other agent may
+// be running the test.
 func dropChecks(dirs ...string) error {
 	var errs []error
 	for _, dir := range dirs {
@@ -28,7 +28,7 @@ func dropChecks(dirs ...string) error {
 			}
 			path := filepath.Join(dir, e.Name())
 			if err := mounts.RemoveMounted(path, []string{filepath.Join(path, "merged")}); err != nil {
-				errs = append(errs, fmt.Errorf("remove a check of overlayfs that was interrupted: %w", err))
+				errs = append(errs, fmt.Errorf("remove the remains of an interrupted overlayfs test: %w", err))
 			}
 		}
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/containerd/containerd/v2/core/metadata"
 )
 
-// settle is how long after a deletion garbage is collected, so that many
-// deletions cost one collection.
+// settle is the delay between a deletion and the garbage collection, so that many deletions cost
+// one collection.
 const settle = time.Second
 
-// errClosed is returned to those who wait for a collection that will not come.
+// errClosed is returned to callers that wait for a collection after the storage was closed.
 var errClosed = errors.New("containerd's storage is closed")
 
-// A collector removes content and snapshots that nothing refers to, a moment
-// after something was deleted, or at once on demand. One goroutine collects.
+// A collector removes content and snapshots that nothing refers to, shortly after a deletion, or at
+// once on request. Collections run in one goroutine.
 type collector struct {
 	db    *metadata.DB
 	log   *slog.Logger
 	dirty chan struct{}   // capacity 1
-	now   chan chan error // asks for a collection and waits for its end
+	now   chan chan error // requests for a collection; each channel receives its result
 	quit  chan struct{}
 	ended chan struct{}
 }
@@ -62,7 +62,7 @@ func (c *collector) run() {
 		case <-due:
 			due = nil
 			if err := c.collect(); err != nil {
-				c.log.Warn("containerd's garbage was not collected", "error", err)
+				c.log.Warn("containerd's garbage collection failed", "error", err)
 			}
 		case done := <-c.now:
 			done <- c.collect()
@@ -70,7 +70,7 @@ func (c *collector) run() {
 	}
 }
 
-// collect removes garbage. It gives up when the collector is stopped.
+// collect removes garbage.
 func (c *collector) collect() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -78,7 +78,7 @@ func (c *collector) collect() error {
 	return err
 }
 
-// wait collects now and returns when that is done.
+// wait runs a collection and returns its result.
 func (c *collector) wait(ctx context.Context) error {
 	done := make(chan error, 1)
 	select {
@@ -96,8 +96,7 @@ func (c *collector) stop() {
 	<-c.ended
 }
 
-// leaseManager collects garbage when a lease is deleted synchronously, as
-// containerd's does.
+// leaseManager collects garbage when a lease is deleted synchronously, as containerd's does.
 type leaseManager struct {
 	leases.Manager
 	collect *collector

@@ -24,7 +24,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Namespace is the containerd namespace of all that CRI sees.
+// Namespace is the containerd namespace of everything that the CRI shows.
 const Namespace = "k8s.io"
 
 // Names of snapshotters.
@@ -33,15 +33,15 @@ const (
 	Native  = "native"
 )
 
-// lockTimeout bounds waiting for another process that holds the database.
+// lockTimeout is how long to wait for another process that has the database open.
 const lockTimeout = 2 * time.Second
 
-// Config is what Start needs.
+// Config configures Start.
 type Config struct {
-	// Root holds all persistent state. It is made when missing.
+	// Root is the directory of all persistent state. It is created if it does not exist.
 	Root string
-	// Snapshotter is Overlay or Native; empty: Overlay where the file system of
-	// Root can carry it, else Native.
+	// Snapshotter is Overlay or Native; empty: Overlay if the file system of Root supports it, else
+	// Native.
 	Snapshotter string
 	Log         *slog.Logger
 }
@@ -54,14 +54,14 @@ type Daemon struct {
 	closers     []io.Closer
 }
 
-// Start opens the storage under c.Root. It fails when another process has it
-// open. ctx ends nothing here: Close does.
+// Start opens the storage under c.Root. It fails if another process has it open. The storage stays
+// open until Close, even if ctx ends.
 func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if c.Root == "" || c.Log == nil {
 		return nil, errors.New("daemon: Root and Log are needed")
 	}
 	if err := Private(c.Root); err != nil {
-		return nil, fmt.Errorf("make containerd's root: %w", err)
+		return nil, fmt.Errorf("create containerd's root: %w", err)
 	}
 	quiet(c.Log)
 	d := &Daemon{snapshotter: c.Snapshotter}
@@ -72,12 +72,13 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	}()
 	if d.snapshotter == "" {
 		d.snapshotter = Overlay
-		dir := filepath.Join(c.Root, Overlay) // which may be on another file system than the rest
+		dir := filepath.Join(c.Root, Overlay) // may be on another file system than Root
 		if _, err := os.Stat(dir); err != nil {
 			dir = c.Root
 		}
 		if err := overlayutils.Supported(dir); err != nil {
-			c.Log.Warn("overlayfs does not work here: images and containers are copied, which takes more time and disk", "dir", dir, "error", err)
+			c.Log.Warn("overlayfs does not work here: images and containers are copied, which takes more time and disk space",
+				"dir", dir, "error", err)
 			d.snapshotter = Native
 		}
 	}
@@ -99,12 +100,12 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 		client.WithIntrospectionService(self{d.snapshotter}),
 	))
 	if err != nil {
-		return nil, fmt.Errorf("make containerd client: %w", err)
+		return nil, fmt.Errorf("create containerd client: %w", err)
 	}
 	return d, nil
 }
 
-// open opens the stores; what it opened is closed by Close, also after an error.
+// open opens the stores. Close closes them, also after an error.
 func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	content := filepath.Join(c.Root, "content")
 	blobs, err := local.NewStore(content)
@@ -126,7 +127,7 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	}
 	d.closers = append(d.closers, sn)
 	o := *bolt.DefaultOptions
-	o.NoFreelistSync = true // a page less per transaction; rebuilt at open
+	o.NoFreelistSync = true // saves a page write per transaction; the list is rebuilt at open
 	o.Timeout = lockTimeout
 	path := filepath.Join(c.Root, "meta.db")
 	b, err := bolt.Open(path, 0o600, &o)
@@ -134,24 +135,23 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 		return nil, fmt.Errorf("open %s (is another agent using it?): %w", path, err)
 	}
 	d.closers = append(d.closers, b)
-	// Now that the database is locked, nobody else writes.
+	// The database is locked now, so no other process writes.
 	if err := dropTorn(content); err != nil {
-		c.Log.Warn("what a power cut left of an image cannot be removed", "error", err)
+		c.Log.Warn("unfinished blobs that a power cut damaged could not be removed", "error", err)
 	}
 	if err := dropChecks(c.Root, dir); err != nil {
-		c.Log.Warn("what an agent left that was killed cannot be removed", "error", err)
+		c.Log.Warn("the remains of an interrupted overlayfs test could not be removed", "error", err)
 	}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 
-// Client is containerd's client on the storage. It has no tasks, containers or
-// sandboxes.
+// Client returns containerd's client for the storage. It has no tasks, containers or sandboxes.
 func (d *Daemon) Client() *client.Client { return d.client }
 
-// Snapshotter is the name of the one in use.
+// Snapshotter returns the name of the snapshotter in use.
 func (d *Daemon) Snapshotter() string { return d.snapshotter }
 
-// Close waits for a collection that goes on, and closes the storage.
+// Close waits for a running collection and closes the storage.
 func (d *Daemon) Close() error {
 	if d.collect != nil {
 		d.collect.stop()
@@ -169,7 +169,7 @@ type differ struct {
 	diff.Applier
 }
 
-// quiet routes the logger of containerd's packages into log: warnings and worse.
+// quiet forwards warnings and errors of containerd's packages to log.
 func quiet(log *slog.Logger) {
 	l := logrus.StandardLogger()
 	l.SetOutput(io.Discard)

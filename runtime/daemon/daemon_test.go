@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A blob survives a restart while something refers to it, and is collected when
-// its lease is deleted.
+// A blob survives a restart while something refers to it, and is collected when its lease is
+// deleted.
 func TestStorage(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -59,8 +59,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// An agent that is killed while containerd sees whether overlayfs works leaves an overlay mounted.
-// The next one that has the storage removes it; one that has not leaves it.
+// An agent that is killed while containerd tests overlayfs leaves an overlay mounted. The next
+// agent that opens the storage removes it; one that cannot open it does not.
 func TestInterruptedChecks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -83,7 +83,7 @@ func TestInterruptedChecks(t *testing.T) {
 		if err := unix.Mount("overlay", check+"/merged", "overlay", 0, options); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // of a test that fails
+		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // if the test fails
 		dummy := filepath.Join(dir, "fsutils-dummy2")
 		if err := os.WriteFile(dummy, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestInterruptedChecks(t *testing.T) {
 	}
 }
 
-// failing fails a test for what is logged.
+// failing fails a test if anything is logged.
 type failing struct{ *testing.T }
 
 func (f failing) Write(line []byte) (int, error) {
@@ -123,8 +123,8 @@ func (f failing) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A power cut leaves files of an unfinished blob missing or empty: such a blob is removed at
-// the next start, so that no collection stumbles over it; one that can go on does.
+// A power cut leaves files of an unfinished blob missing or empty: such a blob is removed at the
+// next start, so that no collection fails because of it; one that can be resumed stays.
 func TestTornIngests(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

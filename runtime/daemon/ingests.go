@@ -14,15 +14,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// mostNote bounds what is read of a file beside an ingest's data; a reference is shorter.
+// mostNote bounds the bytes read from a file beside an ingest's data; a reference is shorter.
 const mostNote = 4 << 10
 
-// dropTorn removes from a content store below dir the unfinished blobs (ingests) that nobody
-// can resume. containerd writes the files beside their data without sync, so after a power
-// cut they may be missing or empty. The content store logs an ingest without a reference
-// as an error at every collection and never removes it, and at one with an empty reference
-// it stops removing others. No writer may be open, of another process either: what it has just
-// begun looks torn.
+// dropTorn removes the unfinished blobs (ingests) below dir that cannot be resumed. containerd
+// writes the files beside their data without sync, so after a power cut these may be missing or
+// empty. At every collection, the content store logs an ingest without a reference as an error and
+// keeps it; at one with an empty reference it stops removing others. No writer may be open, in any
+// process: an ingest that has just begun looks damaged.
 func dropTorn(dir string) error {
 	root := filepath.Join(dir, "ingest")
 	ingests, err := os.ReadDir(root)
@@ -39,15 +38,15 @@ func dropTorn(dir string) error {
 			continue
 		}
 		if err := mounts.RemoveAll(path); err != nil {
-			errs = append(errs, fmt.Errorf("remove an unfinished blob that a power cut tore: %w", err))
+			errs = append(errs, fmt.Errorf("remove an unfinished blob that a power cut damaged: %w", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// resumable says whether the ingest at path has what its content store wants to go on with
-// it: a reference whose digest is the directory's name, and the times of its start and of
-// its last change.
+// resumable reports whether the ingest at path has the files that the content store needs to resume
+// it: a reference whose digest is the directory's name, and the times of its start and its last
+// change.
 func resumable(path string) bool {
 	ref, err := regular.Read(filepath.Join(path, "ref"), mostNote)
 	if err != nil || digest.FromBytes(ref).Encoded() != filepath.Base(path) {

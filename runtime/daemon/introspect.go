@@ -10,8 +10,8 @@ import (
 	"github.com/containerd/platforms"
 )
 
-// self answers containerd's client, which asks which platforms a snapshotter can
-// hold before it unpacks.
+// self implements the introspection service. containerd's client asks it for a snapshotter's
+// platforms before it unpacks.
 type self struct{ snapshotter string }
 
 func (s self) Plugins(context.Context, ...string) (*introspection.PluginsResponse, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// hook hands what containerd's packages log to slog.
+// hook forwards the log of containerd's packages to slog.
 type hook struct{ log *slog.Logger }
 
 func (hook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
@@ -16,7 +16,7 @@ func (hook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, lo
 func (h hook) Fire(e *logrus.Entry) error {
 	level := slog.LevelWarn
 	if strings.Contains(e.Message, "fsverity") {
-		level = slog.LevelDebug // most file systems have none, and nothing here needs it
+		level = slog.LevelDebug // most file systems do not support it, and nothing here needs it
 	}
 	if e.Level <= logrus.ErrorLevel {
 		level = slog.LevelError

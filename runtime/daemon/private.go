@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private makes a directory that root alone can enter, also where an older islet made it
-// for all: what containers wrote lies below, and programs that are root's for who runs
-// them (CVE-2021-41103).
+// Private creates a directory that only root can enter, and restricts an existing one, which
+// earlier versions created for everyone. Below it are containers' files, including setuid programs
+// (CVE-2021-41103).
 func Private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -18,7 +18,7 @@ func Private(dir string) error {
 	if err != nil || info.Mode().Perm() == 0o700 {
 		return err
 	}
-	if err := os.Chmod(dir, 0o700); !errors.Is(err, unix.EROFS) { // nobody can mend that
+	if err := os.Chmod(dir, 0o700); !errors.Is(err, unix.EROFS) { // a read-only file system cannot be changed
 		return err
 	}
 	return nil

@@ -18,23 +18,23 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// A held process writes into a FIFO that somebody else reads from as well, as a containerd
-// shim does: a reader that closes its own end says nothing to the process.
+// A held process writes to a FIFO from which another process reads too, as with a containerd shim:
+// closing one read end does not affect the process.
 type held struct {
 	*exec.Cmd
 	out    drain.Outputs
 	broken int // calls of BrokenPipe
 }
 
-// behind starts a shell script whose output goes to w through such a FIFO. With signal, a
-// broken pipe signals the script.
+// behind starts a shell script whose output is copied to w through such a FIFO. With signal,
+// BrokenPipe signals the script.
 func behind(t *testing.T, w *failing, signal bool, script string) *held {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := os.OpenFile(path, os.O_RDWR, 0) // for both directions, and until the test ends
+	theirs, err := os.OpenFile(path, os.O_RDWR, 0) // open for both directions until the test ends
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func (h *held) finish(ctx context.Context) (syscall.WaitStatus, error) {
 	return h.ProcessState.Sys().(syscall.WaitStatus), err
 }
 
-// TestBrokenPipe: BrokenPipe is called when a reader fails, and ends a process that closing the file
-// does not reach.
+// TestBrokenPipe: BrokenPipe is called when a reader fails, and ends a process that would not
+// notice a closed file.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
 	h := behind(t, &failing{after: 100}, true, "exec yes")
@@ -78,9 +78,9 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// A process that ignores the signal is not held up by the pipe, ends with its own code, and
-// each byte that its reader did not get is counted: also what comes after the failure, and
-// what is in the pipe when the process ends.
+// A process that ignores the signal is not blocked by the pipe and ends with its own code. Every
+// byte that its reader did not receive is counted, including those after the failure and those in
+// the pipe when the process ends.
 func TestBrokenPipeIgnored(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{101, 5000, 1 << 20} {
@@ -93,8 +93,8 @@ func TestBrokenPipeIgnored(t *testing.T) {
 	}
 }
 
-// A child that goes on writing after the end of its process holds nobody whose reader has
-// failed: neither one who waits without end nor one who goes.
+// A child that keeps writing after the end of its process blocks no caller whose reader has failed,
+// with or without a limit.
 func TestBrokenPipeChild(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace is how long a pipe must be empty after the end of its process until whoever
-// still holds it is left behind.
+// Grace is how long a pipe must be empty after the end of its process before remaining writers are
+// ignored.
 const Grace = time.Second
 
-// A LostError says that output of a process has not reached its reader.
+// A LostError reports that output of a process was not delivered to its reader.
 type LostError struct {
-	Bytes int64 // at least so many
-	Err   error // why
+	Bytes int64 // lower bound
+	Err   error // the reason
 }
 
-// Error names the bytes and the reason.
+// Error returns the number of bytes and the reason.
 func (e *LostError) Error() string {
 	return fmt.Sprintf("the output is incomplete, at least %d bytes are missing: %v", e.Bytes, e.Err)
 }
@@ -30,13 +30,13 @@ func (e *LostError) Error() string {
 // Unwrap returns the reason.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Outputs are the outputs of one process. The zero value has none. Its methods are for
+// Outputs are the outputs of one process. The zero value has none. Its methods must be called by
 // one goroutine.
 type Outputs struct {
-	// BrokenPipe is called when a reader fails, from its goroutine, where closing the file
-	// does not reach the process: somebody else holds the reading end of its pipe. The rest of
-	// the output is read and discarded, so that the process does not wait for a reader for
-	// ever. Without it the file is closed.
+	// BrokenPipe is called when a reader fails, by the goroutine that copies. It is for processes
+	// that would not notice that the file is closed, because another program has the read end of
+	// their pipe open. The rest of the output is read and discarded, so that the process does not
+	// block forever. If nil, the file is closed.
 	BrokenPipe func()
 
 	all      []*output
@@ -44,30 +44,29 @@ type Outputs struct {
 	moving   sync.WaitGroup
 }
 
-// Pipe makes a pipe whose content goes to w, and returns the end for the process, which
-// Start closes.
+// Pipe creates a pipe whose content is copied to w. It returns the end for the process, which Start
+// closes.
 func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
+		return nil, fmt.Errorf("create pipe: %w", err)
 	}
 	child = os.NewFile(uintptr(p[1]), "pipe")
 	if err := unix.SetNonblock(p[0], true); err != nil {
 		unix.Close(p[0])
 		child.Close()
-		return nil, fmt.Errorf("make pipe: %w", err)
+		return nil, fmt.Errorf("create pipe: %w", err)
 	}
 	o.Add(os.NewFile(uintptr(p[0]), "pipe"), w)
 	o.children = append(o.children, child)
 	return child, nil
 }
 
-// Add adds the reading end of a pipe or terminal, which must not block and belongs to
-// Outputs from here on. The method Ended of w, if it has one, is called after the last
-// byte.
+// Add adds the read end of a pipe or terminal, which must be non-blocking and is owned by Outputs
+// from here on. If w has a method Ended, it is called after the last byte.
 func (o *Outputs) Add(f *os.File, w io.Writer) { o.all = append(o.all, &output{file: f, to: w}) }
 
-// Start begins to move output. The process has its ends of the pipes by now.
+// Start begins to copy output. The process must have its ends of the pipes already.
 func (o *Outputs) Start() {
 	o.closeChildren()
 	for _, one := range o.all {
@@ -75,7 +74,7 @@ func (o *Outputs) Start() {
 	}
 }
 
-// Abort closes all files after a process that did not start.
+// Abort closes all files if the process did not start.
 func (o *Outputs) Abort() {
 	o.closeChildren()
 	for _, one := range o.all {
@@ -85,14 +84,14 @@ func (o *Outputs) Abort() {
 
 func (o *Outputs) closeChildren() {
 	for _, f := range o.children {
-		f.Close() // closing again does no harm
+		f.Close() // closing twice is harmless
 	}
 }
 
-// Finish is called once the process has ended. It returns when the output is complete
-// or, as a *LostError, cannot be. A limit other than 0 is how long children that go on
-// writing are followed: for callers that collect output which nobody watches. The end
-// of ctx is that limit, too, and ends the delivery to a reader that has gone.
+// Finish must be called once the process has ended. It returns nil when the output is complete, or
+// a *LostError if it cannot be. A limit other than 0 is how long output of remaining children is
+// read; use it for collected output. The end of ctx has the same effect, and also ends the delivery
+// to a reader that has gone.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	for _, one := range o.all {
 		one.end(limit)
@@ -113,24 +112,24 @@ func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// buffers are shared: an output that waits for its process holds none.
+// buffers are pooled: an output that waits for its process uses none.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-// An output is one pipe on its way to a reader.
+// An output is one pipe that is copied to a reader.
 type output struct {
 	file *os.File
 	to   io.Writer
-	lost *LostError // set by move; read after its end
+	lost *LostError // set by move, and read after move has returned
 
 	mu    sync.Mutex
-	taken int64 // bytes out of the pipe
+	taken int64 // bytes read from the pipe
 	ended bool
-	due   int64     // taken, once all that was in the pipe at the end of the process is
-	limit time.Time // when children are no longer followed; zero: never
-	gone  error     // the caller's end
+	due   int64     // value of taken once everything is read that was in the pipe at the end of the process
+	limit time.Time // deadline for children's output; zero: none
+	gone  error     // why the caller stopped waiting
 }
 
-// end says that the process has ended.
+// end is called when the process has ended.
 func (o *output) end(limit time.Duration) {
 	raw, err := o.file.SyscallConn()
 	o.mu.Lock()
@@ -140,7 +139,7 @@ func (o *output) end(limit time.Duration) {
 		o.limit = time.Now().Add(limit)
 	}
 	if err != nil {
-		return // it is closed: its end was seen
+		return // closed, because its end was read
 	}
 	raw.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
@@ -150,7 +149,7 @@ func (o *output) end(limit time.Duration) {
 	o.file.SetReadDeadline(time.Now().Add(Grace))
 }
 
-// cut says that the caller does not wait any longer.
+// cut is called when the caller stops waiting.
 func (o *output) cut(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,8 +157,8 @@ func (o *output) cut(ctx context.Context) {
 	o.file.SetReadDeadline(time.Now())
 }
 
-// move delivers the output to its end. The reader's failure is the end too: the file
-// is closed, and the process learns it as that of a broken pipe; or broken tells it.
+// move copies the output until it ends or the reader fails. Then the file is closed, and the
+// process gets a broken pipe; or broken is called.
 func (o *output) move(broken func()) {
 	defer o.file.Close()
 	if e, ok := o.to.(interface{ Ended() }); ok {
@@ -169,7 +168,7 @@ func (o *output) move(broken func()) {
 	if err != nil {
 		return // closed
 	}
-	for o.goOn() {
+	for o.prepareRead() {
 		buf, n := o.take(raw)
 		if n <= 0 {
 			return
@@ -192,15 +191,15 @@ func (o *output) move(broken func()) {
 	}
 }
 
-// goOn decides whether more is to be read, and bounds the wait for it.
-func (o *output) goOn() bool {
+// prepareRead reports whether more is to be read, and sets the deadline of the read.
+func (o *output) prepareRead() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.ended {
 		return true
 	}
 	switch delivered := o.taken >= o.due; {
-	case o.lost != nil && (delivered || o.gone != nil): // children write for nobody
+	case o.lost != nil && (delivered || o.gone != nil): // the rest is children's output without a reader
 		return false
 	case o.gone != nil && !delivered:
 		o.lost = &LostError{Bytes: o.due - o.taken, Err: o.gone}
@@ -212,8 +211,8 @@ func (o *output) goOn() bool {
 	return true
 }
 
-// take waits for output. No bytes are its end: no writer is left or, after the end of
-// the process, the pipe stays empty.
+// take waits for output. n <= 0 is the end: there is no writer left or, after the end of the
+// process, the pipe stays empty.
 func (o *output) take(raw rawConn) (buf *[]byte, n int) {
 	for {
 		var errno error
@@ -223,13 +222,13 @@ func (o *output) take(raw rawConn) (buf *[]byte, n int) {
 		}
 		err := raw.Read(read)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			// The deadline may have passed while this goroutine did not run.
+			// The deadline may have passed while this goroutine was not running.
 			raw.Control(func(fd uintptr) { read(fd) })
 		} else if err != nil {
 			return nil, 0 // closed
 		}
 		if errno != unix.EINTR {
-			return buf, n // a terminal says EIO at its end
+			return buf, n // a terminal returns EIO at its end
 		}
 	}
 }
@@ -239,7 +238,7 @@ type rawConn interface {
 	Control(func(fd uintptr)) error
 }
 
-// readNow reads without waiting. Without bytes it holds no buffer.
+// readNow reads without blocking. If there are no bytes, it returns the buffer to the pool.
 func (o *output) readNow(fd int) (*[]byte, int, error) {
 	buf := buffers.Get().(*[]byte)
 	o.mu.Lock()

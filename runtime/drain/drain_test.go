@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// run runs a shell script whose output goes to w, and returns what Finish says.
+// run runs a shell script whose output is copied to w, and returns Finish's result.
 func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, script string) (error, error) {
 	t.Helper()
 	var out drain.Outputs
@@ -35,7 +35,7 @@ func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, sc
 	return err, out.Finish(ctx, limit)
 }
 
-// seq is the output of seq 1 n.
+// seq returns the output of seq 1 n.
 func seq(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -44,12 +44,12 @@ func seq(n int) string {
 	return b.String()
 }
 
-// A gated reader takes its first bytes only when it is let.
+// A gated reader blocks in its first Write until it is opened.
 type gated struct {
 	bytes.Buffer
 	once sync.Once
 	full chan struct{} // closed by the first write
-	open chan struct{} // what that waits for
+	open chan struct{} // closed to let it continue
 }
 
 func newGated() *gated { return &gated{full: make(chan struct{}), open: make(chan struct{})} }
@@ -60,8 +60,8 @@ func (g *gated) Write(b []byte) (int, error) {
 	return g.Buffer.Write(b)
 }
 
-// Whatever the reader does after the end of the process, it gets every byte that is in
-// the pipe then: also when it stops for longer than the time for children.
+// Whatever the reader does after the end of the process, it gets every byte that is in the pipe
+// then, even if it pauses for longer than the time for children.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	want := seq(10000) // 48,894 bytes: they fit into the pipe, and the process ends at once
@@ -79,8 +79,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A child that goes on writing after the end of the process is followed as long as there
-// is something in the pipe; one that is silent is left behind after a second.
+// Output of a child is read after the end of the process while the pipe is not empty; a silent
+// child is ignored after a second.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -98,8 +98,8 @@ func TestChildren(t *testing.T) {
 	exec.Command("kill", "-9", strings.TrimSpace(out.String())).Run()
 }
 
-// A caller that collects output is not held by a child that never stops writing, and nor
-// is one whose time is over; the process's own output is there.
+// A child that never stops writing does not block a caller that collects output, nor one that gives
+// up; the process's own output is complete.
 func TestEndlessChild(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -116,7 +116,7 @@ func TestEndlessChild(t *testing.T) {
 	}
 }
 
-// A failing reader fails with what it lost.
+// A failing reader fails after some bytes.
 type failing struct{ after int }
 
 func (f *failing) Write(b []byte) (int, error) {
@@ -127,7 +127,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// No failure of the reader is a success, and the process is not held up by it.
+// A failure of the reader is always an error, and does not block the process.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	err, lost := run(t, t.Context(), &failing{after: 100}, 0, "yes")
@@ -135,7 +135,8 @@ func TestLost(t *testing.T) {
 	if err == nil || !errors.As(lost, &e) || e.Bytes == 0 || !strings.Contains(lost.Error(), "reader closed") {
 		t.Errorf("a reader that closes: %v, %v", err, lost)
 	}
-	// When the reader stops and the context ends, the error says how many bytes were not delivered.
+	// If the reader pauses and the context ends, the error contains the number of bytes that were
+	// not delivered.
 	g := newGated()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-g.full; cancel(); close(g.open) }()
@@ -145,7 +146,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Nothing is left of many processes whose children stay.
+// Many processes whose children stay leave nothing behind.
 func TestManyChildren(t *testing.T) {
 	files := func() int {
 		d, err := os.ReadDir("/proc/self/fd")

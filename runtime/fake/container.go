@@ -11,8 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// CreateContainer keeps a container. Its ID is made from the sandbox, name and
-// attempt.
+// CreateContainer adds a container. Its ID is derived from the sandbox, name and attempt.
 func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()
@@ -38,7 +37,8 @@ func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerReq
 	}
 	r.containers[id] = &container{sandbox: s.status.Id, config: cfg, status: &api.ContainerStatus{
 		Id: id, Metadata: m, State: api.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano(),
-		Image: cfg.GetImage(), ImageRef: image, ImageId: image, Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
+		Image: cfg.GetImage(), ImageRef: image, ImageId: image,
+		Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
 		LogPath:   filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath()),
 		Resources: &api.ContainerResources{Linux: proto.CloneOf(cfg.GetLinux().GetResources())},
 	}}
@@ -74,7 +74,7 @@ func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerReque
 	return &api.StartContainerResponse{}, err
 }
 
-// StopContainer ends a container with 143 if it has a grace period, else 137.
+// StopContainer ends a container with exit code 143 if there is a grace period, else 137.
 func (r *Runtime) StopContainer(_ context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	if err := r.call("StopContainer", r.subject(req.GetContainerId())); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (r *Runtime) StopContainer(_ context.Context, req *api.StopContainerRequest
 	return &api.StopContainerResponse{}, nil
 }
 
-// RemoveContainer ends and forgets a container.
+// RemoveContainer ends and removes a container.
 func (r *Runtime) RemoveContainer(_ context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	id := req.GetContainerId()
 	if err := r.call("RemoveContainer", r.subject(id)); err != nil {
@@ -103,7 +103,7 @@ func (r *Runtime) RemoveContainer(_ context.Context, req *api.RemoveContainerReq
 	return &api.RemoveContainerResponse{}, nil
 }
 
-// ContainerStatus tells all about one container.
+// ContainerStatus returns the status of one container.
 func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusReq
 	return &api.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
 }
 
-// ListContainers lists those that a filter lets through.
+// ListContainers lists the containers that match a filter.
 func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	f := req.GetFilter()
 	out := &api.ListContainersResponse{}
@@ -135,8 +135,10 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
-// UpdateContainerResources keeps the new limits.
-func (r *Runtime) UpdateContainerResources(_ context.Context, req *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+// UpdateContainerResources stores the new limits.
+func (r *Runtime) UpdateContainerResources(
+	_ context.Context, req *api.UpdateContainerResourcesRequest,
+) (*api.UpdateContainerResourcesResponse, error) {
 	if err := r.call("UpdateContainerResources", r.subject(req.GetContainerId())); err != nil {
 		return nil, err
 	}
@@ -158,7 +160,7 @@ func (r *Runtime) ReopenContainerLog(_ context.Context, req *api.ReopenContainer
 	return &api.ReopenContainerLogResponse{}, err
 }
 
-// ExecSync succeeds without output in a container that runs.
+// ExecSync succeeds without output if the container is running.
 func (r *Runtime) ExecSync(_ context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	if err := r.call("ExecSync", r.subject(req.GetContainerId())); err != nil {
 		return nil, err
@@ -167,7 +169,7 @@ func (r *Runtime) ExecSync(_ context.Context, req *api.ExecSyncRequest) (*api.Ex
 	defer r.mu.Unlock()
 	c, err := r.container(req.GetContainerId())
 	if err == nil && c.status.State != api.ContainerState_CONTAINER_RUNNING {
-		err = fmt.Errorf("exec in container %s: it does not run: %w", req.GetContainerId(), errdefs.ErrFailedPrecondition)
+		err = fmt.Errorf("exec in container %s: it is not running: %w", req.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
 	if err != nil {
 		return nil, err

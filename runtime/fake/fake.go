@@ -14,14 +14,13 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Runtime is a runtime in memory. Its fields are set before it is used.
+// A Runtime is a runtime in memory. Its exported fields must be set before it is used.
 type Runtime struct {
-	// Fail, if any, is asked before each call that changes something, with the name
-	// of the call and what it is about: the pod's name, or pod/container. Its error
-	// is the call's.
+	// Fail, if not nil, is called before each call that changes something, with the call's name and
+	// its subject: the pod's name, or pod/container. The call returns its error.
 	Fail func(call, subject string) error
-	// Started, if any, is called when a container has started, without a lock held:
-	// it may call End.
+	// Started, if not nil, is called when a container has started. No lock is held: it may call
+	// End.
 	Started func(id string, c *api.ContainerConfig)
 
 	mu         sync.Mutex
@@ -44,7 +43,7 @@ type container struct {
 	config  *api.ContainerConfig
 }
 
-// New makes a runtime that has the images of those references.
+// New returns a runtime that has images with these references.
 func New(images ...string) *Runtime {
 	r := &Runtime{
 		images: map[string]string{}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
@@ -56,15 +55,14 @@ func New(images ...string) *Runtime {
 	return r
 }
 
-// Calls are those that changed something, as "StartContainer pod/container".
+// Calls returns the calls that changed something, such as "StartContainer pod/container".
 func (r *Runtime) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls)
 }
 
-// End ends a running container with an exit code. One that does not run is left
-// as it is.
+// End ends a running container with an exit code. Other containers are not changed.
 func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, reason(code)) }
 
 // EndFor is End with a reason, such as OOMKilled.
@@ -86,7 +84,7 @@ func (r *Runtime) LoseSandbox(id string) {
 	}
 }
 
-// Reboot ends everything that runs, without events.
+// Reboot ends all sandboxes and running containers, without events.
 func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,13 +108,14 @@ func reason(code int32) string {
 	return "Error"
 }
 
-// end needs the lock.
+// end ends a container. The caller holds the lock.
 func (r *Runtime) end(c *container, code int32, why string) {
-	c.status.State, c.status.ExitCode, c.status.Reason, c.status.FinishedAt = api.ContainerState_CONTAINER_EXITED, code, why, time.Now().UnixNano()
+	c.status.State, c.status.ExitCode, c.status.Reason = api.ContainerState_CONTAINER_EXITED, code, why
+	c.status.FinishedAt = time.Now().UnixNano()
 	r.tell(c.sandbox, c.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// call notes a call and asks whether it is to fail. The lock is not held.
+// call records a call and returns Fail's error. The caller does not hold the lock.
 func (r *Runtime) call(name, subject string) error {
 	r.mu.Lock()
 	r.calls = append(r.calls, name+" "+subject)
@@ -141,7 +140,7 @@ func (r *Runtime) container(id string) (*container, error) {
 	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
 }
 
-// subject names a container for Fail and Calls; the lock is not held.
+// subject returns the subject of a call for Fail and Calls. The caller does not hold the lock.
 func (r *Runtime) subject(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +160,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until end has returned.
+// Subscribe calls handle for each change until the returned function has returned.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +174,7 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// tell needs the lock.
+// tell sends an event. The caller holds the lock.
 func (r *Runtime) tell(pod, id string, what api.ContainerEventType) {
 	e := &api.ContainerEventResponse{ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano()}
 	if s := r.sandboxes[pod]; s != nil {
@@ -200,7 +199,7 @@ func matches(labels, want map[string]string) bool {
 	return true
 }
 
-// wholeID returns the only ID in m that begins with id; else id.
+// wholeID returns the only ID in m that begins with id, or else id.
 func wholeID[T any](m map[string]T, id string) string {
 	var found []string
 	for k := range m {

@@ -10,12 +10,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Version names this runtime.
+// Version returns the name of this runtime.
 func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
 	return &api.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status says that all is well, unless Fail says otherwise.
+// Status returns that everything is ready, unless Fail returns an error.
 func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
 	if err := r.call("Status", ""); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusRespon
 	}}}, nil
 }
 
-// RuntimeConfig names a cgroup driver.
+// RuntimeConfig returns a cgroup driver.
 func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
 	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: api.CgroupDriver_CGROUPFS}}, nil
 }
@@ -35,45 +35,47 @@ func (r *Runtime) UpdateRuntimeConfig(context.Context, *api.UpdateRuntimeConfigR
 	return &api.UpdateRuntimeConfigResponse{}, nil
 }
 
-var errNoKernel = fmt.Errorf("nothing really runs here: %w", errdefs.ErrNotImplemented)
+var errNoKernel = fmt.Errorf("the fake runtime runs no processes: %w", errdefs.ErrNotImplemented)
 
-// Exec is not possible.
+// Exec is not implemented.
 func (r *Runtime) Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error) {
 	return nil, errNoKernel
 }
 
-// Attach is not possible.
+// Attach is not implemented.
 func (r *Runtime) Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error) {
 	return nil, errNoKernel
 }
 
-// PortForward is not possible.
+// PortForward is not implemented.
 func (r *Runtime) PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error) {
 	return nil, errNoKernel
 }
 
-// ContainerStats is not possible.
+// ContainerStats is not implemented.
 func (r *Runtime) ContainerStats(context.Context, *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
 	return nil, errNoKernel
 }
 
-// ListContainerStats has none.
+// ListContainerStats returns an empty list.
 func (r *Runtime) ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
 	return &api.ListContainerStatsResponse{}, nil
 }
 
-// PodSandboxStats is not possible.
+// PodSandboxStats is not implemented.
 func (r *Runtime) PodSandboxStats(context.Context, *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
 	return nil, errNoKernel
 }
 
-// ListPodSandboxStats has none.
+// ListPodSandboxStats returns an empty list.
 func (r *Runtime) ListPodSandboxStats(context.Context, *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
 	return &api.ListPodSandboxStatsResponse{}, nil
 }
 
-// UpdatePodSandboxResources keeps what a sandbox may use.
-func (r *Runtime) UpdatePodSandboxResources(_ context.Context, req *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error) {
+// UpdatePodSandboxResources stores a sandbox's resources.
+func (r *Runtime) UpdatePodSandboxResources(
+	_ context.Context, req *api.UpdatePodSandboxResourcesRequest,
+) (*api.UpdatePodSandboxResourcesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := r.sandbox(req.GetPodSandboxId())
@@ -87,7 +89,7 @@ func (r *Runtime) UpdatePodSandboxResources(_ context.Context, req *api.UpdatePo
 	return &api.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-// CheckpointContainer is not possible.
+// CheckpointContainer is not implemented.
 func (r *Runtime) CheckpointContainer(_ context.Context, req *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,17 +99,17 @@ func (r *Runtime) CheckpointContainer(_ context.Context, req *api.CheckpointCont
 	return nil, errNoKernel
 }
 
-// ListMetricDescriptors has none.
+// ListMetricDescriptors returns an empty list.
 func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
 	return &api.ListMetricDescriptorsResponse{}, nil
 }
 
-// ListPodSandboxMetrics has none.
+// ListPodSandboxMetrics returns an empty list.
 func (r *Runtime) ListPodSandboxMetrics(context.Context, *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error) {
 	return &api.ListPodSandboxMetricsResponse{}, nil
 }
 
-// image needs the lock.
+// image returns the ID of an image. The caller holds the lock.
 func (r *Runtime) image(ref string) (id string, err error) {
 	for have, id := range r.images {
 		if have == ref || id == ref {
@@ -128,7 +130,7 @@ func (r *Runtime) ListImages(context.Context, *api.ListImagesRequest) (*api.List
 	return out, nil
 }
 
-// ImageStatus has no image for a reference that is not here.
+// ImageStatus returns no Image for an unknown reference.
 func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	ref := req.GetImage().GetImage()
 	r.mu.Lock()
@@ -140,7 +142,7 @@ func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*
 	return &api.ImageStatusResponse{Image: &api.Image{Id: id, RepoTags: []string{ref}, Size: 1}}, nil
 }
 
-// PullImage adds an image, unless Fail says otherwise.
+// PullImage adds an image, unless Fail returns an error.
 func (r *Runtime) PullImage(_ context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	if err := r.call("PullImage", ref); err != nil {
@@ -173,7 +175,7 @@ func (r *Runtime) RemoveImage(_ context.Context, req *api.RemoveImageRequest) (*
 	return &api.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo has one file system.
+// ImageFsInfo returns one file system.
 func (r *Runtime) ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	return &api.ImageFsInfoResponse{ImageFilesystems: []*api.FilesystemUsage{{
 		Timestamp: time.Now().UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &api.UInt64Value{Value: 1},

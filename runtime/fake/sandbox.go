@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RunPodSandbox makes a sandbox ready. Its ID is made from its UID and attempt.
+// RunPodSandbox adds a sandbox that is ready. Its ID is derived from its UID and attempt.
 func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()
@@ -32,7 +32,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// StopPodSandbox ends its containers and makes it not ready.
+// StopPodSandbox ends the sandbox's containers and makes it not ready.
 func (r *Runtime) StopPodSandbox(_ context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	if err := r.call("StopPodSandbox", r.subject(req.GetPodSandboxId())); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (r *Runtime) StopPodSandbox(_ context.Context, req *api.StopPodSandboxReque
 	return &api.StopPodSandboxResponse{}, nil
 }
 
-// stop needs the lock.
+// stop stops a sandbox. The caller holds the lock.
 func (r *Runtime) stop(s *sandbox) {
 	for _, c := range r.containers {
 		if c.sandbox == s.status.Id && c.status.State == api.ContainerState_CONTAINER_RUNNING {
@@ -58,7 +58,7 @@ func (r *Runtime) stop(s *sandbox) {
 	}
 }
 
-// RemovePodSandbox stops and forgets it with its containers.
+// RemovePodSandbox stops a sandbox and removes it with its containers.
 func (r *Runtime) RemovePodSandbox(_ context.Context, req *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
 	id := req.GetPodSandboxId()
 	if err := r.call("RemovePodSandbox", r.subject(id)); err != nil {
@@ -79,7 +79,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, req *api.RemovePodSandboxR
 	return &api.RemovePodSandboxResponse{}, nil
 }
 
-// PodSandboxStatus tells all about one sandbox.
+// PodSandboxStatus returns the status of one sandbox.
 func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusR
 	return &api.PodSandboxStatusResponse{Status: proto.CloneOf(s.status)}, nil
 }
 
-// ListPodSandbox lists those that a filter lets through.
+// ListPodSandbox lists the sandboxes that match a filter.
 func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	f := req.GetFilter()
 	out := &api.ListPodSandboxResponse{}
@@ -98,11 +98,14 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	defer r.mu.Unlock()
 	want := wholeID(r.sandboxes, f.GetId())
 	for id, s := range r.sandboxes {
-		if want != "" && id != want || f.GetState() != nil && f.GetState().GetState() != s.status.State || !matches(s.status.Labels, f.GetLabelSelector()) {
+		if want != "" && id != want || f.GetState() != nil && f.GetState().GetState() != s.status.State ||
+			!matches(s.status.Labels, f.GetLabelSelector()) {
 			continue
 		}
 		st := proto.CloneOf(s.status)
-		out.Items = append(out.Items, &api.PodSandbox{Id: id, Metadata: st.Metadata, State: st.State, CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations})
+		out.Items = append(out.Items, &api.PodSandbox{
+			Id: id, Metadata: st.Metadata, State: st.State, CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations,
+		})
 	}
 	return out, nil
 }

@@ -42,9 +42,9 @@ func (h *heavy) GetContainerEvents(_ *api.GetEventsRequest, to grpc.ServerStream
 	return to.Send(h.event)
 }
 
-// TestHeavyAnswers: an answer of the runtime that is large once it is decoded, or a long error, is an
-// error of the call, also where events are followed, and the next answer is taken. A long list of
-// ordinary containers is no bomb.
+// TestHeavyAnswers: a response that is large once decoded, or a long error, fails the call, also
+// while events are followed, and the next response is accepted. A long list of ordinary containers
+// is accepted.
 func TestHeavyAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

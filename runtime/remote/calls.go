@@ -10,11 +10,11 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// calls gives each call an end, and notes it.
+// calls adds timeouts to calls and counts them.
 type calls struct {
 	timeout time.Duration
 	counted func(method string, took time.Duration, err error)
-	acted   chan struct{} // capacity 1: the agent changed something
+	acted   chan struct{} // capacity 1: a call of the agent has changed something
 }
 
 // around makes one call.
@@ -35,16 +35,18 @@ func (c *calls) around(ctx context.Context, method string, req any, next func(co
 		default:
 		}
 	}
-	late := ctx.Err() != nil || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) && method != "ExecSync" // the runtime's clock may be the first
+	// The runtime's own timeout may expire first.
+	late := ctx.Err() != nil || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) && method != "ExecSync"
 	if err != nil && late && asked.Err() == nil {
 		return fmt.Errorf("the container runtime has not answered %s in %s: %w", method, time.Since(began).Round(time.Second), err)
 	}
 	return err
 }
 
-// most is how long a call may take, as a kubelet has it: runtimeRequestTimeout, twice
-// that for a sandbox with its network, and what the call itself gives a process. Pulls,
-// checkpoints and commands without a limit have none.
+// most returns the timeout of a call, as in a kubelet: runtimeRequestTimeout, twice that for a
+// sandbox with its network, plus the grace period or timeout in the call itself. Pulls, checkpoints
+// and commands without a timeout are not bounded.
+// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func (c *calls) most(method string, req any) (time.Duration, bool) {
 	switch q := req.(type) {
@@ -60,7 +62,7 @@ func (c *calls) most(method string, req any) (time.Duration, bool) {
 	return c.timeout, true
 }
 
-// acts reports whether a call changes what runs.
+// acts reports whether a call changes sandboxes or containers.
 func acts(method string) bool {
 	switch method {
 	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer":

@@ -15,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix begins the names of folders and cgroups that the suite makes; the process ID of
-// the test follows.
+// prefix is the prefix of the suite's folders and cgroups; the process ID of the test follows.
 const prefix = "islet-remote-"
 
-// TestMain keeps what this process inherited, such as a lock of the shell that started
-// it, from the daemons that the suite starts; Go closes only what Go has opened.
+// TestMain prevents the daemons that the suite starts from inheriting this process's descriptors,
+// such as a lock of the shell that started it; Go closes only what it has opened itself.
 func TestMain(m *testing.M) {
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		fmt.Fprintln(os.Stderr, "close inherited files:", err)
@@ -32,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(inOwnFolder(m.Run))
 }
 
-// inOwnFolder has all temporary files in one folder, which a later run finds and removes
-// when this one is interrupted.
+// inOwnFolder puts all temporary files in one folder, which a later run finds and removes if this
+// one is interrupted.
 func inOwnFolder(run func() int) int {
 	sweep()
 	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
@@ -46,7 +45,7 @@ func inOwnFolder(run func() int) int {
 	return run()
 }
 
-// sweep removes what runs left that were interrupted. Their processes ended with them.
+// sweep removes what interrupted runs left. Their processes ended with them.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	groups, _ := filepath.Glob("/sys/fs/cgroup/" + prefix + "*")
@@ -64,7 +63,7 @@ func sweep() {
 	}
 }
 
-// removeGroup removes a cgroup with those below it.
+// removeGroup removes a cgroup with its nested cgroups.
 func removeGroup(top string) error {
 	var dirs []string
 	filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -81,9 +80,9 @@ func removeGroup(top string) error {
 	return nil
 }
 
-// startContainerd starts the containerd of the folder dir, in process and mount namespaces
-// of its own: it ends with the test, its shims and containers end with it, and no mount is
-// left. The cgroups below the name of disk are removed then.
+// startContainerd starts containerd for the folder dir, in its own PID and mount namespaces: it
+// ends with the test, its shims and containers end with it, and no mount is left. Then the cgroups
+// named after disk are removed.
 func startContainerd(t *testing.T, dir, disk, config string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(disk, "log"))
@@ -91,7 +90,7 @@ func startContainerd(t *testing.T, dir, disk, config string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The shell is the namespace's first process, and reaps shims.
+	// The shell is the namespace's first process and reaps shims.
 	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run || exit 1
 "$0" --config "$1" &
 wait`, filepath.Join(dir, "containerd"), config)
@@ -103,7 +102,7 @@ wait`, filepath.Join(dir, "containerd"), config)
 	}
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait() // all of the namespace has ended then
+		cmd.Wait() // then the whole namespace has ended
 		if t.Failed() {
 			said, _ := os.ReadFile(log.Name())
 			t.Logf("end of containerd's log:\n%s", said[max(0, len(said)-4<<10):])
@@ -120,8 +119,8 @@ wait`, filepath.Join(dir, "containerd"), config)
 	})
 }
 
-// process is the process in a cgroup below parent that containerd's namespace, one below
-// the test's, numbers so.
+// process returns the process in a cgroup below parent that has this PID in containerd's namespace,
+// a child of the test's.
 func process(t testing.TB, parent string, pid int) int {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/status")
@@ -131,7 +130,7 @@ func process(t testing.TB, parent string, pid int) int {
 	level := len(numbers(self))
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range all {
-		status, _ := os.ReadFile(p + "/status") // one that has ended meanwhile is none
+		status, _ := os.ReadFile(p + "/status") // missing if it has ended
 		cgroup, _ := os.ReadFile(p + "/cgroup")
 		if n := numbers(status); len(n) > level && n[level] == strconv.Itoa(pid) && strings.Contains(string(cgroup), "/"+parent+"/") {
 			outer, _ := strconv.Atoi(filepath.Base(p))
@@ -142,7 +141,7 @@ func process(t testing.TB, parent string, pid int) int {
 	return 0
 }
 
-// numbers are those of a process, from the outermost namespace to its own.
+// numbers returns the PIDs of a process, from the outermost namespace to its own.
 func numbers(status []byte) []string {
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")

@@ -18,13 +18,12 @@ import (
 )
 
 const (
-	dialTime  = 30 * time.Second // until the streams stand
-	maxAnswer = 64 << 10         // bytes of the answer to an upgrade
+	dialTime  = 30 * time.Second // until the streaming connection is established
+	maxAnswer = 64 << 10         // bytes of the response to the upgrade request
 )
 
-// dial connects with the URL that the runtime gave for its streams. It must be on this
-// machine: whoever makes the runtime name another one would have the agent speak to
-// machines that he cannot reach himself.
+// dial connects to the runtime's streaming URL. Its host must be this machine. Otherwise someone
+// who can influence the URL could make the agent connect to machines that he cannot reach himself.
 func dial(ctx context.Context, target, protocol string) (httpstream.Connection, error) {
 	u, err := local(target)
 	if err != nil {
@@ -34,10 +33,10 @@ func dial(ctx context.Context, target, protocol string) (httpstream.Connection, 
 	defer stop()
 	conn, err := (&net.Dialer{}).DialContext(late, "tcp", u.Host)
 	if err != nil {
-		return nil, fmt.Errorf("reach the runtime's streams: %w", err)
+		return nil, fmt.Errorf("connect to the runtime's streams: %w", err)
 	}
-	if u.Scheme == "https" { // its certificate is one that the runtime made for itself
-		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is on this machine
+	if u.Scheme == "https" { // the runtime's certificate is self-signed
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the server is on this machine
 	}
 	deadline, _ := late.Deadline()
 	conn.SetDeadline(deadline)
@@ -51,7 +50,7 @@ func dial(ctx context.Context, target, protocol string) (httpstream.Connection, 
 	return spdy.NewClientConnection(up)
 }
 
-// local takes a URL of a server on this machine.
+// local parses a URL and checks that its host is this machine.
 func local(target string) (*url.URL, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.User != nil {
@@ -70,21 +69,24 @@ func local(target string) (*url.URL, error) {
 			return u, nil
 		}
 	}
-	return nil, fmt.Errorf("the container runtime gave %.200q for its streams, which is not on this machine: have it serve them on loopback", target)
+	return nil, fmt.Errorf("the container runtime gave %.200q for its streams, which is not on this machine: "+
+		"have it serve them on loopback",
+		target)
 }
 
-// upgrade turns a connection into one for streams.
+// upgrade upgrades an HTTP connection to SPDY.
 func upgrade(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
 	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
-		httpstream.HeaderConnection: {httpstream.HeaderUpgrade}, httpstream.HeaderUpgrade: {spdy.HeaderSpdy31}, httpstream.HeaderProtocolVersion: {protocol},
+		httpstream.HeaderConnection: {httpstream.HeaderUpgrade}, httpstream.HeaderUpgrade: {spdy.HeaderSpdy31},
+		httpstream.HeaderProtocolVersion: {protocol},
 	}}
 	if err := req.Write(conn); err != nil {
-		return nil, fmt.Errorf("ask for the runtime's streams: %w", err)
+		return nil, fmt.Errorf("request the runtime's streams: %w", err)
 	}
 	answer := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	resp, err := http.ReadResponse(answer, req)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the runtime's streams: %w", err)
+		return nil, fmt.Errorf("request the runtime's streams: %w", err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
@@ -97,7 +99,7 @@ func upgrade(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
 	return &readAhead{conn, io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn)}, nil
 }
 
-// A readAhead is a connection of which something was read already.
+// A readAhead is a connection from which some bytes were already read.
 type readAhead struct {
 	net.Conn
 	from io.Reader

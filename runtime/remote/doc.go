@@ -1,7 +1,7 @@
-// Package remote makes the runtime behind a CRI socket (containerd, CRI-O, cri-dockerd)
-// as fit for the agent as the one in its own process: every call has an end, making
-// something twice is success, changes are told though the runtime may have no events,
-// and streams need no detour over a URL.
+// Package remote adapts the runtime at a CRI socket (containerd, CRI-O, cri-dockerd) for the agent,
+// so that it behaves like the one in its own process: every call has a timeout, creating something
+// twice is success, changes are reported even if the runtime has no events, and streams need no
+// URL.
 //
 //	agent --calls, each with a deadline--> Client --CRI--> containerd, CRI-O ...
 //	Run: is it there, is it ready, is its network? --Changed--> agent
@@ -9,6 +9,6 @@
 //	                 GetContainerEvents a quick one, while something may change
 //	Streaming: Stream, Forward --Exec, Attach, PortForward--> URL --SPDY on this machine--> process
 //
-// The runtime is trusted with what it runs, as the root's program that it is. What it
-// answers is bounded all the same, and what it may send the agent to is this machine.
+// The runtime runs as root and is trusted to run pods. Its responses are bounded nevertheless, and
+// its streaming URLs must be on this machine.
 package remote

@@ -13,24 +13,24 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// How often the runtime's lists are compared. A kubelet does so every second. With events
-// it finds what they missed: some runtimes lose those that nobody follows just then.
-// Without, it finds what ended by itself, since the agent looks after its own calls
-// anyway: soon, while things are changing; later, when nothing has for a while; and
-// hardly ever, when nothing runs that could end.
+// Intervals at which the runtime's lists are compared. A kubelet does so every second. With events,
+// the comparison finds what they missed: some runtimes drop events while nobody is subscribed.
+// Without events, it finds what ended by itself; the agent checks the results of its own calls
+// anyway. It is soon while things are changing, later when nothing has changed for a while, and
+// seldom when nothing is running.
 const (
 	compareSoon   = time.Second
 	compareLater  = 4 * time.Second
 	compareSeldom = 30 * time.Second
-	lively        = time.Minute // for how long after a change
+	lively        = time.Minute // how long after a change it is soon
 )
 
-// errBack asks who follows the events to list everything.
+// errBack makes the subscriber list everything.
 var errBack = errors.New("the container runtime was away and answers again")
 
-// ContainerEvents calls handle for each pod of which something changed, until ctx ends or
-// the runtime is gone. While it is gone, ContainerEvents waits. The events name the pod
-// (its UID) and nothing else for certain.
+// ContainerEvents calls handle for each pod with a change until ctx ends or the connection to the
+// runtime is lost. It first waits until the runtime responds. Only the pod's UID in the events is
+// certain to be set.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if waited, err := r.Await(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 			if !absent(err) {
 				return err
 			}
-			stream, f.evented = nil, false // which it says at once
+			stream, f.evented = nil, false // the runtime reports this at once
 		case <-r.calls.acted:
 			f.changed = time.Now()
 		case <-timer.C:
@@ -62,15 +62,15 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 			}
 			due = time.Now().Add(compareSeldom)
 		}
-		if next := time.Now().Add(f.pause()); next.Before(due) { // never later: calls may follow each other for long
+		if next := time.Now().Add(f.pause()); next.Before(due) { // only ever earlier, because calls may follow one another for a long time
 			due = next
 		}
 		timer.Reset(time.Until(due))
 	}
 }
 
-// absent reports whether a runtime has no events: older ones do not know the call, and
-// CRI-O ends the stream unless enable_pod_events is set.
+// absent reports whether an error means that the runtime has no events. Older runtimes do not
+// implement the call, and CRI-O closes the stream unless enable_pod_events is set.
 func absent(err error) bool { return errors.Is(err, io.EOF) || errdefs.IsNotImplemented(err) }
 
 // A follower compares lists.
@@ -78,18 +78,18 @@ type follower struct {
 	r       *Runtime
 	handle  func(*api.ContainerEventResponse)
 	evented bool
-	changed time.Time // when something last did
+	changed time.Time // time of the last change
 	seen    map[string]thing
-	live    bool // something runs
+	live    bool // something is running
 }
 
-// A thing is a sandbox or container as a list has it.
+// A thing is the state of a sandbox or container in a list.
 type thing struct {
 	pod   string
 	state int32
 }
 
-// pause is how long until the next comparison.
+// pause returns the delay until the next comparison.
 func (f *follower) pause() time.Duration {
 	switch {
 	case f.evented:
@@ -103,7 +103,7 @@ func (f *follower) pause() time.Duration {
 	}
 }
 
-// compare tells of the pods of which something is other than it was.
+// compare calls handle for the pods that have changed since the last comparison.
 func (f *follower) compare(ctx context.Context) error {
 	now, live, err := f.r.things(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func (f *follower) compare(ctx context.Context) error {
 	return nil
 }
 
-// things are what there is of pods, by ID, and whether some of it runs.
+// things returns the sandboxes and containers of pods by ID, and whether any of them is running.
 func (r *Runtime) things(ctx context.Context) (all map[string]thing, live bool, err error) {
 	sandboxes, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {

@@ -17,24 +17,24 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Config is what Open needs.
+// Config configures Open.
 type Config struct {
-	Endpoint      string        // of the runtime: a path or unix:// URL
-	ImageEndpoint string        // of the images; empty: Endpoint
+	Endpoint      string        // of the runtime service: a path or unix:// URL
+	ImageEndpoint string        // of the image service; empty: Endpoint
 	Timeout       time.Duration // of a call, runtimeRequestTimeout
-	Pulls         int64         // images that are pulled at a time; 0: any number
-	// PullsPerSecond bounds pulls after PullBurst of them, as registryPullQPS and registryBurst
-	// say; the next ones wait. 0: any number.
+	Pulls         int64         // concurrent pulls; 0: no limit
+	// PullsPerSecond and PullBurst limit the rate of pulls, like registryPullQPS and registryBurst.
+	// Further pulls wait. 0: no limit.
 	PullsPerSecond, PullBurst int
-	// Changed is called when the runtime, or its network, became ready or ceased to be.
-	// It must not block. Nil: nobody wants to know.
+	// Changed is called when the runtime, or its network, becomes ready or not ready. It must not
+	// block. May be nil.
 	Changed func()
-	// Counted is called after each call. Nil: nobody counts.
+	// Counted is called after each call. May be nil.
 	Counted func(method string, took time.Duration, err error)
 	Log     *slog.Logger
 }
 
-// A Runtime is one behind a socket. It implements cri.Runtime and cri.Events.
+// A Runtime is a runtime at a socket. It implements cri.Runtime and cri.Events.
 type Runtime struct {
 	*cri.Client
 	images *images
@@ -43,10 +43,10 @@ type Runtime struct {
 
 	mu    sync.Mutex
 	state state
-	moved chan struct{} // closed when state becomes another
+	moved chan struct{} // closed and replaced when state changes
 }
 
-// Open connects with nobody yet.
+// Open returns a Runtime. It does not connect yet.
 func Open(c Config) (*Runtime, error) {
 	if c.Changed == nil {
 		c.Changed = func() {}
@@ -73,13 +73,13 @@ func Open(c Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Socket is the path of an endpoint.
+// Socket returns the path of an endpoint.
 func Socket(endpoint string) string { return strings.TrimPrefix(endpoint, "unix://") }
 
-// Images are the runtime's.
+// Images returns the runtime's image service.
 func (r *Runtime) Images() cri.Images { return r.images }
 
-// Close hangs up. What runs goes on.
+// Close closes the connections. Containers keep running.
 func (r *Runtime) Close() error {
 	if r.images.Client != r.Client {
 		return errors.Join(r.images.Client.Close(), r.Client.Close())
@@ -87,8 +87,8 @@ func (r *Runtime) Close() error {
 	return r.Client.Close()
 }
 
-// RunPodSandbox is success too for a sandbox that an earlier call made whose answer was
-// lost: a runtime refuses the same name twice.
+// RunPodSandbox also returns an existing ready sandbox of the same identity, which an earlier call
+// may have created whose response was lost: runtimes reject the same name twice.
 func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	resp, err := r.Client.RunPodSandbox(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -98,14 +98,16 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest
 	list, lerr := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
 		State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}})
 	for _, s := range list.GetItems() {
-		if m := s.GetMetadata(); lerr == nil && m.GetUid() == want.Uid && m.GetName() == want.Name && m.GetNamespace() == want.Namespace && m.GetAttempt() == want.Attempt {
+		m := s.GetMetadata()
+		same := m.GetUid() == want.Uid && m.GetName() == want.Name && m.GetNamespace() == want.Namespace && m.GetAttempt() == want.Attempt
+		if lerr == nil && same {
 			return &api.RunPodSandboxResponse{PodSandboxId: s.Id}, nil
 		}
 	}
 	return nil, err
 }
 
-// CreateContainer is success too for a container that an earlier call made.
+// CreateContainer also returns an existing container of the same identity.
 func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	resp, err := r.Client.CreateContainer(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -114,14 +116,15 @@ func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerReq
 	}
 	list, lerr := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{PodSandboxId: q.PodSandboxId}})
 	for _, c := range list.GetContainers() {
-		if m := c.GetMetadata(); lerr == nil && c.PodSandboxId == q.PodSandboxId && m.GetName() == want.Name && m.GetAttempt() == want.Attempt {
+		m := c.GetMetadata()
+		if lerr == nil && c.PodSandboxId == q.PodSandboxId && m.GetName() == want.Name && m.GetAttempt() == want.Attempt {
 			return &api.CreateContainerResponse{ContainerId: c.Id}, nil
 		}
 	}
 	return nil, err
 }
 
-// StartContainer is success too for a container that runs.
+// StartContainer also succeeds if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	resp, err := r.Client.StartContainer(ctx, q)
 	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) {
@@ -134,7 +137,7 @@ func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerReque
 	return nil, err
 }
 
-// CgroupDriver is that which the runtime says it uses; empty: it does not say, as
+// CgroupDriver returns the runtime's cgroup driver; empty if it does not report one, like
 // containerd before 2.0 (KEP-4033).
 func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := r.RuntimeConfig(ctx, &api.RuntimeConfigRequest{})
@@ -142,7 +145,7 @@ func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("ask the container runtime for its cgroup driver: %w", err)
+		return "", fmt.Errorf("read the container runtime's cgroup driver: %w", err)
 	}
 	if resp.GetLinux() == nil {
 		return "", nil
@@ -150,15 +153,15 @@ func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	return strings.ToLower(resp.GetLinux().GetCgroupDriver().String()), nil
 }
 
-// images are those of the runtime, or of a service of their own.
+// images is the runtime's image service.
 type images struct {
 	*cri.Client
-	pulls *semaphore.Weighted // nil: no bound
+	pulls *semaphore.Weighted // nil: no limit
 	rate  *rate.Limiter
 }
 
-// PullImage waits for its turn, as serializeImagePulls and maxParallelImagePulls ask for:
-// a runtime behind a socket knows neither.
+// PullImage applies serializeImagePulls, maxParallelImagePulls and the rate limit, which a runtime
+// at a socket does not know.
 func (i *images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	if i.pulls != nil {
 		if err := i.pulls.Acquire(ctx, 1); err != nil {

@@ -31,7 +31,7 @@ func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
 		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
 }
 
-// strict refuses a name twice, as containerd does, and loses the answer to what it made.
+// strict rejects a name twice, as containerd does, and loses the response to a successful call.
 type strict struct {
 	*fake.Runtime
 	made map[string]bool
@@ -58,7 +58,7 @@ func (s strict) CreateContainer(ctx context.Context, q *api.CreateContainerReque
 	return s.Runtime.CreateContainer(ctx, q)
 }
 
-// What is made twice is the same, though the runtime refuses a name twice.
+// Creating something twice returns the same object, although the runtime rejects a name twice.
 func TestMakingTwice(t *testing.T) {
 	f := fake.New("i")
 	path := filepath.Join(t.TempDir(), "s")
@@ -85,7 +85,7 @@ func TestMakingTwice(t *testing.T) {
 // old has no events.
 type old struct{ cri.Runtime }
 
-// Without events, what changes is found by comparing lists.
+// Without events, changes are found by comparing lists.
 func TestChangesWithoutEvents(t *testing.T) {
 	f := fake.New("i")
 	path := filepath.Join(t.TempDir(), "s")
@@ -99,7 +99,7 @@ func TestChangesWithoutEvents(t *testing.T) {
 	go func() {
 		ended <- r.ContainerEvents(ctx, func(e *api.ContainerEventResponse) { told <- e.PodSandboxStatus.Metadata.Uid })
 	}()
-	// The fake is changed behind the client's back, as by the end of a container.
+	// The fake is changed without the client, as by the end of a container.
 	sb, err := f.RunPodSandbox(ctx, sandboxOf("a", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,8 @@ func TestChangesWithoutEvents(t *testing.T) {
 	}
 }
 
-// A runtime that goes is waited for, and who follows its events lists everything then.
+// If the runtime goes away, calls wait for it, and the subscriber of its events lists everything
+// when it is back.
 func TestRuntimeGoesAndComes(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
@@ -161,7 +162,7 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	}
 }
 
-// A node is Ready for a while without its runtime, and then says a kubelet's words.
+// A node stays Ready for a while without its runtime, and then has a kubelet's message.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{state: state{answers: true, at: time.Now()}}
@@ -188,7 +189,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// hangs never answers.
+// hangs never responds.
 type hangs struct{ *fake.Runtime }
 
 func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -196,7 +197,7 @@ func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (
 	return nil, ctx.Err()
 }
 
-// A runtime that hangs holds up a call only as long as runtimeRequestTimeout.
+// A runtime that hangs blocks a call only for runtimeRequestTimeout.
 func TestHangingRuntime(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
@@ -227,7 +228,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// pause follows what happens.
+// The interval depends on recent changes.
 func TestPause(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
@@ -245,7 +246,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Streams lead to this machine only.
+// Streams may only connect to this machine.
 func TestLocal(t *testing.T) {
 	for target, ok := range map[string]bool{
 		"http://127.0.0.1:4000/exec/x": true, "http://[::1]:4000/exec/x": true, "https://localhost:1/attach/x": true, "http://127.9.9.9:1/": true,
@@ -258,7 +259,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// hostile answers an upgrade with whatever.
+// hostile replies to an upgrade with an arbitrary response.
 func hostile(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

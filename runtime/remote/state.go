@@ -9,27 +9,27 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A kubelet asks as often, and takes a runtime for down after as long.
+// The kubelet's interval of status checks, and the time after which it considers a runtime down.
 const (
 	askEvery  = 5 * time.Second
 	downAfter = 30 * time.Second
 )
 
-// errDown and errEarly are a kubelet's words.
+// errDown and errEarly have a kubelet's wording.
 var (
 	errDown  = errors.New("container runtime is down")
 	errEarly = errors.New("container runtime status check may not have completed yet")
 )
 
-// state is what the runtime last said of itself.
+// state is the runtime's last reported status.
 type state struct {
-	answers bool      // the last question was answered
-	at      time.Time // of the last answer; zero: there was none
-	runtime error     // why it is not ready, as a kubelet words it
-	network error     // the same of its network
+	answers bool      // the last status check succeeded
+	at      time.Time // time of the last successful check; zero: none
+	runtime error     // why the runtime is not ready, in a kubelet's wording
+	network error     // why its network is not ready
 }
 
-// same reports whether two states tell the same.
+// same reports whether two states are equal except for their times.
 func (s state) same(o state) bool {
 	return s.answers == o.answers && text(s.runtime) == text(o.runtime) && text(s.network) == text(o.network)
 }
@@ -41,8 +41,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// Run asks the runtime how it is until ctx ends: when the connection with it stands or
-// breaks, and every few seconds.
+// Run checks the runtime's status until ctx ends: when the connection is established or lost, and
+// every few seconds.
 func (r *Runtime) Run(ctx context.Context) error {
 	connection := make(chan struct{})
 	go func() {
@@ -56,7 +56,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}()
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
-	down := time.NewTimer(downAfter) // tells that the runtime has not answered for so long
+	down := time.NewTimer(downAfter) // fires if no check succeeds for this time
 	defer down.Stop()
 	for {
 		if r.Ask(ctx) {
@@ -66,7 +66,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-down.C:
-			r.c.Log.Error("the container runtime does not answer; pods that run go on, and none are started", "endpoint", r.c.Endpoint)
+			r.c.Log.Error("the container runtime does not respond: running pods continue, and none are started", "endpoint", r.c.Endpoint)
 			r.c.Changed()
 		case <-connection:
 		case <-tick.C:
@@ -74,7 +74,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// Ask asks the runtime how it is, and reports whether it answers.
+// Ask checks the runtime's status and reports whether it responded.
 func (r *Runtime) Ask(ctx context.Context) bool {
 	bounded, stop := context.WithTimeout(ctx, downAfter)
 	defer stop()
@@ -101,19 +101,19 @@ func (r *Runtime) Ask(ctx context.Context) bool {
 	}
 	switch {
 	case err != nil:
-		r.c.Log.Warn("the container runtime does not answer", "endpoint", r.c.Endpoint, "error", err)
+		r.c.Log.Warn("the container runtime does not respond", "endpoint", r.c.Endpoint, "error", err)
 	case !before.answers:
-		r.c.Log.Info("the container runtime answers", "endpoint", r.c.Endpoint)
+		r.c.Log.Info("the container runtime responds", "endpoint", r.c.Endpoint)
 	}
-	if err == nil { // else down tells, if it lasts
+	if err == nil { // else the timer down reports it if it lasts
 		r.c.Changed()
 	}
 	return err == nil
 }
 
-// conditions are why a runtime and its network are not ready.
+// conditions returns why a runtime and its network are not ready.
 func conditions(s *api.RuntimeStatus) (runtime, network error) {
-	of := func(kind, what string) error {
+	check := func(kind, what string) error {
 		for _, c := range s.GetConditions() {
 			if c.Type != kind {
 				continue
@@ -125,14 +125,15 @@ func conditions(s *api.RuntimeStatus) (runtime, network error) {
 		}
 		return fmt.Errorf("%s not ready: the runtime reports no condition %s", what, kind)
 	}
-	return of(api.RuntimeReady, "container runtime"), of(api.NetworkReady, "container runtime network")
+	return check(api.RuntimeReady, "container runtime"), check(api.NetworkReady, "container runtime network")
 }
 
-// bounded is a text of the runtime's as far as it is shown.
+// bounded truncates a text of the runtime to 1 KiB.
 func bounded(s string) string { return s[:min(len(s), 1<<10)] }
 
-// Ready is why pods cannot run, as a kubelet words it; nil: they can. That the runtime
-// has not answered for a few seconds, as when it is restarted, is no reason.
+// Ready returns why pods cannot run, in a kubelet's wording; nil if they can. A runtime that has
+// not responded for less than downAfter, for example because it is being restarted, still counts as
+// ready.
 func (r *Runtime) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +147,7 @@ func (r *Runtime) Ready() error {
 	}
 }
 
-// Admits is why no pod with a network of its own can start now.
+// Admits returns why no pod with its own network can start now, or nil.
 func (r *Runtime) Admits() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,14 +161,14 @@ func (r *Runtime) Admits() error {
 	}
 }
 
-// Answers reports whether the runtime answered when it was last asked.
+// Answers reports whether the last status check succeeded.
 func (r *Runtime) Answers() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.answers
 }
 
-// Await returns once the runtime answers, and whether it did not when Await was called.
+// Await returns once the runtime responds, and whether it had to wait.
 func (r *Runtime) Await(ctx context.Context) (waited bool, err error) {
 	for {
 		r.mu.Lock()

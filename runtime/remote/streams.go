@@ -19,12 +19,12 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Streaming is a Runtime that is a cri.Streamer too: for people. Commands of the agent's
-// own are ExecSync's, which ends them when their time is over; a command with streams
-// goes on when who wanted it has gone, as it does behind a kubelet.
+// Streaming is a Runtime that also implements cri.Streamer, for interactive use. The agent's own
+// commands use ExecSync, which kills them at their timeout. A command with streams continues to run
+// after its client has gone, as with a kubelet.
 type Streaming struct{ *Runtime }
 
-// maxFailure bounds what the runtime says of the end of a stream.
+// maxFailure bounds the error message at the end of a stream, in bytes.
 const maxFailure = 64 << 10
 
 // Stream runs a command in a container, or attaches to it.
@@ -42,13 +42,17 @@ func (r Streaming) Stream(ctx context.Context, id string, o cri.ExecOptions) err
 	return run(ctx, conn, o)
 }
 
-// where asks the runtime for the URL of a command's streams.
+// where requests the URL of a command's streams from the runtime.
 func (r Streaming) where(ctx context.Context, id string, o cri.ExecOptions) (string, error) {
 	if len(o.Command) == 0 {
-		resp, err := r.Attach(ctx, &api.AttachRequest{ContainerId: id, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil})
+		resp, err := r.Attach(ctx, &api.AttachRequest{
+			ContainerId: id, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil,
+		})
 		return resp.GetUrl(), err
 	}
-	resp, err := r.Exec(ctx, &api.ExecRequest{ContainerId: id, Cmd: o.Command, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil})
+	resp, err := r.Exec(ctx, &api.ExecRequest{
+		ContainerId: id, Cmd: o.Command, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil,
+	})
 	return resp.GetUrl(), err
 }
 
@@ -65,19 +69,22 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 	if err != nil {
 		return err
 	}
-	end.Close() // the runtime writes
+	end.Close() // only the runtime writes to it
 	var output sync.WaitGroup
 	if o.Stdin != nil {
 		in, err := open(remotecommand.StreamTypeStdin)
 		if err != nil {
 			return err
 		}
-		go func() { // ends with the caller's reader, or the connection
+		go func() { // ends with the caller's reader or the connection
 			io.Copy(in, o.Stdin)
 			in.Close()
 		}()
 	}
-	for kind, to := range map[string]io.Writer{remotecommand.StreamTypeStdout: writer(o.Stdout), remotecommand.StreamTypeStderr: writer(o.Stderr)} {
+	outputs := map[string]io.Writer{
+		remotecommand.StreamTypeStdout: writer(o.Stdout), remotecommand.StreamTypeStderr: writer(o.Stderr),
+	}
+	for kind, to := range outputs {
 		if to == nil {
 			continue
 		}
@@ -88,7 +95,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		from.Close()
 		output.Go(func() {
 			if _, err := io.Copy(to, from); err != nil {
-				io.Copy(io.Discard, from) // nobody takes it; the command goes on
+				io.Copy(io.Discard, from) // the reader is gone, but the command continues
 			}
 		})
 	}
@@ -98,12 +105,12 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 			return err
 		}
 		resizing, stop := context.WithCancel(ctx)
-		over := make(chan struct{})
-		go func() { defer close(over); resize(resizing, sizes, o.Resize) }()
-		defer func() { // the caller's next stream may get its sizes from the same channel
+		ended := make(chan struct{})
+		go func() { defer close(ended); resize(resizing, sizes, o.Resize) }()
+		defer func() { // the caller may use the same channel for its next stream
 			stop()
 			conn.Close()
-			<-over
+			<-ended
 		}()
 	}
 	said, err := io.ReadAll(io.LimitReader(end, maxFailure))
@@ -114,12 +121,12 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("the container runtime broke off: %w", err)
+		return fmt.Errorf("the connection to the container runtime was lost: %w", err)
 	}
 	return outcome(said)
 }
 
-// writer keeps a missing stream nil.
+// writer converts a nil WriteCloser to a nil Writer.
 func writer(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -127,7 +134,7 @@ func writer(w io.WriteCloser) io.Writer {
 	return w
 }
 
-// resize passes on sizes of the terminal.
+// resize forwards terminal sizes until ctx ends.
 func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.TerminalSize) {
 	defer to.Close()
 	for sizes != nil {
@@ -142,14 +149,14 @@ func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.Terminal
 	}
 }
 
-// outcome reads how a command ended, as version 4 of the protocol says it.
+// outcome parses the end of a command, as version 4 of the protocol encodes it.
 func outcome(said []byte) error {
 	if len(said) == 0 {
 		return nil
 	}
 	var s metav1.Status
 	if err := json.Unmarshal(said, &s); err != nil {
-		return fmt.Errorf("the container runtime says of the command's end: %q", said[:min(len(said), 200)])
+		return fmt.Errorf("the container runtime reported an invalid end of the command: %q", said[:min(len(said), 200)])
 	}
 	if s.Status == metav1.StatusSuccess {
 		return nil
@@ -164,7 +171,7 @@ func outcome(said []byte) error {
 	return errors.New(s.Message)
 }
 
-// Forward connects stream with a TCP port of a sandbox.
+// Forward connects stream to a TCP port of a sandbox.
 func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	resp, err := r.PortForward(ctx, &api.PortForwardRequest{PodSandboxId: id, Port: []int32{port}})
 	if err != nil {
@@ -176,7 +183,9 @@ func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	headers := http.Header{portforward.PortHeader: {strconv.Itoa(int(port))}, portforward.PortForwardRequestIDHeader: {"0"}}
+	headers := http.Header{
+		portforward.PortHeader: {strconv.Itoa(int(port))}, portforward.PortForwardRequestIDHeader: {"0"},
+	}
 	headers.Set(portforward.StreamType, portforward.StreamTypeError)
 	failed, err := conn.CreateStream(headers)
 	if err != nil {
@@ -190,7 +199,7 @@ func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io
 	}
 	go func() {
 		io.Copy(data, stream)
-		data.Close() // the client says no more; the port may
+		data.Close() // the port may still send
 	}()
 	_, err = io.Copy(stream, data)
 	stream.Close()

@@ -14,8 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// terminals has streams of which those of a command end at once, and others with the
-// terminal's size.
+// terminals has streams: commands end at once, and others print the terminal's size.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer
@@ -39,7 +38,7 @@ func (terminals) ContainerStatus(context.Context, *api.ContainerStatusRequest) (
 	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{State: api.ContainerState_CONTAINER_RUNNING}}, nil
 }
 
-// A stream that has ended takes no sizes from the next one's channel.
+// An ended stream takes no sizes from the next one's channel.
 func TestSizesAfterTheEnd(t *testing.T) {
 	rt, got := fake.New(), make(chan cri.TerminalSize, 1)
 	served, err := stream.Wrap(terminals{Runtime: rt, got: got}, slog.New(slog.DiscardHandler))

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// serve serves a runtime on a socket until the test, or stop, ends it.
+// serve serves a runtime on a socket until the end of the test or a call of stop.
 func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -38,7 +38,7 @@ func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func())
 	return stop
 }
 
-// open opens the runtime at path, and has Run run.
+// open opens the runtime at path, and runs Run.
 func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	t.Helper()
 	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
@@ -62,13 +62,13 @@ func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	return r
 }
 
-// streamer is a fake that has streams, which nobody uses.
+// streamer is a fake with streams that nobody uses.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
 }
 
-// TestFakeSuite: what is between the agent and a runtime changes nothing.
+// TestFakeSuite: the client changes nothing about the runtime's behaviour.
 func TestFakeSuite(t *testing.T) {
 	rt := fake.New(crisuite.ImageRef)
 	served, err := stream.Wrap(streamer{Runtime: rt}, slog.New(slog.DiscardHandler))
@@ -80,20 +80,19 @@ func TestFakeSuite(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{open(t, path)}})
 }
 
-// promised is what the agent relies on and every runtime does. The other tests are of what
-// islet's own runtime does beyond: pods without a process of their own, commands that end
-// with who asked for them, checkpoints without a shim's help, stricter refusals, an exit
-// time that is never before the start's; and containerd 1.6 has neither events nor a
-// status with users and stop signals.
+// promised are the tests that the agent relies on and every runtime passes. The others cover
+// behaviour of islet's own runtime: pods without a pause process, commands that end with their
+// caller, checkpoints, stricter validation, exit times that are never before the start; and
+// containerd 1.6 has neither events nor a status with users and stop signals.
 var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "RemoveRunning",
 	"StartError", "Logs", "LogRotation", "Image", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
 	"Files", "Exec", "ExecTimeout", "Forward", "Update"}
 
-// promisedLater is what current versions do too. Of containerd 1.6, the end of a container
-// may be known before that memory was the reason.
+// promisedLater are tests that current versions pass too. In containerd 1.6, the end of a container
+// may be visible before its reason is OOMKilled.
 var promisedLater = []string{"OOM", "Stop", "Terminal", "Attach"}
 
-// TestContainerdSuite runs the contract with containerd, where there is one: see
+// TestContainerdSuite runs the contract tests against containerd, if it is installed: see
 // test/remote/programs.sh.
 func TestContainerdSuite(t *testing.T) {
 	root := os.Getenv("ISLET_CONTAINERD")

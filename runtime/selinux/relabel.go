@@ -12,19 +12,17 @@ import (
 )
 
 const (
-	batch = 256 // names read of a directory at once
-	// deepest is how deep a tree may be that is relabelled: each level holds a
-	// descriptor open.
+	batch = 256 // names to read from a directory at once
+	// deepest is the maximum depth of a tree to relabel: each level keeps a descriptor open.
 	deepest = 256
 )
 
-// MountOption makes a mount give all of its files a label.
+// MountOption returns the mount option that labels all files of a mount.
 func MountOption(l string) string { return label.FormatMountLabel("", l) }
 
-// Relabel labels a file, or a directory with all that is in it, in the same file
-// system. A pod may change it meanwhile: no link is followed and nothing is opened
-// but directories. The path itself, which is trusted, comes last: if it has the
-// label, so has what is below.
+// Relabel labels a file, or a directory with its content in the same file system. A pod may change
+// it concurrently, so symlinks are not followed, and only directories are opened. The path itself,
+// which is trusted, is labelled last: if it has the label, its content has it too.
 func (h *Host) Relabel(path, label string) error {
 	if label == "" {
 		return nil
@@ -51,7 +49,7 @@ func (h *Host) relabel(path, label string) error {
 	return h.tree(fd, st, label, 0)
 }
 
-// tree labels what fd, opened without I/O, stands for, after what is in it.
+// tree labels the file of fd, an O_PATH descriptor, after its content.
 func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		if depth == deepest {
@@ -62,7 +60,7 @@ func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
 		}
 	}
 	err := h.set(reached(fd), label)
-	if errors.Is(err, unix.ENOTSUP) { // this file system has one label for all
+	if errors.Is(err, unix.ENOTSUP) { // this file system has one label for all files
 		return nil
 	}
 	return err
@@ -103,5 +101,5 @@ func (h *Host) entry(dir int, name string, dev uint64, label string, depth int) 
 	return h.tree(fd, st, label, depth+1)
 }
 
-// reached is a path by which a descriptor's own file is reached, whatever it is.
+// reached returns a path that opens a descriptor's file, whatever its type is.
 func reached(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -11,17 +11,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unconfined is the type of containers that SELinux leaves alone. Where it is off
-// they all run so, and who asks for it gets it.
+// unconfined is the type of containers that SELinux does not restrict. On a host without SELinux it
+// can be requested without an error, because all containers run like that.
 const unconfined = "spc_t"
 
-// errOff says that the kernel does not enforce labels.
+// errOff is returned if the kernel does not enforce labels.
 var errOff = errors.New("SELinux is not enabled on the host")
 
-// errPolicy says that the host's policy knows no containers.
+// errPolicy is returned if the host's policy does not define labels for containers.
 var errPolicy = errors.New("the SELinux policy has no labels for containers: install the package container-selinux")
 
-// A Host is one with, or without, SELinux. Its methods may be called at once.
+// A Host is a host with or without SELinux. Its methods are safe for concurrent use.
 type Host struct {
 	enabled func() bool
 	init    func(options []string) (process, file string, err error)
@@ -29,12 +29,12 @@ type Host struct {
 	set     func(path, label string) error
 }
 
-// New looks at nothing yet.
+// New returns a Host. It does not access the system yet.
 func New() *Host {
 	return &Host{enabled: selinux.GetEnabled, init: label.InitLabels, get: selinux.FileLabel, set: selinux.SetFileLabel}
 }
 
-// Enabled is nil, or says why labels are not enforced here.
+// Enabled returns nil, or the reason why labels are not enforced here.
 func (h *Host) Enabled() error {
 	if !h.enabled() {
 		return errOff
@@ -42,13 +42,13 @@ func (h *Host) Enabled() error {
 	return nil
 }
 
-// Labels are those of a container: of its process, and of the files that it is
-// given. They are empty where nothing is to be labelled.
+// Labels are the labels of a container's process and files. They are empty if nothing is to be
+// labelled.
 type Labels struct{ Process, File string }
 
-// Labels makes the labels that a container asks for. Without a level of its own it
-// gets level, that of its pod. A privileged container's process has none. What was
-// asked for and cannot be enforced is an error, but for a level alone.
+// Labels returns the labels that a container requests. If it specifies no level, it gets level,
+// that of its pod. The process of a privileged container gets no label. A request that cannot be
+// enforced is an error, except a level alone.
 func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Labels, error) {
 	o := sec.GetSelinuxOptions()
 	if o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" && o.GetLevel() == "" {
@@ -56,7 +56,7 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	}
 	if err := h.Enabled(); err != nil {
 		if o.GetType() == unconfined || o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" {
-			return Labels{}, nil // a level alone separates from others what nothing separates here
+			return Labels{}, nil // a level only separates containers from one another
 		}
 		return Labels{}, fmt.Errorf("seLinuxOptions cannot be enforced: %w", err)
 	}
@@ -86,24 +86,24 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	return l, nil
 }
 
-// Files gives the labels of files of containers that ask for one by user, role, type and
-// level; nil where SELinux is off.
+// Files returns a function that returns the file label for seLinuxOptions; nil if SELinux is off.
 func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 	if h.Enabled() != nil {
 		return nil
 	}
 	return func(user, role, kind, level string) (string, error) {
-		l, err := h.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: &api.SELinuxOption{User: user, Role: role, Type: kind, Level: level}}, "")
+		o := &api.SELinuxOption{User: user, Role: role, Type: kind, Level: level}
+		l, err := h.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: o}, "")
 		return l.File, err
 	}
 }
 
-// wellFormed is a level as containerd accepts it: a sensitivity or two, and categories.
+// wellFormed matches the levels that containerd accepts: one or two sensitivities, and categories.
 var wellFormed = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 
-// Level reserves a level that no other pod has, for those of a pod's containers that
-// bring none: so they share their volumes, and no other pod's. It is empty where
-// SELinux is off. Release gives it back.
+// Level reserves a level that no other pod has, for the pod's containers that specify none. So they
+// share their volumes with one another but with no other pod. It is empty if SELinux is off.
+// Release frees the level.
 func (h *Host) Level() string {
 	if !h.enabled() {
 		return ""
@@ -119,19 +119,19 @@ func (h *Host) Level() string {
 	return c["level"]
 }
 
-// Keep reserves a level that an earlier process has given to a pod.
+// Keep reserves a level that an earlier process assigned to a pod.
 func (h *Host) Keep(level string) {
 	if level != "" && h.enabled() {
 		selinux.ReserveLabel(context(level))
 	}
 }
 
-// Release gives a level back.
+// Release frees a level.
 func (h *Host) Release(level string) {
 	if level != "" && h.enabled() {
 		selinux.ReleaseLabel(context(level))
 	}
 }
 
-// context is one of a level, of which alone it is asked.
+// context returns a context that contains the level, the only part that the library uses here.
 func context(level string) string { return "u:r:t:" + level }

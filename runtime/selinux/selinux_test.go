@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// enforcing is a host with SELinux, with the labels of Fedora's policy. The machines
-// of these tests have none.
+// enforcing is a host with SELinux and the labels of Fedora's policy. The test machines have no
+// SELinux.
 func enforcing() *Host {
 	return &Host{
 		enabled: func() bool { return true },
@@ -82,7 +82,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// marking labels by an attribute that every kernel has.
+// marking stores labels in an attribute that every kernel supports.
 func marking() *Host {
 	const attribute = "trusted.islet-test"
 	return &Host{
@@ -95,8 +95,7 @@ func marking() *Host {
 	}
 }
 
-// Every file of a volume gets the label, whatever it is, and nothing that a link
-// leads to.
+// Every file of a volume gets the label, whatever its type, and nothing that a symlink points to.
 func TestRelabel(t *testing.T) {
 	h := marking()
 	top := t.TempDir()
@@ -134,7 +133,7 @@ func TestRelabel(t *testing.T) {
 	}
 }
 
-// Directories without end are an error, and not the end of the agent's descriptors.
+// Endlessly nested directories are an error, rather than exhausting the agent's descriptors.
 func TestRelabelDeep(t *testing.T) {
 	h := marking()
 	dir := filepath.Join(t.TempDir(), "v")

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes copies extended attributes: file capabilities, ACLs, and those of users. Labels
-// of SELinux follow the container, and an overlay's marks mean something in its layers only.
-// What the copy's file system does not have is left out.
+// attributes copies extended attributes: file capabilities, ACLs and user attributes. It skips
+// SELinux labels, which depend on the container, and overlayfs attributes, which are only valid in
+// layers. Attributes that the target file system does not support are skipped.
 func attributes(from, to int) error {
 	n, err := unix.Flistxattr(from, nil)
 	if n == 0 && err == nil || errors.Is(err, unix.ENOTSUP) {

@@ -11,32 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoRoom is returned by Copy when a tree has more bytes or files than its Room.
-var ErrNoRoom = errors.New("there is no room for a copy")
+// ErrNoRoom is returned by Copy if a tree has more bytes or files than its Room.
+var ErrNoRoom = errors.New("there is not enough space for a copy")
 
 // ErrTooDeep is returned by Copy for directories that are nested too deeply.
 var ErrTooDeep = fmt.Errorf("directories are nested more than %d deep", maxDepth)
 
 const (
-	maxDepth = 200      // directories open at once, in the source and in the copy
-	atOnce   = 256      // names that are read of a directory
-	maxLinks = 10_000   // files with several names that are remembered; one that comes later is copied for each name
-	maxNames = 1 << 20  // bytes of these names: an image chooses how long they are
-	chunk    = 1 << 20  // bytes between two looks at the context and at the free space
-	leastUse = 4 << 10  // bytes that a file takes however small it is
-	maxXattr = 64 << 10 // bytes of the names, or of one value; the kernel's own limit
+	maxDepth = 200 // open directories, each in the source and in the copy
+	atOnce   = 256 // names to read from a directory at once
+	// files with several names that are tracked; further ones are copied once per name
+	maxLinks = 10_000
+	maxNames = 1 << 20  // bytes of these names, whose length the image chooses
+	chunk    = 1 << 20  // bytes between two checks of the context and the free space
+	leastUse = 4 << 10  // bytes that even a small file takes
+	maxXattr = 64 << 10 // bytes of the names, or of one value; the kernel's limit
 )
 
-// Room is what copies may still take. Copy counts Bytes and Files down.
+// Room is the space that copies may still use. Copy subtracts from Bytes and Files.
 type Room struct {
 	Bytes, Files uint64
-	// Floor is how many bytes must stay free in the file system of the copy, whoever else
-	// writes there; 0: any.
+	// Floor is the number of bytes that must stay free on the copy's file system, whoever else
+	// writes to it; 0: none.
 	Floor uint64
 }
 
-// Half returns half of what is free in the file system of a directory. However many copies are
-// made there at one time, each with a half of its own, the smallest half stays free.
+// Half returns half of the free space of a directory's file system. If several copies run
+// concurrently, each with its own half, the smallest half stays free.
 func Half(dir string) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -44,17 +45,17 @@ func Half(dir string) (Room, error) {
 	}
 	half := st.Bavail * uint64(st.Bsize) / 2
 	room := Room{Bytes: half, Files: st.Ffree / 2, Floor: half}
-	if st.Files == 0 { // it has no fixed number of inodes
+	if st.Files == 0 { // the number of inodes is not fixed
 		room.Files = ^uint64(0)
 	}
 	return room, nil
 }
 
-// Copy copies what is in the directory from to the directory to, which must be empty and
-// within reach of nobody else, and gives to the owner, mode, attributes and times of from.
-// Nobody may change from meanwhile. Sockets are left out. SELinux labels are not copied.
+// Copy copies the content of the directory from to the directory to, and sets the owner, mode,
+// attributes and times of to to those of from. to must be empty and inaccessible to others, and
+// from must not change. Sockets are skipped, and SELinux labels are not copied.
 //
-// After an error a part of the copy is there.
+// After an error the copy is incomplete.
 func Copy(ctx context.Context, from, to *os.File, room *Room) error {
 	c := copier{ctx: ctx, top: int(to.Fd()), room: room, linked: map[inode]string{}}
 	var st unix.Stat_t
@@ -70,12 +71,12 @@ type copier struct {
 	ctx    context.Context //nolint:containedctx // lives as long as the copy
 	top    int
 	room   *Room
-	linked map[inode]string // the first name in the copy
-	names  int              // bytes of linked
-	unseen uint64           // bytes since the last look at the free space
+	linked map[inode]string // first name in the copy
+	names  int              // total length of the names in linked
+	unseen uint64           // bytes written since the last check of the free space
 }
 
-// take takes bytes of the room, and ends the copy once there is too little free space.
+// take subtracts bytes from the room, and fails if the free space is below Floor.
 func (c *copier) take(bytes uint64) error {
 	if bytes > c.room.Bytes {
 		return ErrNoRoom
@@ -84,7 +85,7 @@ func (c *copier) take(bytes uint64) error {
 	return c.look(bytes)
 }
 
-// look checks the free space if much was written since the last time.
+// look checks the free space if at least chunk bytes were written since the last check.
 func (c *copier) look(written uint64) error {
 	if c.unseen += written; c.unseen < chunk || c.room.Floor == 0 {
 		return nil
@@ -100,7 +101,7 @@ func (c *copier) look(written uint64) error {
 	return nil
 }
 
-// directory copies what is in from, whose path in the copy is at.
+// directory copies the content of from. at is its path in the copy.
 func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: %w", at, ErrTooDeep)
@@ -179,7 +180,7 @@ func open(at int, name string, flag int, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// file copies a regular file, or links one that was copied under another name.
+// file copies a regular file, or links it to a copy under another name.
 func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error) {
 	if st.Nlink > 1 {
 		id := inode{uint64(st.Dev), st.Ino}
@@ -204,7 +205,7 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := io.CopyN(dst, src, chunk) // by copy_file_range, which shares blocks where the file system can
+		n, err := io.CopyN(dst, src, chunk) // uses copy_file_range, which shares blocks if the file system supports it
 		if err := c.take(uint64(n)); err != nil {
 			return err
 		}
@@ -242,8 +243,8 @@ func times(at int, name string, st *unix.Stat_t) error {
 	return unix.UtimesNanoAt(at, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// finish gives a file or directory the owner, attributes, mode and times of another. A
-// change of the owner takes file capabilities and set-user-ID away: so it comes first.
+// finish copies owner, attributes, mode and times. The owner comes first, because changing it
+// clears file capabilities and the set-user-ID bit.
 func finish(from, to int, st *unix.Stat_t) error {
 	if err := unix.Fchown(to, int(st.Uid), int(st.Gid)); err != nil {
 		return err
