@@ -1,6 +1,6 @@
-// Package hardware gives containers devices of the host, such as serial ports, cameras and
-// GPIO chips, without privileges and without a device plugin: EdgeConfiguration says which
-// devices are which resource.
+// Package hardware provides devices of the host, such as serial ports, cameras and GPIO chips,
+// to unprivileged containers without a device plugin. EdgeConfiguration maps devices to
+// resources.
 //
 //	kernel --uevents--+
 //	/dev --inotify----+--> scan /sys and /dev --> match --> units with stable IDs --> Link.Devices
@@ -8,10 +8,9 @@
 //	container starts --Start--> nodes, groups <------------------+
 //	a device is back, as another node --> Restart of the container that had it
 //
-// What is there is read anew from /sys after each message; what the messages say is not
-// believed, only that something changed. A device counts as there once its node is, and
-// udev, where it runs, has set its owner.
+// Each message triggers a new scan of /sys; its contents are not trusted. A device counts as
+// present once its node exists and udev, if it runs, has set the node's owner.
 //
-// Without devices in the configuration nothing of this exists.
+// Without devices in the configuration the package creates no state and no goroutine.
 // https://docs.kernel.org/admin-guide/sysfs-rules.html
 package hardware

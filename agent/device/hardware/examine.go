@@ -11,16 +11,16 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A Complaint is what a person should know of the devices in a configuration.
+// A Complaint is a problem with the devices of a configuration, for display.
 type Complaint struct {
 	Resource     string
 	What, Advice string
-	Absent       bool // only that there is none, which may be meant
+	Absent       bool // the machine only lacks the device, which may be intended
 }
 
-// Examine looks whether a configuration fits the host whose files are below root (empty: /):
-// which resources have no device, which devices are not given, or are open in a program that
-// is no pod's.
+// Examine compares a configuration with the host, whose files are below root (empty: /). It
+// reports resources without a device, devices that match but are withheld, and devices that a
+// program outside of pods has open.
 func Examine(classes []config.DeviceClass, root string) (out []Complaint, err error) {
 	h := host{root}
 	nodes, kept, f, err := h.find(classes)
@@ -37,40 +37,40 @@ func Examine(classes []config.DeviceClass, root string) (out []Complaint, err er
 			out = append(out, Complaint{Resource: c.Resource, What: err.Error(),
 				Advice: "add the group with groupadd --system, or write its number"})
 		}
-		there := 0
+		present := 0
 		for _, n := range nodes[i] {
 			if !f.locate(n) {
 				continue
 			}
-			there++
+			present++
 			if program := open[n.number]; program != "" {
 				out = append(out, Complaint{Resource: c.Resource,
 					What: fmt.Sprintf("%s of %s is open in %s on the host", n.path, c.Resource,
-						program), Advice: "stop that program: two that use one device disturb each other"})
+						program), Advice: "stop that program: two users of one device interfere with each other"})
 			}
 		}
-		given := there
+		given := present
 		for _, k := range kept {
 			if k.Resource == c.Resource {
-				there++
+				present++
 				out = append(out, Complaint{Resource: c.Resource,
-					What: fmt.Sprintf("%s matches %s, and no container gets it: it %s", k.Path, c.Resource,
-						k.Why), Advice: "narrow the match, if that is meant"})
+					What: fmt.Sprintf("%s matches %s, but no container gets it: it %s", k.Path, c.Resource,
+						k.Why), Advice: "if that is intended, narrow the match"})
 			}
 		}
-		if given == 0 && there == 0 {
-			out = append(out, Complaint{Resource: c.Resource, What: "this machine has no device of " + c.Resource + " now",
+		if given == 0 && present == 0 {
+			out = append(out, Complaint{Resource: c.Resource, What: "this machine currently has no device of " + c.Resource,
 				Advice: "if it is plugged in, compare its match with islet devices --all", Absent: true})
 		}
 	}
 	return out, nil
 }
 
-// open finds the devices that programs of the host have open. Programs that it may not look
-// at, and those of pods, do not count.
+// open returns the devices that programs of the host have open, with the program. It skips
+// programs of pods and those that it may not inspect.
 func (h host) open() map[number]string {
 	out := map[number]string{}
-	processes, _ := list(h.at("/proc")) // none: nothing is known
+	processes, _ := list(h.at("/proc")) // an error counts as no processes
 	for _, pid := range processes {
 		if strings.Trim(pid, "0123456789") != "" {
 			continue

@@ -222,7 +222,7 @@ func TestNumbered(t *testing.T) {
 		i    int
 		want string
 	}{{"/dev/gps", 0, "/dev/gps"}, {"/dev/gps", 2, "/dev/gps2"}, {"/dev/serial0", 0, "/dev/serial0"}, {"/dev/serial0", 11, "/dev/serial11"}, {"/dev/v4", 1, "/dev/v5"}, {"/dev/x99999999999999999999", 1, "/dev/x999999999999999999991"}} {
-		if got := numbered(c.path, c.i); got != c.want {
+		if got := numberedPath(c.path, c.i); got != c.want {
 			t.Errorf("%s, %d: %s", c.path, c.i, got)
 		}
 	}

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// glob finds what a pattern of the configuration matches in /dev, and calls found with the
-// path and that of the node: the same, or what a symbolic link leads to. It does not look
-// into directories that are symbolic links, such as /dev/fd, nor outside of /dev.
+// glob calls found for each path in /dev that matches a pattern of the configuration, with the
+// path and the path of its device node. They differ if the path is a symbolic link. glob does
+// not follow links to directories, such as /dev/fd, and ignores nodes outside of /dev.
 func (h host) glob(pattern string, found func(path, node string)) {
 	h.expand("/dev", strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/"), func(p string, info fs.FileInfo) {
 		switch {
 		case info.Mode()&fs.ModeDevice != 0:
 			found(p, p)
 		case info.Mode()&fs.ModeSymlink != 0:
-			if to, ok := h.follow(p); ok {
+			if to, ok := h.resolve(p); ok {
 				found(p, to)
 			}
 		}
@@ -26,11 +26,11 @@ func (h host) glob(pattern string, found func(path, node string)) {
 
 func (h host) expand(dir string, parts []string, found func(string, fs.FileInfo)) {
 	names := []string{parts[0]}
-	if magic(parts[0]) {
-		names, _ = list(h.at(dir)) // none: it is not there, or no more
+	if hasWildcard(parts[0]) {
+		names, _ = list(h.at(dir)) // an error counts as an empty directory
 	}
 	for _, name := range names {
-		if ok, _ := path.Match(parts[0], name); !ok && magic(parts[0]) {
+		if ok, _ := path.Match(parts[0], name); !ok && hasWildcard(parts[0]) {
 			continue
 		}
 		p := filepath.Join(dir, name)
@@ -44,13 +44,13 @@ func (h host) expand(dir string, parts []string, found func(string, fs.FileInfo)
 	}
 }
 
-func magic(s string) bool { return strings.ContainsAny(s, `*?[\`) }
+func hasWildcard(s string) bool { return strings.ContainsAny(s, `*?[\`) }
 
-// maxLinks is how many symbolic links lead to a node at most.
+// maxLinks is the maximum length of a chain of symbolic links.
 const maxLinks = 8
 
-// follow gives the device node below /dev that a symbolic link leads to.
-func (h host) follow(p string) (string, bool) {
+// watchUevents gives the device node below /dev that a symbolic link leads to.
+func (h host) resolve(p string) (string, bool) {
 	for range maxLinks {
 		to, err := os.Readlink(h.at(p))
 		if err != nil {
@@ -67,9 +67,9 @@ func (h host) follow(p string) (string, bool) {
 	return "", false
 }
 
-// folders lists the directories of which a change may bring a pattern to match: each that
-// is there of those that it goes through.
-func (h host) folders(pattern string) (out []string) {
+// watchDirs returns the directories in which a change may affect the matches of a pattern: all
+// existing directories along the pattern.
+func (h host) watchDirs(pattern string) (out []string) {
 	parts := strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/")
 	out = []string{"/dev"}
 	for i := 1; i < len(parts); i++ {

@@ -19,9 +19,9 @@ import (
 
 const (
 	// together is how long changes are collected: a camera is several nodes.
-	together = 200 * time.Millisecond
+	collectTime = 200 * time.Millisecond
 	// udevPatience is how long a device waits for udev to set its owner.
-	udevPatience = 3 * time.Second
+	udevTimeout = 3 * time.Second
 )
 
 // A Manager gives devices to containers. *device.Manager is one.
@@ -30,67 +30,66 @@ type Manager interface {
 	Held() []devicemanager.Held
 }
 
-// Meta stores what must be known after a restart of the agent.
+// Meta stores values across restarts of the agent.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Events takes what happens to pods.
+// Events records events of pods.
 type Events interface {
 	Pod(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// Config is what Hardware needs.
+// Config is the input of Open.
 type Config struct {
 	Classes []config.DeviceClass
 	Manager Manager
 	Meta    Meta
 	Events  Events
-	Pod     func(types.UID) *v1.Pod // nil: it is not wanted any more
-	// Restart has a container run anew whose device is back. It must not block.
+	Pod     func(types.UID) *v1.Pod // returns nil for a pod that is no longer desired
+	// Restart restarts a container whose device is back. It must not block.
 	Restart func(uid types.UID, container string, grace time.Duration)
-	Dir     string // for device nodes of containers, in the run directory
+	Dir     string // for the device nodes of containers, in the run directory
 	Root    string // of the host's files; empty: /
 	Log     *slog.Logger
 }
 
-// Hardware is the devices of the host. Nil is that of a node without any in its
-// configuration.
+// Hardware provides the configured devices of the host. A nil *Hardware has none.
 type Hardware struct {
-	c      Config
-	host   host
-	links  []*devicemanager.Link // by class
-	poke   chan struct{}         // capacity 1
-	memory memory
+	c       Config
+	host    host
+	links   []*devicemanager.Link // by class
+	poke    chan struct{}         // capacity 1
+	history history
 
-	mu      sync.Mutex // not held while files are read
-	found   [][]*unit  // by class
-	kept    []Kept
-	missing map[heldDevice]bool
-	told    bool                 // publish was called
-	since   map[string]time.Time // when a node was first seen that udev was not done with, by mark
+	mu        sync.Mutex // not held while files are read
+	found     [][]*unit  // by class
+	kept      []Kept
+	missing   map[deviceOf]bool
+	published bool                 // publish was called before
+	udevSince map[string]time.Time // when a node that waits for udev was first seen, by mark
 }
 
-// Kept is a device that a pattern matches and that is not given to containers.
+// Kept is a device that matches but is withheld from containers.
 type Kept struct{ Path, Resource, Why string }
 
-// A heldDevice is one of a resource that a container has.
-type heldDevice struct {
+// A deviceOf is a device that a container has of a resource.
+type deviceOf struct {
 	holder
 	id string
 }
 
-// Open says which devices there are now; later changes are Run's. It gives nil if there are
-// to be none.
+// Open scans the host and reports the devices to the Manager. Run reports later changes. It
+// returns nil if no devices are configured.
 func Open(ctx context.Context, c Config) (*Hardware, error) {
 	if len(c.Classes) == 0 {
 		return nil, nil
 	}
-	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{},
-		since: map[string]time.Time{}}
-	h.memory.meta = c.Meta
-	if err := h.memory.load(ctx, bootid.Kernel(os.DirFS(h.host.at("/")))); err != nil {
+	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[deviceOf]bool{},
+		udevSince: map[string]time.Time{}}
+	h.history.meta = c.Meta
+	if err := h.history.load(ctx, bootid.Kernel(os.DirFS(h.host.at("/")))); err != nil {
 		return nil, err
 	}
 	for i := range c.Classes {
@@ -108,15 +107,15 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	return h, nil
 }
 
-// close says that there are no devices any more. The agent does not when it ends: the pods
-// go on.
+// close disconnects from the Manager, after an error in Open. The agent does not call it at its
+// end, since the pods continue.
 func (h *Hardware) close() {
 	for _, l := range h.links {
 		l.Close()
 	}
 }
 
-// Poke has it look again: devices were given, or given back.
+// Poke triggers a scan, because devices were allocated or released.
 func (h *Hardware) Poke() {
 	if h == nil {
 		return
@@ -127,8 +126,8 @@ func (h *Hardware) Poke() {
 	}
 }
 
-// Run follows devices that come and go until ctx ends. Where the kernel does not tell,
-// those stay that there are.
+// Run watches for devices that are plugged in or removed until ctx ends. It continues with the
+// sources of events that are available.
 func (h *Hardware) Run(ctx context.Context) error {
 	if h == nil {
 		return nil
@@ -138,26 +137,26 @@ func (h *Hardware) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if socket, err := listenUevents(); err != nil {
-		h.c.Log.Warn("devices that are plugged in are seen by their nodes only", "error", err)
+		h.c.Log.Warn("cannot receive kernel uevents: devices are detected only by changes in /dev", "error", err)
 	} else {
 		following.Go(func() {
-			if err := follow(ctx, socket, h.Poke); err != nil && ctx.Err() == nil {
-				h.c.Log.Error("devices that are plugged in are seen by their nodes only", "error", err)
+			if err := watchUevents(ctx, socket, h.Poke); err != nil && ctx.Err() == nil {
+				h.c.Log.Error("receiving kernel uevents failed: devices are detected only by changes in /dev", "error", err)
 			}
 		})
 	}
 	watch, err := newWatch(h.host, h.c.Classes)
 	if err != nil {
-		h.c.Log.Warn("devices are seen only if the kernel tells of them", "error", err)
+		h.c.Log.Warn("cannot watch /dev: devices are detected only by kernel uevents", "error", err)
 	} else {
-		following.Go(func() { watch.follow(ctx, h.Poke) })
+		following.Go(func() { watch.run(ctx, h.Poke) })
 	}
-	h.loop(ctx, watch)
+	h.watchLoop(ctx, watch)
 	return nil
 }
 
-// loop looks at once, and soon after each message.
-func (h *Hardware) loop(ctx context.Context, watch *watch) {
+// watchLoop scans at once, and collectTime after each message.
+func (h *Hardware) watchLoop(ctx context.Context, watch *watch) {
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
@@ -165,33 +164,34 @@ func (h *Hardware) loop(ctx context.Context, watch *watch) {
 		case <-ctx.Done():
 			return
 		case <-h.poke:
-			due.Reset(together)
-			select { // what comes meanwhile is seen by the same look, which is not put off by it
+			due.Reset(collectTime)
+			select { // the same scan covers later messages, which do not delay it
 			case <-ctx.Done():
 				return
 			case <-due.C:
 			}
 		case <-due.C:
 		}
-		if wait := h.look(watch); wait > 0 {
+		if wait := h.rescan(watch); wait > 0 {
 			due.Reset(wait)
 		}
 	}
 }
 
-// look scans, and says after which time to do so without a message; 0: not at all.
-func (h *Hardware) look(watch *watch) time.Duration {
+// rescan scans and updates the watch. It returns the time after which to scan again without a
+// message, or 0.
+func (h *Hardware) rescan(watch *watch) time.Duration {
 	for {
 		pending, err := h.scan()
 		if err != nil {
-			h.c.Log.Error("the devices of the host cannot be listed", "error", err)
+			h.c.Log.Error("cannot list the devices of the host", "error", err)
 		}
 		if watch == nil {
 			return pending
 		}
 		switch fresh, err := watch.refresh(pending > 0); {
 		case err != nil:
-			h.c.Log.Warn("not all directories of devices can be watched", "error", err)
+			h.c.Log.Warn("cannot watch all directories of devices", "error", err)
 			return pending
 		case !fresh:
 			return pending
@@ -199,8 +199,8 @@ func (h *Hardware) look(watch *watch) time.Duration {
 	}
 }
 
-// scan finds what there is and tells of it. It returns how long to wait at most for udev;
-// 0: for nothing.
+// scan finds the devices and publishes them. It returns how long a node still waits for udev,
+// or 0.
 func (h *Hardware) scan() (pending time.Duration, err error) {
 	nodes, kept, f, err := h.host.find(h.c.Classes)
 	if err != nil {
@@ -210,35 +210,35 @@ func (h *Hardware) scan() (pending time.Duration, err error) {
 	waiting := map[string]time.Time{}
 	found := make([][]*unit, len(nodes))
 	for i := range nodes {
-		there := slices.DeleteFunc(nodes[i], func(n *node) bool {
+		present := slices.DeleteFunc(nodes[i], func(n *node) bool {
 			if !f.locate(n) {
 				return true
 			}
-			wait := h.forUdev(f, n, now, waiting)
+			wait := h.udevWait(f, n, now, waiting)
 			pending = max(pending, wait)
 			return wait > 0
 		})
-		found[i] = f.units(&h.c.Classes[i], there, h.memory.ports())
+		found[i] = f.units(&h.c.Classes[i], present, h.history.lastPorts())
 	}
 	h.mu.Lock()
-	h.found, h.kept, h.since = found, kept, waiting
+	h.found, h.kept, h.udevSince = found, kept, waiting
 	h.mu.Unlock()
 	return pending, h.publish()
 }
 
-// forUdev is how long a node has to wait for udev, which sets its owner after the kernel
-// has made it.
-func (h *Hardware) forUdev(f *finder, n *node, now time.Time, waiting map[string]time.Time) time.Duration {
-	if n.sys == "" || !f.exists(udevControl) || f.exists(fmt.Sprintf("%s/%c%s", udevData, n.dir()[0], n.number)) {
+// udevWait returns how long a node still waits for udev, which sets the owner after the kernel
+// has created the node.
+func (h *Hardware) udevWait(f *finder, n *node, now time.Time, waiting map[string]time.Time) time.Duration {
+	if n.sys == "" || !f.exists(udevControl) || f.exists(fmt.Sprintf("%s/%c%s", udevData, n.kind()[0], n.number)) {
 		return 0
 	}
 	mark := f.mark(n)
-	since, known := h.since[mark]
+	since, known := h.udevSince[mark]
 	if !known {
 		since = now
 	}
 	waiting[mark] = since
-	return udevPatience - now.Sub(since)
+	return udevTimeout - now.Sub(since)
 }
 
 func (h host) exists(path string) bool {

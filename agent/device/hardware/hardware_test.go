@@ -59,7 +59,7 @@ func newBench(t *testing.T, root string, classes ...config.DeviceClass) *bench {
 	return b
 }
 
-// start is a start of the agent.
+// record is a start of the agent.
 func (b *bench) start() {
 	b.t.Helper()
 	b.manager = devicemanager.New(devicemanager.Config{Store: b.store, Changed: func() {
@@ -281,10 +281,10 @@ func TestReplug(t *testing.T) {
 		if round < 2 {
 			b.await("it is missing", func() bool { return len(b.hw.Missing("p")) == 1 })
 			b.await("nothing can be given", func() bool { return b.room(c.Resource) == [2]int64{1, 0} })
-			if _, _, err := b.run(pod, 0); err == nil || !strings.Contains(err.Error(), notThere) {
+			if _, _, err := b.run(pod, 0); err == nil || !strings.Contains(err.Error(), notPluggedIn) {
 				t.Errorf("the agent %s: the container starts without its device: %v", agent, err)
 			}
-			if st := b.manager.Status("p", "c0"); len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusUnhealthy || *st[0].Resources[0].Message != notThere {
+			if st := b.manager.Status("p", "c0"); len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusUnhealthy || *st[0].Resources[0].Message != notPluggedIn {
 				t.Errorf("the agent %s: status %+v", agent, st)
 			}
 		}

@@ -9,16 +9,16 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A Unit is one of a resource, for those who show it.
+// A Unit is one allocatable unit of a resource, for display.
 type Unit struct {
 	Resource string
 	ID       string
-	Shared   int      // how many containers may have it at a time
-	Nodes    []string // paths on the host; none: it is not there, but a container has it
+	Shared   int      // the maximum number of containers that may have it at a time
+	Nodes    []string // paths on the host; empty: a container has the unit, but it is absent
 }
 
-// List gives the units that there are and those that containers have, by resource, and the
-// devices that match and are not given to any.
+// List returns the present units and the absent ones that containers have, by resource, and the
+// devices that match but are withheld.
 func (h *Hardware) List() (out []Unit, kept []Kept) {
 	if h == nil {
 		return nil, nil
@@ -48,25 +48,25 @@ func (h *Hardware) List() (out []Unit, kept []Kept) {
 	return out, slices.Clone(h.kept)
 }
 
-// Serves reports whether a resource is one of the configuration.
+// Serves reports whether a resource is configured.
 func (h *Hardware) Serves(resource string) bool {
 	return h != nil && slices.ContainsFunc(h.c.Classes, func(c config.DeviceClass) bool { return c.Resource == resource })
 }
 
-// UnitOf gives the ID of the unit that a device of the manager's is.
+// UnitOf returns the ID of the unit to which a device ID of the Manager belongs.
 func UnitOf(device string) string { return unitOf(device) }
 
-// A Part is a device node with what a match can name. Of USB it has what the device says
-// of itself: a claim.
+// A Part is a device node with the attributes that a match can name. Attributes of a USB device
+// are reported by the device and not verified.
 type Part struct {
 	Path                    string
 	Subsystem, Driver       string
 	Vendor, Product, Serial string
-	Name                    string // of the USB device, by its maker
+	Name                    string // manufacturer and product of the USB device
 }
 
-// Parts lists the device nodes of a host whose files are below root (empty: /), but for the
-// terminals of its console and the kernel's own such as /dev/null.
+// Parts lists the device nodes of a host whose files are below root (empty: /), without
+// terminals of the console and the kernel's own devices such as /dev/null.
 func Parts(root string) ([]Part, error) {
 	h := host{root}
 	known, err := h.nodes()

@@ -9,22 +9,22 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A finder finds the devices of resources once.
+// A finder matches devices with resources, for one scan.
 type finder struct {
 	host
-	known map[number]*node  // all of /sys, and what patterns found beyond it
-	used  map[number]string // block devices that the host uses, and for what; nil: not looked up yet
-	exact map[number]bool   // the configuration means it: see keep
+	all   map[number]*node  // all devices of /sys, and others that patterns found
+	used  map[number]string // block devices that the host uses, with the use; nil: not read yet
+	exact map[number]bool   // the configuration names it explicitly: see refusal
 }
 
-// find gives the nodes of each class, by its place; a node belongs to the first class that
-// it matches. It also says which it does not give, and why.
+// find returns the nodes of each class, in the order of classes, and the matching devices that
+// are withheld. A node belongs to the first class that it matches.
 func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f *finder, err error) {
 	known, err := h.nodes()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	f = &finder{host: h, known: known, exact: map[number]bool{}}
+	f = &finder{host: h, all: known, exact: map[number]bool{}}
 	out = make([][]*node, len(classes))
 	taken := map[number]bool{}
 	for i := range classes {
@@ -33,7 +33,7 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f 
 				continue
 			}
 			taken[n.number] = true
-			if why := f.keep(n); why != "" {
+			if why := f.refusal(n); why != "" {
 				f.locate(n)
 				kept = append(kept, Kept{Path: n.path, Resource: classes[i].Resource, Why: why})
 				continue
@@ -44,12 +44,12 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f 
 	return out, kept, f, nil
 }
 
-// class lists the nodes that a class matches, in a stable order.
+// class returns the nodes that match a class, in a stable order.
 func (f *finder) class(c *config.DeviceClass) []*node {
 	fits := map[number]*node{}
 	for i := range c.Match {
 		for _, n := range f.candidates(&c.Match[i]) {
-			if !f.fits(n, &c.Match[i]) {
+			if !f.matchesNode(n, &c.Match[i]) {
 				continue
 			}
 			fits[n.number] = n
@@ -61,41 +61,41 @@ func (f *finder) class(c *config.DeviceClass) []*node {
 	return slices.SortedFunc(maps.Values(fits), func(a, b *node) int { return natural(a.sys+a.path, b.sys+b.path) })
 }
 
-// candidates are those that the paths match, else all.
+// candidates returns the nodes that the match's paths select, or all nodes if it has none.
 func (f *finder) candidates(m *config.DeviceMatch) []*node {
 	if len(m.Paths) == 0 {
-		return slices.Collect(maps.Values(f.known))
+		return slices.Collect(maps.Values(f.all))
 	}
 	found := map[number]*node{}
 	for _, pattern := range m.Paths {
 		f.glob(pattern, func(link, at string) {
 			id, ok := f.stat(at)
-			if !ok || len(f.known) >= maxDevices {
+			if !ok || len(f.all) >= maxDevices {
 				return
 			}
-			n := f.known[id]
+			n := f.all[id]
 			if n == nil {
 				n = &node{number: id, path: at}
-				f.known[id] = n
+				f.all[id] = n
 			}
 			if link != at && !slices.Contains(n.links, link) {
 				n.links = append(n.links, link)
 			}
-			f.exact[id] = f.exact[id] || !magic(pattern)
+			f.exact[id] = f.exact[id] || !hasWildcard(pattern)
 			found[id] = n
 		})
 	}
 	return slices.Collect(maps.Values(found))
 }
 
-func (f *finder) fits(n *node, m *config.DeviceMatch) bool {
+func (f *finder) matchesNode(n *node, m *config.DeviceMatch) bool {
 	if n.sys == "" {
 		return m.USB == nil && m.Driver == "" && m.Subsystem == "" && len(m.Attributes) == 0
 	}
 	if m.Subsystem != "" && f.link(n.sys, "subsystem") != m.Subsystem {
 		return false
 	}
-	if m.Driver != "" && !f.above(n, func(dir string) bool { return f.link(dir, "driver") == m.Driver }) {
+	if m.Driver != "" && !f.anyAncestor(n, func(dir string) bool { return f.link(dir, "driver") == m.Driver }) {
 		return false
 	}
 	for name, pattern := range m.Attributes {
@@ -103,24 +103,25 @@ func (f *finder) fits(n *node, m *config.DeviceMatch) bool {
 			return false
 		}
 	}
-	return m.USB == nil || f.fitsUSB(n, m.USB)
+	return m.USB == nil || f.matchesUSB(n, m.USB)
 }
 
-func (f *finder) fitsUSB(n *node, u *config.USBMatch) bool {
+func (f *finder) matchesUSB(n *node, u *config.USBMatch) bool {
 	dir := f.usb(n.sys)
 	return dir != "" && (u.Vendor == "" || strings.EqualFold(f.attribute(dir, "idVendor"), u.Vendor)) &&
 		(u.Product == "" || strings.EqualFold(f.attribute(dir, "idProduct"), u.Product)) &&
 		(u.Serial == "" || matches(u.Serial, f.attribute(dir, "serial")))
 }
 
-// matches reports whether a pattern fits a value; one without wildcards may have slashes.
+// matches reports whether a pattern matches a value. A pattern without wildcards may contain
+// slashes.
 func matches(pattern, value string) bool {
 	ok, _ := path.Match(pattern, value)
 	return ok || pattern == value
 }
 
-// above reports whether something is so of the device, or of one that it is a part of.
-func (f *finder) above(n *node, is func(dir string) bool) bool {
+// anyAncestor reports whether is returns true for the device or one of its ancestors.
+func (f *finder) anyAncestor(n *node, is func(dir string) bool) bool {
 	for dir := range upward(n.sys) {
 		if is(dir) {
 			return true
@@ -129,16 +130,16 @@ func (f *finder) above(n *node, is func(dir string) bool) bool {
 	return false
 }
 
-// inherited reads an attribute of the device, or else of the nearest that it is a part of.
+// inherited returns an attribute of the device or of its nearest ancestor that has it.
 func (f *finder) inherited(n *node, name string) (value string) {
-	f.above(n, func(dir string) bool {
+	f.anyAncestor(n, func(dir string) bool {
 		value = f.attribute(dir, name)
 		return value != ""
 	})
 	return value
 }
 
-// usb gives the USB device that a device is, or is a part of; empty: none.
+// usb returns the directory of the USB device to which a device belongs, or "".
 func (h host) usb(sys string) string {
 	for dir := range upward(sys) {
 		if h.link(dir, "subsystem") == "usb" && h.attribute(dir, "idVendor") != "" {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metaKey is that of the memory in the store.
+// metaKey is the history's key in the store.
 const metaKey = "hardware"
 
 // A holder is a container that has devices of a resource.
@@ -19,48 +19,48 @@ type holder struct {
 	Resource  string
 }
 
-// A memory knows what each container was started with: a device that was unplugged and
-// plugged in again, also while the agent did not run, is another node, which the container
-// gets by a restart.
-type memory struct {
+// A history stores the devices with which each container was started. A device that was
+// unplugged and plugged in again, also while the agent did not run, has a new node, and the
+// container must be restarted to get it.
+type history struct {
 	meta Meta
 
-	mu   sync.Mutex // held while the store writes
-	boot string
-	had  map[holder]map[string]remembered // by ID of the unit
-	port map[string]string                // see finder.units
+	mu      sync.Mutex // also held during writes to the store
+	boot    string
+	started map[holder]map[string]startedDevice // by ID of the unit
+	ports   map[string]string                   // see finder.units
 }
 
-// A remembered is a device that a container was started with.
-type remembered struct {
+// A startedDevice is a device with which a container was started.
+type startedDevice struct {
 	Mark string `json:"mark"`
 	Port string `json:"port,omitempty"`
 }
 
-// stored is what the store has of it.
-type stored struct {
+// storedHistory is the stored form of a history.
+type storedHistory struct {
 	Boot string  `json:"boot"`
 	Had  []entry `json:"had"`
 }
 
 type entry struct {
-	UID       types.UID             `json:"uid"`
-	Container string                `json:"container"`
-	Resource  string                `json:"resource"`
-	Devices   map[string]remembered `json:"devices"`
+	UID       types.UID                `json:"uid"`
+	Container string                   `json:"container"`
+	Resource  string                   `json:"resource"`
+	Devices   map[string]startedDevice `json:"devices"`
 }
 
-// load reads what the store has. After a reboot marks mean nothing any more: no container
-// runs that was started before.
-func (m *memory) load(ctx context.Context, boot string) error {
-	m.boot, m.had, m.port = boot, map[holder]map[string]remembered{}, map[string]string{}
+// load reads the stored history. After a reboot it drops the marks: no container of before is
+// running.
+func (m *history) load(ctx context.Context, boot string) error {
+	m.boot, m.started, m.ports = boot, map[holder]map[string]startedDevice{}, map[string]string{}
 	text, found, err := m.meta.Meta(ctx, metaKey)
 	if err != nil || !found {
 		return err
 	}
-	var s stored
+	var s storedHistory
 	if json.Unmarshal([]byte(text), &s) != nil {
-		return nil // it is written anew; containers keep what they have
+		return nil // it is replaced by the next write; containers keep their devices
 	}
 	for _, e := range s.Had {
 		for id, r := range e.Devices {
@@ -68,44 +68,44 @@ func (m *memory) load(ctx context.Context, boot string) error {
 				r.Mark = ""
 				e.Devices[id] = r
 			}
-			m.port[portKey(e.Resource, id)] = r.Port
+			m.ports[portKey(e.Resource, id)] = r.Port
 		}
-		m.had[holder{e.UID, e.Container, e.Resource}] = e.Devices
+		m.started[holder{e.UID, e.Container, e.Resource}] = e.Devices
 	}
 	return nil
 }
 
-// ports says where the devices were that containers have.
-func (m *memory) ports() map[string]string {
+// lastPorts returns the ports at which the devices of containers were plugged in.
+func (m *history) lastPorts() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.port)
+	return maps.Clone(m.ports)
 }
 
-// outdated reports whether a container was started with other nodes than there are now.
-func (m *memory) outdated(who holder, id, mark string) bool {
+// outdated reports whether a container was started with other nodes than the present ones.
+func (m *history) outdated(who holder, id, mark string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was := m.had[who][id].Mark
+	was := m.started[who][id].Mark
 	return was != "" && was != mark
 }
 
-// start durably notes what a container is about to be started with, if that is news, and
-// forgets those that hold nothing any more.
-func (m *memory) start(ctx context.Context, who holder, units []*unit, held map[holder]bool) error {
+// record stores the devices with which a container is about to be started, if they have changed,
+// and drops containers without devices.
+func (m *history) record(ctx context.Context, who holder, units []*unit, held map[holder]bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := map[string]remembered{}
+	now := map[string]startedDevice{}
 	for _, u := range units {
-		now[u.id] = remembered{u.mark, u.port}
+		now[u.id] = startedDevice{u.mark, u.port}
 	}
-	if maps.Equal(m.had[who], now) {
+	if maps.Equal(m.started[who], now) {
 		return nil
 	}
-	had := maps.Clone(m.had)
-	maps.DeleteFunc(had, func(h holder, _ map[string]remembered) bool { return !held[h] })
+	had := maps.Clone(m.started)
+	maps.DeleteFunc(had, func(h holder, _ map[string]startedDevice) bool { return !held[h] })
 	had[who] = now
-	s := stored{Boot: m.boot}
+	s := storedHistory{Boot: m.boot}
 	for h, devices := range had {
 		s.Had = append(s.Had, entry{h.UID, h.Container, h.Resource, devices})
 	}
@@ -116,11 +116,11 @@ func (m *memory) start(ctx context.Context, who holder, units []*unit, held map[
 	if err := m.meta.SetMeta(ctx, metaKey, string(text)); err != nil {
 		return err
 	}
-	m.had = had
-	clear(m.port)
+	m.started = had
+	clear(m.ports)
 	for h, devices := range had {
 		for id, r := range devices {
-			m.port[portKey(h.Resource, id)] = r.Port
+			m.ports[portKey(h.Resource, id)] = r.Port
 		}
 	}
 	return nil

@@ -19,25 +19,25 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A provider is that of one class.
+// A provider is the devicemanager.Provider of one class.
 type provider struct {
 	h     *Hardware
 	class int
 }
 
-// Allocate implements device.Provider.
+// Allocate implements devicemanager.Provider.
 func (p *provider) Allocate(_ context.Context, r devicemanager.Request) (devicemanager.Allocation, error) {
-	a, _, err := p.give(r)
+	a, _, err := p.allocation(r)
 	return a, err
 }
 
-// Start implements device.Starter: the same device may have another node by now.
+// Start implements devicemanager.Starter: the device may have a new node.
 func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicemanager.Allocation, error) {
-	a, made, err := p.give(r)
+	a, create, err := p.allocation(r)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range made {
+	for _, n := range create {
 		if err := n.make(); err != nil {
 			return nil, err
 		}
@@ -50,11 +50,11 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 	if err != nil {
 		return nil, err
 	}
-	return &a, p.h.memory.start(ctx, p.holder(r), units, held)
+	return &a, p.h.history.record(ctx, p.holder(r), units, held)
 }
 
-// Preferred implements device.Preferrer: of shared devices different ones, and those that
-// the fewest have.
+// Preferred implements devicemanager.Preferrer: it prefers different units, and of shared ones
+// those with the fewest users.
 func (p *provider) Preferred(_ context.Context, c devicemanager.Choice) ([]string, error) {
 	free, has := map[string]int{}, map[string]bool{}
 	for _, slot := range c.Available {
@@ -70,7 +70,7 @@ func (p *provider) Preferred(_ context.Context, c devicemanager.Choice) ([]strin
 			if slices.Contains(out, slot) {
 				continue
 			}
-			if best == "" || better(unitOf(slot), unitOf(best), has, free) {
+			if best == "" || preferSlot(unitOf(slot), unitOf(best), has, free) {
 				best = slot
 			}
 		}
@@ -84,8 +84,8 @@ func (p *provider) Preferred(_ context.Context, c devicemanager.Choice) ([]strin
 	return out, nil
 }
 
-// better reports whether a is rather given than b.
-func better(a, b string, has map[string]bool, free map[string]int) bool {
+// preferSlot reports whether unit a is preferred to unit b.
+func preferSlot(a, b string, has map[string]bool, free map[string]int) bool {
 	if has[a] != has[b] {
 		return has[b]
 	}
@@ -96,7 +96,7 @@ func (p *provider) holder(r devicemanager.Request) holder {
 	return holder{r.Pod.UID, r.Container.Name, p.h.c.Classes[p.class].Resource}
 }
 
-// units gives those of a request, each once, in the order of their IDs.
+// units returns the units of a request, each once, in the order of their IDs.
 func (p *provider) units(slots []string) (out []*unit, err error) {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *provider) units(slots []string) (out []*unit, err error) {
 		id := unitOf(slot)
 		i := slices.IndexFunc(p.h.found[p.class], func(u *unit) bool { return u.id == id })
 		if i < 0 {
-			return nil, fmt.Errorf("device %s: %s", id, notThere)
+			return nil, fmt.Errorf("device %s: %s", id, notPluggedIn)
 		}
 		if u := p.h.found[p.class][i]; !slices.Contains(out, u) {
 			out = append(out, u)
@@ -114,8 +114,9 @@ func (p *provider) units(slots []string) (out []*unit, err error) {
 	return out, nil
 }
 
-// give says what a container gets with its devices, and which nodes must be made for that.
-func (p *provider) give(r devicemanager.Request) (a devicemanager.Allocation, made []ownNode, err error) {
+// allocation returns the allocation for a container, and the device nodes that must be created
+// for it.
+func (p *provider) allocation(r devicemanager.Request) (a devicemanager.Allocation, create []ownNode, err error) {
 	class, h := &p.h.c.Classes[p.class], p.h.host
 	units, err := p.units(r.IDs)
 	if err != nil {
@@ -129,43 +130,44 @@ func (p *provider) give(r devicemanager.Request) (a devicemanager.Allocation, ma
 	if err != nil {
 		return a, nil, err
 	}
-	apart := r.Pod.Spec.HostUsers != nil && !*r.Pod.Spec.HostUsers
-	for i, n := range flat(units) {
+	userNamespace := r.Pod.Spec.HostUsers != nil && !*r.Pod.Spec.HostUsers
+	for i, n := range allNodes(units) {
 		var st unix.Stat_t
 		if err := unix.Lstat(h.at(n.path), &st); err != nil {
 			return a, nil, fmt.Errorf("device %s: %w", n.path, err)
 		}
 		out := devicemanager.Node{Host: h.at(n.path), Container: n.path, Permissions: cmp.Or(class.Permissions, "rw")}
 		if class.ContainerPath != "" {
-			out.Container = numbered(class.ContainerPath, i)
+			out.Container = numberedPath(class.ContainerPath, i)
 		}
-		switch may := uint32(st.Mode) >> 3; {
-		case apart && out.Container != n.path:
-			return a, nil, fmt.Errorf("device %s cannot have another path in a pod with hostUsers: false: take containerPath away from %s in the configuration of the node", n.path, class.Resource)
-		case group < 0 && st.Gid != 0 && may&6 != 0:
+		switch groupBits := uint32(st.Mode) >> 3; {
+		case userNamespace && out.Container != n.path:
+			return a, nil, fmt.Errorf("device %s cannot have another path in a pod with hostUsers: false: "+
+				"remove containerPath of %s from the configuration of the node", n.path, class.Resource)
+		case group < 0 && st.Gid != 0 && groupBits&6 != 0:
 			a.Groups = append(a.Groups, int64(st.Gid))
 		case group >= 0:
 			a.Groups = append(a.Groups, group)
-			if int64(st.Gid) != group || may&6 != 6 {
+			if int64(st.Gid) != group || groupBits&6 != 6 {
 				own := ownNode{filepath.Join(dir, strconv.Itoa(i)), n.number, int(group)}
-				made, out.Host = append(made, own), own.path
+				create, out.Host = append(create, own), own.path
 			}
 		}
 		a.Nodes = append(a.Nodes, out)
 	}
 	slices.Sort(a.Groups)
 	a.Groups = slices.Compact(a.Groups)
-	return a, made, nil
+	return a, create, nil
 }
 
-func flat(units []*unit) (out []*node) {
+func allNodes(units []*unit) (out []*node) {
 	for _, u := range units {
 		out = append(out, u.nodes...)
 	}
 	return out
 }
 
-// group gives the number of a class's group; -1: it names none.
+// group returns the ID of a class's group, or -1 if it names none.
 func (h host) group(c *config.DeviceClass) (int64, error) {
 	if c.Group == nil {
 		return -1, nil
@@ -188,18 +190,18 @@ func (h host) group(c *config.DeviceClass) (int64, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("the host has no group %s, which the configuration of the node names for %s", name, c.Resource)
+	return 0, fmt.Errorf("the host has no group %s, which the configuration of the node sets for %s", name, c.Resource)
 }
 
-// An ownNode is a device node that is made for a container, since that of the host belongs
-// to another group: the runtime gives the container one with the owner and mode of this.
+// An ownNode is a device node that is created for a container because the host's node has
+// another group. The runtime copies the owner and mode to the container's node.
 type ownNode struct {
 	path string
 	number
 	group int
 }
 
-// make makes the node, in place of another one.
+// make creates the node, and replaces an existing one.
 func (n ownNode) make() error {
 	if err := os.MkdirAll(filepath.Dir(n.path), 0o700); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (n ownNode) make() error {
 		kind = unix.S_IFBLK
 	}
 	if err := unix.Mknod(n.path, kind|0o660, int(unix.Mkdev(n.major, n.minor))); err != nil {
-		return fmt.Errorf("make device node %s: %w", n.path, err)
+		return fmt.Errorf("create device node %s: %w", n.path, err)
 	}
 	if err := os.Chown(n.path, 0, n.group); err != nil {
 		return err

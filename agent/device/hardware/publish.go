@@ -22,32 +22,32 @@ const (
 	ReasonBack      = "DevicePlugged"
 )
 
-// notThere is the message of a device that a container has and that is not there.
-const notThere = "it is not plugged in"
+// notPluggedIn is the message of an absent device that a container has.
+const notPluggedIn = "it is not plugged in"
 
-// publish says which devices there are: those that were found, and those that containers
-// have and that are gone. It restarts the containers whose devices are back.
+// publish reports the devices to the Manager: those that were found, and the absent ones that
+// containers have. It restarts the containers whose devices are back.
 func (h *Hardware) publish() error {
 	held := h.c.Manager.Held()
 	h.mu.Lock()
-	found, before, told := h.found, h.missing, h.told
+	found, before, published := h.found, h.missing, h.published
 	h.mu.Unlock()
-	news := changes{missing: map[heldDevice]bool{}}
+	changed := changes{missing: map[deviceOf]bool{}}
 	for i := range found {
-		h.compare(h.c.Classes[i].Resource, found[i], held, before, &news)
+		h.compare(h.c.Classes[i].Resource, found[i], held, before, &changed)
 	}
 	h.mu.Lock()
-	h.missing, h.told = news.missing, true
+	h.missing, h.published = changed.missing, true
 	h.mu.Unlock()
 	var errs []error
-	for i, link := range h.links { // which shows what is missing, and lets containers start
+	for i, link := range h.links { // before the restarts, which need the new lists
 		errs = append(errs, link.Devices(h.devices(found, i, held)))
 	}
-	if told { // else nobody knows yet what runs
-		for _, n := range news.events {
-			h.tell(n)
+	if published { // the first time the running containers are not known yet
+		for _, n := range changed.events {
+			h.recordEvent(n)
 		}
-		for _, who := range news.restart {
+		for _, who := range changed.restart {
 			h.restart(who)
 		}
 	}
@@ -55,7 +55,8 @@ func (h *Hardware) publish() error {
 	return errors.Join(errs...)
 }
 
-// devices lists those of a class.
+// devices returns the devices of a class: the found ones as healthy, and the absent ones that
+// containers have as unhealthy.
 func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Held) (out []devicemanager.Device) {
 	c, listed := &h.c.Classes[class], map[string]bool{}
 	add := func(d devicemanager.Device) {
@@ -71,38 +72,38 @@ func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Held
 	for _, one := range held {
 		for _, id := range one.IDs {
 			if one.Resource == c.Resource {
-				add(devicemanager.Device{ID: id, Message: h.whyNot(found, id)})
+				add(devicemanager.Device{ID: id, Message: h.absentReason(found, id)})
 			}
 		}
 	}
 	return out
 }
 
-// whyNot says why a device is not there for a container that has it.
-func (h *Hardware) whyNot(found [][]*unit, slot string) string {
+// absentReason returns why a container's device is not available.
+func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	id := unitOf(slot)
 	for i := range found {
 		if slices.ContainsFunc(found[i], func(u *unit) bool { return u.id == id }) {
-			return "the configuration of the node gives it to " + h.c.Classes[i].Resource + ", or to fewer containers"
+			return "the configuration of the node now assigns it to " + h.c.Classes[i].Resource + ", or to fewer containers"
 		}
 	}
-	return notThere
+	return notPluggedIn
 }
 
-// changes are what containers are to know.
+// changes are the effects of a scan on containers.
 type changes struct {
-	missing map[heldDevice]bool
-	events  []notice
+	missing map[deviceOf]bool
+	events  []podEvent
 	restart []holder
 }
 
-type notice struct {
+type podEvent struct {
 	holder
 	kind, reason, message string
 }
 
-// compare finds what became of the devices of a resource that containers have.
-func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.Held, before map[heldDevice]bool, news *changes) {
+// compare adds to changed what has happened to the devices of a resource that containers have.
+func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.Held, before map[deviceOf]bool, changed *changes) {
 	units := map[string]*unit{}
 	for _, u := range found {
 		units[u.id] = u
@@ -112,39 +113,39 @@ func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.
 			continue
 		}
 		who := holder{one.UID, one.Container, resource}
-		there, outdated := true, false
+		present, outdated := true, false
 		for _, slot := range one.IDs {
 			id := unitOf(slot)
-			d, u := heldDevice{who, id}, units[id]
+			d, u := deviceOf{who, id}, units[id]
 			switch {
 			case u == nil:
-				there, news.missing[d] = false, true
+				present, changed.missing[d] = false, true
 				if !before[d] {
-					news.events = append(news.events,
-						notice{who, v1.EventTypeWarning, ReasonUnplugged,
-							fmt.Sprintf("Device %s of %s is not there any more: the container is restarted once it is back",
+					changed.events = append(changed.events,
+						podEvent{who, v1.EventTypeWarning, ReasonUnplugged,
+							fmt.Sprintf("Device %s of %s was unplugged: the container is restarted once it is back",
 								id, resource)})
 				}
 			case before[d]:
-				news.events = append(news.events, notice{who, v1.EventTypeNormal, ReasonBack,
+				changed.events = append(changed.events, podEvent{who, v1.EventTypeNormal, ReasonBack,
 					fmt.Sprintf("Device %s of %s is back", id, resource)})
 			}
-			outdated = outdated || u != nil && h.memory.outdated(who, id, u.mark)
+			outdated = outdated || u != nil && h.history.outdated(who, id, u.mark)
 		}
-		if there && outdated {
-			news.restart = append(news.restart, who)
+		if present && outdated {
+			changed.restart = append(changed.restart, who)
 		}
 	}
 }
 
-func (h *Hardware) tell(n notice) {
+func (h *Hardware) recordEvent(n podEvent) {
 	if pod := h.c.Pod(n.UID); pod != nil {
 		h.c.Events.Pod(pod, n.Container, n.kind, n.reason, n.message)
 	}
 }
 
-// restart has a container run anew, which it then does with the nodes that there are now.
-// One that would stay ended goes on with what it has.
+// restart restarts a container, so that it gets the present nodes. It does nothing for a
+// container whose restart policy would not start it again.
 func (h *Hardware) restart(who holder) {
 	pod := h.c.Pod(who.UID)
 	if pod == nil || pod.DeletionTimestamp != nil {
@@ -166,8 +167,7 @@ func (h *Hardware) restart(who holder) {
 	}
 }
 
-// Missing says which devices a pod has that are not there, each as a sentence; none: all
-// are.
+// Missing returns a sentence for each absent device of a pod.
 func (h *Hardware) Missing(uid types.UID) (out []string) {
 	if h == nil {
 		return nil
@@ -176,26 +176,26 @@ func (h *Hardware) Missing(uid types.UID) (out []string) {
 	defer h.mu.Unlock()
 	for d := range h.missing {
 		if d.UID == uid {
-			out = append(out, fmt.Sprintf("container %s: device %s of %s is not there", d.Container, d.id, d.Resource))
+			out = append(out, fmt.Sprintf("container %s: device %s of %s is absent", d.Container, d.id, d.Resource))
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// sweep removes the device nodes of containers that have nothing any more.
+// sweep removes the device nodes of pods without devices.
 func (h *Hardware) sweep(held []devicemanager.Held) {
-	dirs, _ := list(h.c.Dir) // none: there are none yet
+	dirs, _ := list(h.c.Dir) // an error counts as an empty directory
 	for _, uid := range dirs {
 		if !slices.ContainsFunc(held, func(one devicemanager.Held) bool { return string(one.UID) == uid }) {
 			if err := mounts.RemoveAll(filepath.Join(h.c.Dir, uid)); err != nil {
-				h.c.Log.Warn("device nodes of a pod that is gone stay", "dir", filepath.Join(h.c.Dir, uid), "error", err)
+				h.c.Log.Warn("cannot remove the device nodes of a deleted pod", "dir", filepath.Join(h.c.Dir, uid), "error", err)
 			}
 		}
 	}
 }
 
-// nodeDir is where the device nodes of a container are.
+// nodeDir returns the directory of a container's device nodes.
 func (h *Hardware) nodeDir(who holder) (string, error) {
 	for _, part := range []string{string(who.UID), who.Container} {
 		if !filepath.IsLocal(part) || strings.ContainsRune(part, '/') {

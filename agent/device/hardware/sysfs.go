@@ -18,19 +18,19 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// Bounds of what is read of /sys and /dev.
+// Limits of reading /sys and /dev.
 const (
 	maxDevices   = 1 << 14
-	maxAttribute = 4096 // bytes: a page, which is all that /sys has of one
+	maxAttribute = 4096 // bytes: a page, the maximum size of an attribute
 )
 
-// A number is how the kernel knows a device.
+// A number is the kernel's device number.
 type number struct {
 	block        bool
 	major, minor uint32
 }
 
-func (n number) dir() string {
+func (n number) kind() string {
 	if n.block {
 		return "block"
 	}
@@ -39,24 +39,24 @@ func (n number) dir() string {
 
 func (n number) String() string { return fmt.Sprintf("%d:%d", n.major, n.minor) }
 
-// A node is a device that has, or will have, a node in /dev.
+// A node is a device that has or will get a node in /dev.
 type node struct {
 	number
-	sys   string   // its directory, below /sys/devices; empty: /sys does not know it, such as a pty
-	path  string   // of the node; empty: not looked up yet
-	links []string // other paths by which patterns found it
+	sys   string   // its directory below /sys/devices; empty: it is not in /sys, such as a pty
+	path  string   // of the node; empty: not read yet
+	links []string // symbolic links to the node that patterns matched
 }
 
-// A host is a machine's files below a root directory.
+// A host reads a machine's files below a root directory.
 type host struct{ root string }
 
 func (h host) at(path string) string { return filepath.Join(h.root, path) }
 
-// nodes lists what /sys knows, by number.
+// nodes returns the devices in /sys, by number.
 func (h host) nodes() (map[number]*node, error) {
 	all := map[number]*node{}
 	for _, block := range []bool{false, true} {
-		dir := "/sys/dev/" + number{block: block}.dir()
+		dir := "/sys/dev/" + number{block: block}.kind()
 		names, err := list(h.at(dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -64,7 +64,7 @@ func (h host) nodes() (map[number]*node, error) {
 		for _, name := range names {
 			n, ok := parseNumber(name, block)
 			to, err := os.Readlink(filepath.Join(h.at(dir), name))
-			if !ok || err != nil || filepath.IsAbs(to) { // err: it went meanwhile
+			if !ok || err != nil || filepath.IsAbs(to) { // an error means that the device was removed meanwhile
 				continue
 			}
 			if sys := filepath.Join(dir, to); strings.HasPrefix(sys, "/sys/devices/") {
@@ -82,7 +82,7 @@ func parseNumber(s string, block bool) (number, bool) {
 	return number{block, uint32(major), uint32(minor)}, ok && err == nil && err2 == nil
 }
 
-// list gives the names in a directory, sorted, and not more than there can be devices.
+// list returns up to maxDevices names of a directory, sorted.
 func list(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -97,8 +97,8 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// locate sets the path of the node, as the kernel names it. It reports whether the node is
-// there, and is that device.
+// locate sets the node's path, as the kernel names it. It reports whether the node exists and
+// has the device's number.
 func (h host) locate(n *node) bool {
 	if n.path == "" {
 		for line := range strings.SplitSeq(h.attribute(n.sys, "uevent"), "\n") {
@@ -111,7 +111,7 @@ func (h host) locate(n *node) bool {
 	return ok && have == n.number
 }
 
-// stat gives the number of a device node; a symbolic link is none.
+// stat returns the number of a device node. It does not follow symbolic links.
 func (h host) stat(path string) (number, bool) {
 	if path == "" {
 		return number{}, false
@@ -125,8 +125,8 @@ func (h host) stat(path string) (number, bool) {
 		kind == unix.S_IFCHR
 }
 
-// attribute reads a file in a device's directory; empty: there is none, or it cannot be
-// read. What a device says of itself is a claim.
+// attribute returns an attribute of a device, or "" if it does not exist or cannot be read. Some
+// attributes are reported by the device and not verified.
 func (h host) attribute(sys, name string) string {
 	b, err := untrusted.ReadFile(h.at(sys), name, maxAttribute)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h host) attribute(sys, name string) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "?"))
 }
 
-// link gives the last part of what a symbolic link in a device's directory leads to.
+// link returns the last element of the target of a symbolic link in a device's directory.
 func (h host) link(sys, name string) string {
 	to, err := os.Readlink(filepath.Join(h.at(sys), name))
 	if err != nil {
@@ -144,7 +144,7 @@ func (h host) link(sys, name string) string {
 	return filepath.Base(to)
 }
 
-// upward gives a device's directory and those that it is a part of.
+// upward iterates over a device's directory and those of its ancestors.
 func upward(sys string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for dir := sys; strings.HasPrefix(dir, "/sys/devices/"); dir = filepath.Dir(dir) {
@@ -155,10 +155,10 @@ func upward(sys string) iter.Seq[string] {
 	}
 }
 
-// natural orders names with numbers in them as a person does: ttyUSB2 before ttyUSB10.
+// natural compares names with the numbers in them by value: ttyUSB2 is before ttyUSB10.
 func natural(a, b string) int {
 	for a != "" && b != "" {
-		x, y := digits(a), digits(b)
+		x, y := leadingDigits(a), leadingDigits(b)
 		if x == 0 || y == 0 {
 			if a[0] != b[0] {
 				return cmp.Compare(a[0], b[0])
@@ -175,5 +175,5 @@ func natural(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// digits is how many s begins with.
-func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
+// leadingDigits returns the number of digits at the start of s.
+func leadingDigits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }

@@ -98,7 +98,7 @@ func (tr *tree) node(sys, subsystem, name string, n number) {
 	tr.link(sys+"/subsystem", "/sys/class/"+subsystem)
 	tr.file(sys+"/uevent", "MAJOR="+strings.Replace(n.String(), ":", "\nMINOR=", 1)+"\nDEVNAME="+name+"\n")
 	tr.file(sys+"/dev", n.String()+"\n")
-	tr.link("/sys/dev/"+n.dir()+"/"+n.String(), sys)
+	tr.link("/sys/dev/"+n.kind()+"/"+n.String(), sys)
 	tr.mknod("/dev/"+name, n)
 }
 
@@ -116,7 +116,7 @@ func (tr *tree) mknod(path string, n number) {
 // unplug removes a device, as the kernel does: its node after it.
 func (tr *tree) unplug(sys, name string, n number) {
 	tr.t.Helper()
-	tr.must(os.Remove(tr.at("/sys/dev/" + n.dir() + "/" + n.String())))
+	tr.must(os.Remove(tr.at("/sys/dev/" + n.kind() + "/" + n.String())))
 	tr.must(os.RemoveAll(tr.at(sys)))
 	tr.must(os.Remove(tr.at("/dev/" + name)))
 }

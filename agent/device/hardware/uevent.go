@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A uevent is what the kernel says when a device comes, goes or changes.
+// A uevent is the kernel's message about a device that was added, removed or changed.
 type uevent struct {
 	action    string // add, remove, change, bind, unbind, move, online, offline
 	path      string // below /sys
 	subsystem string
-	node      bool // it has a node in /dev
+	node      bool // the device has a node in /dev
 }
 
-// maxUevent is more than the kernel sends at once: 2 KiB of variables, and the path.
+// maxUevent is larger than any message of the kernel: 2 KiB of variables, and the path.
 const maxUevent = 16 << 10
 
-// parseUevent reads a message of the kernel: ACTION@PATH, and variables, each with a zero at
-// its end. Those of udev, which begin otherwise, are none.
+// parseUevent parses a message of the kernel: ACTION@PATH and variables, each terminated by a
+// zero byte. It returns false for udev's messages, which start differently.
 func parseUevent(b []byte) (uevent, bool) {
 	head, rest, ok := bytes.Cut(b, []byte{0})
 	action, path, at := strings.Cut(string(head), "@")
@@ -46,18 +46,17 @@ func parseUevent(b []byte) (uevent, bool) {
 	return e, true
 }
 
-// news reports whether what is there may be other now. Interfaces of the network come and
-// go with each pod and have no node; a driver that is bound makes nodes that tell of
-// themselves.
-func (e uevent) news() bool {
+// relevant reports whether the message may affect the devices. Network interfaces, which change
+// with each pod, have no node. Nodes that a newly bound driver creates have their own messages.
+func (e uevent) relevant() bool {
 	return e.node && e.subsystem != "net" && e.subsystem != "queues"
 }
 
-// kernelGroup is that of the kernel's own messages; those of udev have another.
+// kernelGroup is the multicast group of the kernel's messages. Those of udev have another.
 const kernelGroup = 1
 
-// listenUevents opens a socket on which the kernel tells of devices. What others send there
-// counts for nothing.
+// listenUevents opens a socket that receives the kernel's uevents. receive ignores messages of
+// other senders.
 func listenUevents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -71,9 +70,9 @@ func listenUevents() (*os.File, error) {
 	return f, nil
 }
 
-// follow calls changed for each message of the kernel that may matter, and when there were
-// more than could be told, until ctx ends, which closes the socket.
-func follow(ctx context.Context, socket *os.File, changed func()) error {
+// watchUevents calls changed for each relevant message of the kernel, and when messages were
+// lost. It returns after ctx ends, which closes the socket.
+func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	defer context.AfterFunc(ctx, func() { socket.Close() })()
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -82,17 +81,17 @@ func follow(ctx context.Context, socket *os.File, changed func()) error {
 	b := make([]byte, maxUevent)
 	for {
 		switch e, ok, err := receive(raw, b); {
-		case errors.Is(err, unix.ENOBUFS): // some are lost
+		case errors.Is(err, unix.ENOBUFS): // messages were lost
 			changed()
 		case err != nil:
 			return fmt.Errorf("read the kernel's device events: %w", err)
-		case ok && e.news():
+		case ok && e.relevant():
 			changed()
 		}
 	}
 }
 
-// receive waits for a message. It is none if another than the kernel sent it.
+// receive waits for a message. It returns ok false for a message that the kernel did not send.
 func receive(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
 	var n int
 	var from unix.Sockaddr

@@ -29,8 +29,8 @@ func TestParseUevent(t *testing.T) {
 		{message("add@/x", "DEVNAME", "=", ""), uevent{action: "add", path: "/x"}, true, false},
 	} {
 		got, ok := parseUevent(c.in)
-		if got != c.want || ok != c.ok || got.news() != c.news {
-			t.Errorf("%q: %+v, %v, news %v", c.in, got, ok, got.news())
+		if got != c.want || ok != c.ok || got.relevant() != c.news {
+			t.Errorf("%q: %+v, %v, news %v", c.in, got, ok, got.relevant())
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestLostUevents(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	told, done := make(chan struct{}, 1000), make(chan error)
-	go func() { done <- follow(ctx, socket, func() { told <- struct{}{} }) }()
+	go func() { done <- watchUevents(ctx, socket, func() { told <- struct{}{} }) }()
 	<-told
 	stop()
 	if err := <-done; err == nil {

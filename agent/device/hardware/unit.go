@@ -12,25 +12,25 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// What one of a resource is, as EdgeConfiguration has it.
+// The kinds of units in EdgeConfiguration.
 const (
 	unitNode   = "node"
 	unitDevice = "device"
 	unitAll    = "all"
 )
 
-// A unit is what one of a resource is: one or more device nodes.
+// A unit is one allocatable unit of a resource: one or more device nodes.
 type unit struct {
 	id    string
-	port  string // of its USB device, where the ID does not have it
+	port  string // of its USB device, if the ID does not contain it
 	nodes []*node
-	mark  string // of its nodes: another after each time that one was plugged in
+	mark  string // of its nodes: it changes whenever one is plugged in
 }
 
-// units makes those of a class of its nodes. Ports has the devices that containers were
-// started with, by resource and ID, and where they were: of several with one serial number
-// the one that was there has the plain ID, the others have the port in theirs, and keep it
-// also when they are alone.
+// units groups the nodes of a class into units. ports contains the ports of the devices with
+// which containers were started, by resource and ID. If several devices have the same serial
+// number, the one at the recorded port gets the plain ID. The others get IDs with their port,
+// and keep them also when they are alone.
 func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
 	byKey := map[[2]string]*unit{}
 	for _, n := range nodes {
@@ -38,7 +38,7 @@ func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]st
 		key := [2]string{who.id, who.port}
 		switch c.Unit {
 		case unitDevice:
-			key[0] = who.hard
+			key[0] = who.hardware
 		case unitAll:
 			key = [2]string{"all", ""}
 		}
@@ -51,8 +51,8 @@ func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]st
 		u.mark += f.mark(n)
 	}
 	for _, u := range byKey {
-		if _, known := ports[portKey(c.Resource, u.at())]; known && u.port != "" {
-			u.id, u.port = u.at(), ""
+		if _, known := ports[portKey(c.Resource, u.idWithPort())]; known && u.port != "" {
+			u.id, u.port = u.idWithPort(), ""
 		}
 	}
 	all := slices.SortedFunc(maps.Values(byKey), func(a, b *unit) int {
@@ -68,19 +68,19 @@ func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]st
 	})
 	for i := len(all) - 1; i > 0; i-- {
 		if all[i].id == all[i-1].id {
-			all[i].id, all[i].port = all[i].at(), ""
+			all[i].id, all[i].port = all[i].idWithPort(), ""
 		}
 	}
 	return all
 }
 
-// at is the ID with the port.
-func (u *unit) at() string { return u.id + "@" + u.port }
+// idWithPort returns the ID with the port.
+func (u *unit) idWithPort() string { return u.id + "@" + u.port }
 
 func portKey(resource, id string) string { return resource + " " + id }
 
-// mark tells one plugging in of a device from another: the kernel numbers the directories
-// that it makes in /sys, and the nodes in /dev.
+// mark returns a string that changes whenever the device is plugged in again: it contains the
+// inode number of the device's directory in /sys, or of its node in /dev.
 func (f *finder) mark(n *node) string {
 	var st unix.Stat_t
 	at := n.sys
@@ -93,8 +93,8 @@ func (f *finder) mark(n *node) string {
 	return fmt.Sprintf("%s/%d;", n.number, st.Ino)
 }
 
-// slots are the IDs of the devices that a unit is to those who give it to containers: as
-// many as may have it at a time.
+// slots returns the device IDs of a unit for the Manager: one for each container that may have
+// the unit at a time.
 func slots(id string, shared int) []string {
 	if shared <= 1 {
 		return []string{id}
@@ -106,22 +106,23 @@ func slots(id string, shared int) []string {
 	return out
 }
 
-const slotMark = "#" // no ID has it
+const slotMark = "#" // IDs do not contain it
 
-// unitOf undoes slots.
+// unitOf returns the ID of the unit of a slot.
 func unitOf(slot string) string {
 	id, _, _ := strings.Cut(slot, slotMark)
 	return id
 }
 
-// numbered is the path of the i-th node in a container: the number at its end counts up.
-func numbered(path string, i int) string {
+// numberedPath returns the path of the i-th node in a container: path with the number at its end
+// increased by i.
+func numberedPath(path string, i int) string {
 	if i == 0 {
 		return path
 	}
 	stem := strings.TrimRight(path, "0123456789")
 	first, err := strconv.Atoi(path[len(stem):])
-	if err != nil { // none, or one that is not meant to count
+	if err != nil { // no number, or one that is too large
 		return path + strconv.Itoa(i)
 	}
 	return stem + strconv.Itoa(first+i)

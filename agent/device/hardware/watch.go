@@ -11,26 +11,26 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// maxFolders bounds how many directories are watched.
-const maxFolders = 512
+// maxWatched is the maximum number of watched directories.
+const maxWatched = 512
 
-// udev keeps what it has done of a device in a file of its data; while it runs, its
-// control is there.
+// udev creates a file in udevData for each device that it has processed. udevControl exists
+// while udev runs.
 const (
 	udevControl = "/run/udev/control"
 	udevData    = "/run/udev/data"
 )
 
-// A watch follows the directories in which nodes, and links to them, come and go: some make
-// no uevent, such as ptys and the links of udev, and where /dev is not the kernel's own
-// nodes come after it.
+// A watch watches the directories of nodes and of links to them. Some changes there have no
+// uevent, such as ptys and udev's links. If /dev is not a devtmpfs, nodes appear after the
+// uevent.
 type watch struct {
 	host
 	patterns []string
 	inotify  *fsnotify.Watcher
 
-	mu  sync.Mutex
-	now map[string]bool
+	mu      sync.Mutex
+	watched map[string]bool
 }
 
 func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
@@ -38,7 +38,7 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{host: h, inotify: inotify, now: map[string]bool{}}
+	w := &watch{host: h, inotify: inotify, watched: map[string]bool{}}
 	for i := range classes {
 		for _, m := range classes[i].Match {
 			w.patterns = append(w.patterns, m.Paths...)
@@ -47,36 +47,36 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 	return w, nil
 }
 
-// refresh watches what there is to be watched now. It reports whether something is new
-// among it, where something may have come before it was watched.
+// refresh updates the watched directories. It reports whether one was added: then nodes may have
+// appeared there before the watch began.
 func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	want := map[string]bool{w.at("/dev"): true}
 	if udev {
 		want[w.at(udevData)] = true
 	}
 	for _, p := range w.patterns {
-		for _, dir := range w.folders(p) {
-			if len(want) < maxFolders {
+		for _, dir := range w.watchDirs(p) {
+			if len(want) < maxWatched {
 				want[w.at(dir)] = true
 			}
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for dir := range w.now {
+	for dir := range w.watched {
 		if !want[dir] {
-			delete(w.now, dir)
-			_ = w.inotify.Remove(dir) // it may be gone, and its watch with it
+			delete(w.watched, dir)
+			_ = w.inotify.Remove(dir) // fails if the directory was removed
 		}
 	}
 	var errs []error
 	for dir := range want {
-		if w.now[dir] {
+		if w.watched[dir] {
 			continue
 		}
 		switch err := w.inotify.Add(dir); {
 		case err == nil:
-			w.now[dir], fresh = true, true
+			w.watched[dir], fresh = true, true
 		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
 		}
@@ -84,8 +84,8 @@ func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	return fresh, errors.Join(errs...)
 }
 
-// follow calls changed when something came or went, until ctx ends.
-func (w *watch) follow(ctx context.Context, changed func()) error {
+// resolve calls changed when something came or went, until ctx ends.
+func (w *watch) run(ctx context.Context, changed func()) error {
 	defer w.inotify.Close()
 	for {
 		select {
@@ -95,15 +95,15 @@ func (w *watch) follow(ctx context.Context, changed func()) error {
 			if !ok {
 				return nil
 			}
-			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // with its watch, if it was a directory
+			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // a removed directory loses its watch
 				w.mu.Lock()
-				delete(w.now, e.Name)
+				delete(w.watched, e.Name)
 				w.mu.Unlock()
 			}
 			if !e.Has(fsnotify.Chmod) && !e.Has(fsnotify.Write) {
 				changed()
 			}
-		case _, ok := <-w.inotify.Errors: // such as too much to tell
+		case _, ok := <-w.inotify.Errors: // such as an overflow of the queue
 			if !ok {
 				return nil
 			}

@@ -1,10 +1,11 @@
-// Package memorymanager decides from which NUMA nodes containers get their memory (the
-// policy "Static" of the memory manager). It is pure.
+// Package memorymanager is the memory manager's policy "Static", which assigns NUMA nodes to
+// containers. It does no I/O and has no state.
 //
-//	pod, container, nodes, what others have --Hints--> NUMA nodes that would do
-//	                                        --Take--> nodes, or why not in a kubelet's words
+//	pod, container, nodes, assigned memory --Hints--> possible NUMA nodes
+//	                                       --Take--> nodes, or a kubelet's error
 //
-// Containers of guaranteed pods get nodes with room for all that they ask for; those of all
-// others may use any. A node from which several are used together is used with these only.
+// Containers of guaranteed pods get nodes with enough free memory for their requests. Other
+// containers may use any node. Nodes that are assigned as a group are not assigned in another
+// group.
 // https://kubernetes.io/docs/tasks/administer-cluster/memory-manager/
 package memorymanager

@@ -16,37 +16,37 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Block is memory of one kind that a container has.
+// A Block is the memory of one kind that is assigned to a container.
 type Block struct {
 	Kind  v1.ResourceName `json:"kind"` // memory, or huge pages of a size
 	Nodes topology.Mask   `json:"nodes"`
 	Size  uint64          `json:"size"` // bytes
-	// Held is what of it nobody of its pod has: an init container has ended before the next
-	// container starts.
+	// Held is the part of Size that is not shared with an init container of the pod, which has
+	// ended before the next container starts.
 	Held uint64 `json:"held"`
 }
 
-// A row is one container's.
+// A row contains the blocks of one container.
 type row struct {
 	uid       types.UID
 	container string
-	init      bool // it ends before the next one starts
+	init      bool // it ends before the next container starts
 	blocks    []Block
 }
 
-// Given is what containers have, in the order in which they got it.
+// Given contains the memory of containers, in the order of the assignments.
 type Given struct{ rows []row }
 
-// Clone is a copy.
+// Clone returns a copy.
 func (g *Given) Clone() *Given { return &Given{slices.Clone(g.rows)} }
 
-// Put notes what a container has.
+// Put adds the memory of a container.
 func (g *Given) Put(uid types.UID, container string, init bool, blocks []Block) {
 	g.rows = append(g.rows, row{uid, container, init, blocks})
 }
 
-// Of is what a container has.
-func (g *Given) Of(uid types.UID, container string) ([]Block, bool) {
+// Blocks returns the memory of a container.
+func (g *Given) Blocks(uid types.UID, container string) ([]Block, bool) {
 	for _, r := range g.rows {
 		if r.uid == uid && r.container == container {
 			return r.blocks, true
@@ -55,15 +55,16 @@ func (g *Given) Of(uid types.UID, container string) ([]Block, bool) {
 	return nil, false
 }
 
-// Remove takes all from a pod; it reports whether it had anything.
+// Remove removes the memory of a pod. It reports whether the pod had any.
 func (g *Given) Remove(uid types.UID) bool {
 	before := len(g.rows)
 	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.uid == uid })
 	return len(g.rows) != before
 }
 
-// spare is what ended init containers of a pod hold on nodes, and nobody after them.
-func (g *Given) spare(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
+// reusable returns the memory that init containers of a pod hold on nodes and that no later
+// container of the pod has.
+func (g *Given) reusable(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
 	for _, r := range g.rows {
 		for _, b := range r.blocks {
 			if r.uid != uid || b.Kind != kind || b.Nodes != at {
@@ -79,12 +80,12 @@ func (g *Given) spare(uid types.UID, kind v1.ResourceName, at topology.Mask) (n 
 	return n
 }
 
-// A cell is a node with what is left of it.
+// A cell is a NUMA node with its free memory.
 type cell struct {
-	total map[v1.ResourceName]uint64 // that containers may have
+	total map[v1.ResourceName]uint64 // allocatable
 	free  map[v1.ResourceName]uint64
-	users int           // blocks on it
-	group topology.Mask // the nodes that are used together with it
+	users int           // number of blocks on it
+	group topology.Mask // the nodes of these blocks
 }
 
 // A Static is the policy "Static" on one machine.
@@ -93,12 +94,12 @@ type Static struct {
 	total map[int]map[v1.ResourceName]uint64
 }
 
-// Reserved is reservedMemory by node.
+// Reserved is reservedMemory by NUMA node.
 type Reserved map[int]v1.ResourceList
 
-// New checks that what is reserved by node is what is not allocatable, as a kubelet wants
-// it: of memory and huge pages alike.
-func New(m topology.Machine, by Reserved, kept v1.ResourceList) (*Static, error) {
+// New returns the policy. Like a kubelet, it fails unless the reservations of all nodes add up
+// to the node's reserved memory and huge pages.
+func New(m topology.Machine, by Reserved, reserved v1.ResourceList) (*Static, error) {
 	s := &Static{ids: m.IDs(), total: map[int]map[v1.ResourceName]uint64{}}
 	sum := v1.ResourceList{}
 	for id, list := range by {
@@ -112,15 +113,16 @@ func New(m topology.Machine, by Reserved, kept v1.ResourceList) (*Static, error)
 		}
 	}
 	names := map[v1.ResourceName]bool{}
-	for _, l := range []v1.ResourceList{sum, kept} {
+	for _, l := range []v1.ResourceList{sum, reserved} {
 		for name := range l {
 			names[name] = name == v1.ResourceMemory || isHuge(name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		have, want := sum[name], kept[name]
+		have, want := sum[name], reserved[name]
 		if names[name] && have.Cmp(want) != 0 {
-			return nil, fmt.Errorf("the total amount %q of type %q is not equal to the value %q determined by Node Allocatable feature", have.String(), name, want.String())
+			return nil, fmt.Errorf("the total amount %q of type %q is not equal to the value %q determined by Node Allocatable feature",
+				have.String(), name, want.String())
 		}
 	}
 	if q := sum[v1.ResourceMemory]; q.Sign() <= 0 {
@@ -148,7 +150,7 @@ func isHuge(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// Allocatable is what containers may have, by node and kind.
+// Allocatable returns the allocatable memory by node and kind.
 func (s *Static) Allocatable() (out []Block) {
 	for _, id := range s.ids {
 		for _, kind := range slices.Sorted(maps.Keys(s.total[id])) {
@@ -158,7 +160,7 @@ func (s *Static) Allocatable() (out []Block) {
 	return out
 }
 
-// cells is what is left once containers have what they have.
+// cells returns the nodes with the memory that g leaves free.
 func (s *Static) cells(g *Given) map[int]*cell {
 	out := map[int]*cell{}
 	for _, id := range s.ids {
@@ -173,27 +175,29 @@ func (s *Static) cells(g *Given) map[int]*cell {
 					continue
 				}
 				c.users, c.group = c.users+1, b.Nodes
-				took := min(rest, c.free[b.Kind])
-				c.free[b.Kind] -= took
-				rest -= took
+				part := min(rest, c.free[b.Kind])
+				c.free[b.Kind] -= part
+				rest -= part
 			}
 		}
 	}
 	return out
 }
 
-// Check says why what containers have cannot be so: the machine or the configuration is
-// another one now.
+// Check returns an error if stored assignments are impossible, because the machine or the
+// configuration has changed.
 func (s *Static) Check(g *Given) error {
 	all := topology.MaskOf(s.ids...)
 	sum := map[v1.ResourceName]uint64{}
 	for _, r := range g.rows {
 		for _, b := range r.blocks {
 			if b.Nodes == 0 || b.Nodes&^all != 0 {
-				return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses the NUMA that does not exist", r.uid, r.container)
+				return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses the NUMA that does not exist",
+					r.uid, r.container)
 			}
 			if _, there := s.total[b.Nodes.IDs()[0]][b.Kind]; !there {
-				return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses memory resource that does not exist", r.uid, r.container)
+				return fmt.Errorf("[memorymanager] (pod: %s, container: %s) "+
+					"the memory assignment uses memory resource that does not exist", r.uid, r.container)
 			}
 			sum[b.Kind] += b.Held
 		}
@@ -204,13 +208,13 @@ func (s *Static) Check(g *Given) error {
 			have += s.total[id][kind]
 		}
 		if used > have {
-			return fmt.Errorf("[memorymanager] containers have %d bytes of %s, and the machine gives away %d", used, kind, have)
+			return fmt.Errorf("[memorymanager] containers have %d bytes of %s, but only %d are allocatable", used, kind, have)
 		}
 	}
 	return nil
 }
 
-// Wants is what a container asks for of each kind; nil: it gets no nodes.
+// Wants returns the memory that a container requests, by kind, or nil if it gets no NUMA nodes.
 func Wants(pod *v1.Pod, ctr *v1.Container) map[v1.ResourceName]uint64 {
 	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
 		return nil
@@ -228,14 +232,14 @@ func Wants(pod *v1.Pod, ctr *v1.Container) map[v1.ResourceName]uint64 {
 }
 
 func podWants(pod *v1.Pod) map[v1.ResourceName]uint64 {
-	sidecars, most, main := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
+	sidecars, peak, main := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		for name, n := range Wants(pod, ctr) {
 			switch kind {
 			case podspec.Sidecar:
 				sidecars[name] += n
 			case podspec.Init:
-				most[name] = max(most[name], sidecars[name]+n)
+				peak[name] = max(peak[name], sidecars[name]+n)
 			case podspec.Main:
 				main[name] += n
 			}
@@ -244,40 +248,40 @@ func podWants(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	for name, n := range sidecars {
 		main[name] += n
 	}
-	for name, n := range most {
+	for name, n := range peak {
 		main[name] = max(main[name], n)
 	}
 	return main
 }
 
-// Hints are the sets of NUMA nodes from which a container could get its memory; nil: it
-// gets none.
+// Hints returns the sets of NUMA nodes that can provide a container's memory, or nil if it gets
+// no NUMA nodes.
 func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Given) topology.Hints {
 	want := Wants(pod, ctr)
 	if len(want) == 0 {
 		return nil
 	}
-	if blocks, has := g.Of(pod.UID, ctr.Name); has {
-		return again(blocks)
+	if blocks, has := g.Blocks(pod.UID, ctr.Name); has {
+		return keptHints(blocks)
 	}
 	return s.hints(pod.UID, want, g)
 }
 
-// PodHints is the same of a pod as a whole.
+// PodHints returns the hints for all containers of a pod together.
 func (s *Static) PodHints(pod *v1.Pod, g *Given) topology.Hints {
 	want := podWants(pod)
 	if len(want) == 0 {
 		return nil
 	}
 	for _, ctr := range podspec.Containers(&pod.Spec) {
-		if blocks, has := g.Of(pod.UID, ctr.Name); has {
-			return again(blocks)
+		if blocks, has := g.Blocks(pod.UID, ctr.Name); has {
+			return keptHints(blocks)
 		}
 	}
 	return s.hints(pod.UID, want, g)
 }
 
-func again(blocks []Block) topology.Hints {
+func keptHints(blocks []Block) topology.Hints {
 	out := topology.Hints{}
 	for _, b := range blocks {
 		out[string(b.Kind)] = []topology.Hint{{Nodes: b.Nodes, Preferred: true}}
@@ -287,7 +291,7 @@ func again(blocks []Block) topology.Hints {
 
 func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Given) topology.Hints {
 	cells := s.cells(g)
-	least := len(s.ids)
+	minNodes := len(s.ids)
 	var fit []topology.Hint
 	topology.EachMask(s.ids, func(m topology.Mask) {
 		for kind, n := range want {
@@ -295,23 +299,24 @@ func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Given)
 				return
 			}
 		}
-		least = min(least, m.Count())
-		if m.Count() == 1 && cells[m.IDs()[0]].group.Count() > 1 || violates(cells, m) {
+		minNodes = min(minNodes, m.Count())
+		if m.Count() == 1 && cells[m.IDs()[0]].group.Count() > 1 || mixesGroups(cells, m) {
 			return
 		}
 		for kind, n := range want {
-			if s.free(cells, m, kind)+g.spare(uid, kind, m) < n {
+			if s.free(cells, m, kind)+g.reusable(uid, kind, m) < n {
 				return
 			}
 		}
 		fit = append(fit, topology.Hint{Nodes: m})
 	})
 	for i := range fit {
-		fit[i].Preferred = fit[i].Nodes.Count() == least
+		fit[i].Preferred = fit[i].Nodes.Count() == minNodes
 	}
 	out := topology.Hints{}
 	for kind := range want {
-		if out[string(kind)] = fit; fit == nil {
+		out[string(kind)] = fit
+		if fit == nil {
 			out[string(kind)] = []topology.Hint{}
 		}
 	}
@@ -331,25 +336,25 @@ func (s *Static) free(cells map[int]*cell, m topology.Mask, kind v1.ResourceName
 	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
 }
 
-// violates reports whether nodes that are in use would be used together with others.
-func violates(cells map[int]*cell, m topology.Mask) bool {
+// mixesGroups reports whether a node of m is already assigned in another group.
+func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false
 	}
 	return slices.ContainsFunc(m.IDs(), func(id int) bool { c := cells[id]; return c != nil && c.users > 0 && c.group != m })
 }
 
-// Take gives a container its memory from these nodes, or from more if they do not have
-// enough; zero: from any. It notes it in g. Of a container that has some already, or gets
-// none, it changes nothing.
+// Take assigns memory to a container and records it in g. It uses the nodes of h, or more if
+// they have too little; zero means any node. It does nothing for a container that has memory
+// already or needs none.
 func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Given) error {
 	want := Wants(pod, ctr)
-	if _, has := g.Of(pod.UID, ctr.Name); has || len(want) == 0 {
+	if _, has := g.Blocks(pod.UID, ctr.Name); has || len(want) == 0 {
 		return nil
 	}
 	cells := s.cells(g)
 	if h.Nodes == 0 {
-		found, ok := best(s.hints(pod.UID, want, g), 0)
+		found, ok := bestHint(s.hints(pod.UID, want, g), 0)
 		if !ok {
 			return errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
 		}
@@ -359,10 +364,10 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Given)
 		h = found
 	}
 	for kind, n := range want {
-		if s.free(cells, h.Nodes, kind)+g.spare(pod.UID, kind, h.Nodes) >= n {
+		if s.free(cells, h.Nodes, kind)+g.reusable(pod.UID, kind, h.Nodes) >= n {
 			continue
 		}
-		found, ok := best(s.hints(pod.UID, want, g), h.Nodes)
+		found, ok := bestHint(s.hints(pod.UID, want, g), h.Nodes)
 		if !ok {
 			return errors.New("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
 		}
@@ -372,22 +377,22 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Given)
 		h = found
 		break
 	}
-	if violates(cells, h.Nodes) {
+	if mixesGroups(cells, h.Nodes) {
 		return errors.New("[memorymanager] preferred hint violates NUMA node allocation")
 	}
 	var blocks []Block
 	for _, kind := range slices.Sorted(maps.Keys(want)) {
 		n := want[kind]
-		blocks = append(blocks, Block{Kind: kind, Nodes: h.Nodes, Size: n, Held: n - min(n, g.spare(pod.UID, kind, h.Nodes))})
+		blocks = append(blocks, Block{Kind: kind, Nodes: h.Nodes, Size: n, Held: n - min(n, g.reusable(pod.UID, kind, h.Nodes))})
 	}
 	kind, _ := podspec.Find(&pod.Spec, ctr.Name)
 	g.Put(pod.UID, ctr.Name, kind == podspec.Init, blocks)
 	return nil
 }
 
-// best is the hint to take of those with at least these nodes.
-func best(hints topology.Hints, with topology.Mask) (out topology.Hint, ok bool) {
-	for _, row := range hints { // which are alike
+// bestHint returns the best hint that contains the nodes of with.
+func bestHint(hints topology.Hints, with topology.Mask) (out topology.Hint, ok bool) {
+	for _, row := range hints { // the rows are equal
 		for _, h := range row {
 			if h.Nodes&with != with {
 				continue

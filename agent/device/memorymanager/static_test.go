@@ -79,7 +79,7 @@ func TestAsUpstream(t *testing.T) {
 			if (err == nil) != (step.Error == "") || err != nil && err.Error() != step.Error {
 				t.Fatalf("%s: %v, not %q", where, err, step.Error)
 			}
-			if blocks, _ := given.Of(pod.UID, "c0"); err == nil && (len(blocks) != 1 || blocks[0].Nodes != step.Got) {
+			if blocks, _ := given.Blocks(pod.UID, "c0"); err == nil && (len(blocks) != 1 || blocks[0].Nodes != step.Got) {
 				t.Fatalf("%s: got %+v, not %b", where, blocks, step.Got)
 			}
 			if err := s.Check(given); err != nil {

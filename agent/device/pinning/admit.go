@@ -17,11 +17,11 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// misplaced is the refusal of a policy of the topology manager, in a kubelet's words.
-type misplaced struct{}
+// affinityError is the refusal of a policy of the topology manager, in a kubelet's words.
+type affinityError struct{}
 
-func (misplaced) Error() string  { return "Resources cannot be allocated with Topology locality" }
-func (misplaced) Reason() string { return "TopologyAffinityError" }
+func (affinityError) Error() string  { return "Resources cannot be allocated with Topology locality" }
+func (affinityError) Reason() string { return "TopologyAffinityError" }
 
 // containers lists those of a pod that have resources, in the order in which they start.
 func containers(pod *v1.Pod) (out []*v1.Container) {
@@ -40,17 +40,17 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lacks(pod)
+	return m.needsResources(pod)
 }
 
-// lacks reports whether a container of a pod is to have CPUs or memory and has none. The
+// needsResources reports whether a container of a pod is to have CPUs or memory and has none. The
 // caller holds mu.
-func (m *Manager) lacks(pod *v1.Pod) bool {
+func (m *Manager) needsResources(pod *v1.Pod) bool {
 	for _, ctr := range containers(pod) {
-		if _, has := m.given[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.Wants(pod, ctr) > 0 {
+		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.Wants(pod, ctr) > 0 {
 			return true
 		}
-		if _, has := m.nodes.Of(pod.UID, ctr.Name); m.memory != nil && !has && len(memorymanager.Wants(pod, ctr)) > 0 {
+		if _, has := m.nodes.Blocks(pod.UID, ctr.Name); m.memory != nil && !has && len(memorymanager.Wants(pod, ctr)) > 0 {
 			return true
 		}
 	}
@@ -60,7 +60,7 @@ func (m *Manager) lacks(pod *v1.Pod) bool {
 // Admit gives the containers of a pod devices, CPUs and memory, all or nothing; see
 // device.Manager.Admit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
-	err = m.give(ctx, pod)
+	err = m.allocate(ctx, pod)
 	if err == nil || ctx.Err() != nil || devicemanager.Undecided(err) {
 		return "", "", err
 	}
@@ -74,16 +74,16 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return devicemanager.Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
 }
 
-// give decides about one pod after the other, since what one gets the next cannot have.
-func (m *Manager) give(ctx context.Context, pod *v1.Pod) error {
+// allocate decides about one pod after the other, since what one gets the next cannot have.
+func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	select {
-	case m.deciding <- struct{}{}:
-		defer func() { <-m.deciding }()
+	case m.busy <- struct{}{}:
+		defer func() { <-m.busy }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	m.mu.Lock()
-	d := draft{m: m, pod: pod, cpus: m.given.Clone(), nodes: m.nodes.Clone()}
+	d := draft{m: m, pod: pod, cpus: m.cpuSets.Clone(), nodes: m.nodes.Clone()}
 	m.mu.Unlock()
 	begin := time.Now()
 	devices, err := m.c.Devices.Give(pod)
@@ -97,14 +97,14 @@ func (m *Manager) give(ctx context.Context, pod *v1.Pod) error {
 		rows, err = d.rows()
 	}
 	err = devices.End(ctx, err, rows)
-	m.metrics.decided(m.policy.Name() != topology.None, time.Since(begin), err)
+	m.metrics.observeAdmission(m.policy.Name() != topology.None, time.Since(begin), err)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.given, m.nodes = d.cpus, d.nodes
+	m.cpuSets, m.nodes = d.cpus, d.nodes
 	m.mu.Unlock()
-	m.changed()
+	m.notify()
 	return nil
 }
 
@@ -122,12 +122,12 @@ func (d *draft) place(ctx context.Context) error {
 	m := d.m
 	if m.byPod && m.policy.Name() != topology.None {
 		h, ok := m.policy.Merge(d.podHints())
-		m.metrics.aligned(m.policy.Name(), topology.PodScope, ok)
+		m.metrics.countAlignment(m.policy.Name(), topology.PodScope, ok)
 		if !ok {
-			return misplaced{}
+			return affinityError{}
 		}
 		for _, ctr := range containers(d.pod) {
-			if err := d.take(ctx, ctr, h); err != nil {
+			if err := d.takeFrom(ctx, ctr, h); err != nil {
 				return err
 			}
 		}
@@ -138,12 +138,12 @@ func (d *draft) place(ctx context.Context) error {
 		if m.policy.Name() != topology.None {
 			var ok bool
 			h, ok = m.policy.Merge(d.hints(ctr))
-			m.metrics.aligned(m.policy.Name(), topology.ContainerScope, ok)
+			m.metrics.countAlignment(m.policy.Name(), topology.ContainerScope, ok)
 			if !ok {
-				return misplaced{}
+				return affinityError{}
 			}
 		}
-		if err := d.take(ctx, ctr, h); err != nil {
+		if err := d.takeFrom(ctx, ctr, h); err != nil {
 			return err
 		}
 	}
@@ -172,22 +172,22 @@ func (d *draft) podHints() []topology.Hints {
 	return out
 }
 
-// take gives a container what it asks for from some nodes.
-func (d *draft) take(ctx context.Context, ctr *v1.Container, h topology.Hint) error {
+// takeFrom gives a container what it asks for from some nodes.
+func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint) error {
 	m := d.m
 	if err := d.devices.Container(ctx, ctr, h.Nodes); err != nil {
 		return err
 	}
 	if m.cpus != nil && cpumanager.Wants(d.pod, ctr) > 0 {
 		err := m.cpus.Take(d.pod, ctr, h.Nodes, d.cpus)
-		m.metrics.pinned(&m.metrics.cpu, err)
+		m.metrics.countPinning(&m.metrics.cpu, err)
 		if err != nil {
 			return err
 		}
 	}
 	if m.memory != nil && len(memorymanager.Wants(d.pod, ctr)) > 0 {
 		err := m.memory.Take(d.pod, ctr, h, d.nodes)
-		m.metrics.pinned(&m.metrics.memory, err)
+		m.metrics.countPinning(&m.metrics.memory, err)
 		if err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func (d *draft) rows() (out []store.Devices, err error) {
 			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(),
 				Given: []byte(set.String())})
 		}
-		if blocks, has := d.nodes.Of(d.pod.UID, ctr.Name); has {
+		if blocks, has := d.nodes.Blocks(d.pod.UID, ctr.Name); has {
 			kind, _ := podspec.Find(&d.pod.Spec, ctr.Name)
 			data, err := json.Marshal(memoryRow{Seq: now + int64(i), Init: kind == podspec.Init, Blocks: blocks})
 			if err != nil {

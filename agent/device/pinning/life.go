@@ -26,12 +26,12 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 		return nil
 	}
 	m.mu.Lock()
-	lacks := m.lacks(pod)
+	missing := m.needsResources(pod)
 	m.mu.Unlock()
-	if !lacks {
+	if !missing {
 		return nil
 	}
-	return m.give(ctx, pod)
+	return m.allocate(ctx, pod)
 }
 
 // Container tells the runtime the CPUs and the NUMA nodes of a container: its own, or the
@@ -47,11 +47,11 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 		return nil
 	}
 	if m.cpus != nil {
-		set := m.set(slot{pod.UID, ctr.Name}, m.cpus.Shared(m.given))
-		m.made[slot{pod.UID, ctr.Name}] = making{set, time.Now()}
+		set := m.wanted(containerKey{pod.UID, ctr.Name}, m.cpus.Shared(m.cpuSets))
+		m.configured[containerKey{pod.UID, ctr.Name}] = configuration{set, time.Now()}
 		r.CpusetCpus = set.String()
 	}
-	blocks, _ := m.nodes.Of(pod.UID, ctr.Name)
+	blocks, _ := m.nodes.Blocks(pod.UID, ctr.Name)
 	var at topology.Mask
 	for _, b := range blocks {
 		at |= b.Nodes
@@ -64,9 +64,9 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// set is what a container is to run on. The caller holds mu.
-func (m *Manager) set(of slot, shared cpuset.CPUSet) cpuset.CPUSet {
-	if own, has := m.given[of.uid][of.name]; has {
+// wanted is what a container is to run on. The caller holds mu.
+func (m *Manager) wanted(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
+	if own, has := m.cpuSets[of.uid][of.name]; has {
 		return own
 	}
 	return shared
@@ -79,7 +79,7 @@ func (m *Manager) Exclusive(uid types.UID, container string) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, has := m.given[uid][container]
+	_, has := m.cpuSets[uid][container]
 	return has
 }
 
@@ -90,7 +90,7 @@ func (m *Manager) Pod(pod *v1.Pod) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.given[pod.UID]) > 0
+	return len(m.cpuSets[pod.UID]) > 0
 }
 
 // Ended takes back what a pod has that is over.
@@ -102,14 +102,14 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	select {
-	case m.deciding <- struct{}{}:
-		defer func() { <-m.deciding }()
+	case m.busy <- struct{}{}:
+		defer func() { <-m.busy }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	m.mu.Lock()
 	nodes := m.nodes.Clone()
-	has := nodes.Remove(uid) || len(m.given[uid]) > 0
+	has := nodes.Remove(uid) || len(m.cpuSets[uid]) > 0
 	m.mu.Unlock()
 	if !has {
 		return nil
@@ -119,18 +119,18 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	}
 	m.mu.Lock()
 	m.nodes = nodes
-	delete(m.given, uid)
+	delete(m.cpuSets, uid)
 	m.mu.Unlock()
-	m.changed()
+	m.notify()
 	if m.c.Freed != nil {
 		m.c.Freed()
 	}
 	return nil
 }
 
-// changed has the containers that run looked at again.
-func (m *Manager) changed() {
-	m.count()
+// notify has the containers that run looked at again.
+func (m *Manager) notify() {
+	m.updateGauges()
 	select {
 	case m.wake <- struct{}{}:
 	default:
@@ -141,8 +141,8 @@ func (m *Manager) changed() {
 // are looked for again and again until they run, but not for longer than it takes to start
 // one.
 const (
-	lookAgain = 250 * time.Millisecond
-	startTime = 2 * time.Minute
+	startingRetry = 250 * time.Millisecond
+	startTimeout = 2 * time.Minute
 )
 
 // Connect gives it what runs containers. It is called before Run.
@@ -172,7 +172,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			failed = err.Error()
 		}
 		if starting {
-			wait = lookAgain
+			wait = startingRetry
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -199,35 +199,35 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	}
 	var moves []move
 	m.mu.Lock()
-	shared, there := m.cpus.Shared(m.given), map[string]bool{}
+	shared, running := m.cpus.Shared(m.cpuSets), map[string]bool{}
 	for _, c := range list.Containers {
-		of := slot{types.UID(c.Labels[keys.PodUID]), c.Labels[keys.ContainerName]}
-		if of.uid == "" {
+		key := containerKey{types.UID(c.Labels[keys.PodUID]), c.Labels[keys.ContainerName]}
+		if key.uid == "" {
 			continue
 		}
-		there[c.Id] = true
-		want := m.set(of, shared)
-		has, known := m.told[c.Id]
-		if made, ok := m.made[of]; !known && ok && c.CreatedAt >= made.at.UnixNano() { // it is this one that was configured
-			has, known = made.set, true
-			m.told[c.Id] = has
-			delete(m.made, of)
+		running[c.Id] = true
+		want := m.wanted(key, shared)
+		has, known := m.applied[c.Id]
+		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() { // it is this one that was configured
+			has, known = last.set, true
+			m.applied[c.Id] = has
+			delete(m.configured, key)
 		}
 		if want.IsEmpty() || known && has.Equals(want) {
 			continue
 		}
 		moves = append(moves, move{c.Id, want})
 	}
-	for id := range m.told {
-		if !there[id] {
-			delete(m.told, id)
+	for id := range m.applied {
+		if !running[id] {
+			delete(m.applied, id)
 		}
 	}
-	for of, made := range m.made {
+	for key, last := range m.configured {
 		switch {
-		case time.Since(made.at) > startTime:
-			delete(m.made, of)
-		case !made.set.Equals(m.set(of, shared)):
+		case time.Since(last.at) > startTimeout:
+			delete(m.configured, key)
+		case !last.set.Equals(m.wanted(key, shared)):
 			starting = true
 		}
 	}
@@ -241,7 +241,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 			continue
 		}
 		m.mu.Lock()
-		m.told[mv.id] = mv.set
+		m.applied[mv.id] = mv.set
 		m.mu.Unlock()
 	}
 	return starting, err
@@ -260,15 +260,15 @@ type Block struct {
 	Size  uint64 // bytes
 }
 
-// Of is what a container has of its own.
-func (m *Manager) Of(uid types.UID, container string) (h Holding) {
+// Blocks is what a container has of its own.
+func (m *Manager) Held(uid types.UID, container string) (h Holding) {
 	if m == nil {
 		return h
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h.CPUs = m.given[uid][container].List()
-	blocks, _ := m.nodes.Of(uid, container)
+	h.CPUs = m.cpuSets[uid][container].List()
+	blocks, _ := m.nodes.Blocks(uid, container)
 	for _, b := range blocks {
 		h.Memory = append(h.Memory, Block{string(b.Kind), b.Nodes.IDs(), b.Size})
 	}

@@ -10,16 +10,16 @@ import (
 )
 
 // A pinning counts requests for something of one kind, and those that failed.
-type counted struct{ requests, errors prometheus.Counter }
+type counters struct{ requests, errors prometheus.Counter }
 
 // metrics are those of a kubelet's managers.
 type metrics struct {
-	cpu, memory       counted
+	cpu, memory       counters
 	exclusive, shared prometheus.Gauge
 	perNode           *prometheus.GaugeVec
-	admitted          counted
+	admitted          counters
 	took              prometheus.Histogram
-	good, bad         *prometheus.CounterVec
+	alignedCount, misalignedCount         *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -30,22 +30,22 @@ func newMetrics() *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	return &metrics{
-		cpu: counted{c("kubelet_cpu_manager_pinning_requests_total", "containers that asked for CPUs of their own"),
+		cpu: counters{c("kubelet_cpu_manager_pinning_requests_total", "containers that asked for CPUs of their own"),
 			c("kubelet_cpu_manager_pinning_errors_total", "containers that asked for CPUs of their own and did not get them")},
-		memory: counted{c("kubelet_memory_manager_pinning_requests_total", "containers that asked for memory of NUMA nodes"),
+		memory: counters{c("kubelet_memory_manager_pinning_requests_total", "containers that asked for memory of NUMA nodes"),
 			c("kubelet_memory_manager_pinning_errors_total", "containers that asked for memory of NUMA nodes and did not get it")},
 		exclusive: g("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have of their own"),
 		shared:    g("kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that could still be given away, in thousandths"),
 		perNode: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cpu_manager_allocation_per_numa",
 			Help: "CPUs that containers have of their own, by NUMA node"}, []string{"numa_node"}),
-		admitted: counted{c("kubelet_topology_manager_admission_requests_total", "pods that the topology manager decided about"),
+		admitted: counters{c("kubelet_topology_manager_admission_requests_total", "pods that the topology manager decided about"),
 			c("kubelet_topology_manager_admission_errors_total", "pods that could not be placed")},
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms",
 			Help:    "time of a decision, in milliseconds",
 			Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
-		good: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count",
+		alignedCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count",
 			Help: "containers or pods whose resources are aligned"}, []string{"scope", "boundary"}),
-		bad: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "containers or pods whose resources could not be aligned"}, []string{"scope", "boundary"}),
+		misalignedCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "containers or pods whose resources could not be aligned"}, []string{"scope", "boundary"}),
 	}
 }
 
@@ -62,19 +62,19 @@ func (m *Manager) Collectors() (out []prometheus.Collector) {
 		out = append(out, x.memory.requests, x.memory.errors)
 	}
 	if m.policy.Name() != topology.None {
-		out = append(out, x.admitted.requests, x.admitted.errors, x.took, x.good, x.bad)
+		out = append(out, x.admitted.requests, x.admitted.errors, x.took, x.alignedCount, x.misalignedCount)
 	}
 	return out
 }
 
-func (x *metrics) pinned(of *counted, err error) {
-	of.requests.Inc()
+func (x *metrics) countPinning(c *counters, err error) {
+	c.requests.Inc()
 	if err != nil {
-		of.errors.Inc()
+		c.errors.Inc()
 	}
 }
 
-func (x *metrics) decided(counts bool, took time.Duration, err error) {
+func (x *metrics) observeAdmission(counts bool, took time.Duration, err error) {
 	if !counts {
 		return
 	}
@@ -85,25 +85,25 @@ func (x *metrics) decided(counts bool, took time.Duration, err error) {
 	}
 }
 
-// aligned counts what a policy that guarantees one node said.
-func (x *metrics) aligned(policy, scope string, ok bool) {
+// countAlignment counts what a policy that guarantees one node said.
+func (x *metrics) countAlignment(policy, scope string, ok bool) {
 	if policy != topology.SingleNode {
 		return
 	}
-	of := x.good
+	counter := x.alignedCount
 	if !ok {
-		of = x.bad
+		counter = x.misalignedCount
 	}
-	of.WithLabelValues(scope, "numa_node").Inc()
+	counter.WithLabelValues(scope, "numa_node").Inc()
 }
 
-// count shows who has which CPUs.
-func (m *Manager) count() {
+// updateGauges shows who has which CPUs.
+func (m *Manager) updateGauges() {
 	if m.cpus == nil {
 		return
 	}
 	m.mu.Lock()
-	all := m.given.All()
+	all := m.cpuSets.All()
 	m.mu.Unlock()
 	m.metrics.exclusive.Set(float64(all.Size()))
 	m.metrics.shared.Set(float64(m.cpus.Allocatable().Difference(all).Size() * 1000))

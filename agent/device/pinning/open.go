@@ -81,24 +81,24 @@ type Manager struct {
 	metrics *metrics
 
 	runtime  Runtime
-	deciding chan struct{} // capacity 1: held by who gives
+	busy chan struct{} // capacity 1: held by who gives
 	wake     chan struct{} // capacity 1: what is shared may be other CPUs
 
 	mu    sync.Mutex
-	given cpumanager.Given
+	cpuSets cpumanager.Given
 	nodes *memorymanager.Given
-	made  map[slot]making          // containers that were configured and are not known to run yet
-	told  map[string]cpuset.CPUSet // by container ID: what it has
+	configured  map[containerKey]configuration          // containers that were configured and are not known to run yet
+	applied  map[string]cpuset.CPUSet // by container ID: what it has
 }
 
 // A slot is a container of a pod.
-type slot struct {
+type containerKey struct {
 	uid  types.UID
 	name string
 }
 
 // A making is what a container was configured with.
-type making struct {
+type configuration struct {
 	set cpuset.CPUSet
 	at  time.Time
 }
@@ -117,11 +117,11 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 		return nil, nil
 	}
 	m := &Manager{
-		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(), deciding: make(chan struct{},
+		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(), busy: make(chan struct{},
 			1), wake: make(chan struct{}, 1),
-		given: cpumanager.Given{}, nodes: &memorymanager.Given{}, made: map[slot]making{}, told: map[string]cpuset.CPUSet{},
+		cpuSets: cpumanager.Given{}, nodes: &memorymanager.Given{}, configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
 	}
-	if err := m.look(static, blocks); err != nil {
+	if err := m.buildPolicies(static, blocks); err != nil {
 		return nil, err
 	}
 	rows, err := m.load(ctx)
@@ -134,7 +134,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 			return nil, fmt.Errorf("read the policies of the last run: %w", err)
 		}
 	}
-	if err := m.fits(last, now, known); err != nil {
+	if err := m.checkState(last, now, known); err != nil {
 		if rows == nil || last.Boot != now.Boot {
 			if err := m.reset(ctx, rows, err); err != nil {
 				return nil, err
@@ -155,19 +155,19 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if !static && !blocks && m.policy.Name() == topology.None {
 		return nil, nil
 	}
-	m.count()
+	m.updateGauges()
 	return m, nil
 }
 
-// look finds out what the machine is, and makes the policies.
-func (m *Manager) look(static, blocks bool) error {
+// buildPolicies finds out what the machine is, and makes the policies.
+func (m *Manager) buildPolicies(static, blocks bool) error {
 	k := &m.c.Config.Kubelet
 	sys, err := fs.Sub(m.c.Host, "sys")
 	if err != nil {
 		return err
 	}
 	capacity := m.c.Share.Capacity
-	machine, err := topology.Read(sys, uint64(capacity.Memory().Value()), huge(capacity))
+	machine, err := topology.Read(sys, uint64(capacity.Memory().Value()), hugePages(capacity))
 	if err != nil {
 		return fmt.Errorf("look where the CPUs and the memory of this machine are: %w", err)
 	}
@@ -178,7 +178,7 @@ func (m *Manager) look(static, blocks bool) error {
 	if m.policy, err = topology.NewPolicy(k.TopologyManagerPolicy, o, machine); err != nil {
 		return fmt.Errorf("topologyManagerPolicy: %w", err)
 	}
-	kept := m.c.Share.Reserved()
+	reservedTotal := m.c.Share.Reserved()
 	if static {
 		o, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, m.c.Config.Gate("CPUManagerPolicyAlphaOptions"),
 			m.c.Config.Gate("CPUManagerPolicyBetaOptions"))
@@ -193,7 +193,7 @@ func (m *Manager) look(static, blocks bool) error {
 			}
 			reserved = cpuset.New(list...)
 		}
-		milli := kept.Cpu().MilliValue()
+		milli := reservedTotal.Cpu().MilliValue()
 		m.cpus, err = cpumanager.New(cpumanager.Config{Machine: machine, Options: o, Reserved: reserved,
 			Count: int((milli + 999) / 1000), Topology: k.TopologyManagerPolicy})
 		if err != nil {
@@ -210,15 +210,15 @@ func (m *Manager) look(static, blocks bool) error {
 				by[int(r.NumaNode)][name] = q
 			}
 		}
-		if m.memory, err = memorymanager.New(machine, by, kept); err != nil {
+		if m.memory, err = memorymanager.New(machine, by, reservedTotal); err != nil {
 			return fmt.Errorf("memoryManagerPolicy: %w", err)
 		}
 	}
 	return nil
 }
 
-// huge are the bytes in huge pages by the size of a page.
-func huge(l v1.ResourceList) map[uint64]uint64 {
+// hugePages are the bytes in huge pages by the size of a page.
+func hugePages(l v1.ResourceList) map[uint64]uint64 {
 	out := map[uint64]uint64{}
 	for name, q := range l {
 		if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
@@ -251,11 +251,11 @@ func (m *Manager) load(ctx context.Context) (rows []store.Devices, err error) {
 	for _, r := range all {
 		switch r.Resource {
 		case rowCPU:
-			set, err := parse(string(r.Given))
+			set, err := parseCPUs(string(r.Given))
 			if err != nil {
 				return nil, fmt.Errorf("read the CPUs of container %s of pod %s: %w", r.Container, r.UID, err)
 			}
-			m.given.Put(r.UID, r.Container, set)
+			m.cpuSets.Put(r.UID, r.Container, set)
 		case rowMemory:
 			o := ordered{of: r}
 			if err := json.Unmarshal(r.Given, &o.memoryRow); err != nil {
@@ -274,7 +274,7 @@ func (m *Manager) load(ctx context.Context) (rows []store.Devices, err error) {
 	return rows, nil
 }
 
-func parse(text string) (cpuset.CPUSet, error) {
+func parseCPUs(text string) (cpuset.CPUSet, error) {
 	list, err := reserve.CPUs(text)
 	if err != nil {
 		return cpuset.New(), err
@@ -282,8 +282,8 @@ func parse(text string) (cpuset.CPUSet, error) {
 	return cpuset.New(list...), nil
 }
 
-// fits says why what was given does not go with the configuration or the machine.
-func (m *Manager) fits(last, now policies, known bool) error {
+// checkState says why what was given does not go with the configuration or the machine.
+func (m *Manager) checkState(last, now policies, known bool) error {
 	if known && last.CPU != now.CPU {
 		return fmt.Errorf("cpuManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.CPU, last.CPU)
 	}
@@ -293,7 +293,7 @@ func (m *Manager) fits(last, now policies, known bool) error {
 	}
 	var errs []error
 	if m.cpus != nil {
-		errs = append(errs, m.cpus.Check(m.given))
+		errs = append(errs, m.cpus.Check(m.cpuSets))
 	}
 	if m.memory != nil {
 		errs = append(errs, m.memory.Check(m.nodes))
@@ -311,12 +311,12 @@ func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) er
 	if len(rows) > 0 {
 		m.c.Log.Warn("CPUs and memory are given to pods anew, as nothing runs that had some", "reason", why)
 	}
-	m.given, m.nodes = cpumanager.Given{}, &memorymanager.Given{}
+	m.cpuSets, m.nodes = cpumanager.Given{}, &memorymanager.Given{}
 	return nil
 }
 
-// mostNames of containers fit into an error.
-const mostNames = 5
+// maxNames of containers fit into an error.
+const maxNames = 5
 
 func names(rows []store.Devices) string {
 	var out []string
@@ -325,8 +325,8 @@ func names(rows []store.Devices) string {
 			out = append(out, name)
 		}
 	}
-	if n := len(out); n > mostNames {
-		out = append(out[:mostNames], fmt.Sprintf("and %d more", n-mostNames))
+	if n := len(out); n > maxNames {
+		out = append(out[:maxNames], fmt.Sprintf("and %d more", n-maxNames))
 	}
 	return strings.Join(out, ", ")
 }

@@ -183,7 +183,7 @@ func TestNone(t *testing.T) {
 		t.Error("there is a manager")
 	}
 	var m *Manager
-	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil || m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Of("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
+	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil || m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Held("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
 		t.Error("none does something")
 	}
 }
@@ -234,7 +234,7 @@ func TestLife(t *testing.T) {
 	if again, _ := w.config(own, 0); again != mine {
 		t.Errorf("after a restart %s, not %s", again, mine)
 	}
-	if h := w.Of("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
+	if h := w.Held("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
 		t.Errorf("told %+v", h)
 	}
 	if starting, err := w.reconcile(t.Context(), w); err != nil || starting {
@@ -432,7 +432,7 @@ func TestTopology(t *testing.T) {
 			if mems != "1" || cpus != "1,3,5" && cpus != "1,5,7" && cpus != "1,3,7" && cpus != "3,5,7" {
 				t.Errorf("it has CPUs %s of node %s", cpus, mems)
 			}
-			for _, id := range w.Of("two", "c0").CPUs {
+			for _, id := range w.Held("two", "c0").CPUs {
 				if id%2 != 1 {
 					t.Errorf("CPU %d is on node 0", id)
 				}

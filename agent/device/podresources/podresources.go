@@ -68,10 +68,10 @@ func (s *Server) Run(ctx context.Context) error {
 // List tells of all pods that have not ended.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	out := &api.ListPodResourcesResponse{}
-	has := s.has()
+	snap := s.takeSnapshot()
 	for _, pod := range s.c.Pods() {
-		if active(pod) {
-			out.PodResources = append(out.PodResources, has.of(pod))
+		if isActive(pod) {
+			out.PodResources = append(out.PodResources, snap.podResources(pod))
 		}
 	}
 	return out, nil
@@ -81,7 +81,7 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.c.Pods() {
 		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
-			return &api.GetPodResourcesResponse{PodResources: s.has().of(pod)}, nil
+			return &api.GetPodResourcesResponse{PodResources: s.takeSnapshot().podResources(pod)}, nil
 		}
 	}
 	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code, too
@@ -121,7 +121,7 @@ func blocks(list []pinning.Block) (out []*api.ContainerMemory) {
 	return out
 }
 
-func active(pod *v1.Pod) bool {
+func isActive(pod *v1.Pod) bool {
 	return pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
@@ -130,25 +130,25 @@ type holder struct {
 	container string
 }
 
-// all is what containers have.
-type all struct {
+// snapshot is what containers have.
+type snapshot struct {
 	devices map[holder][]*api.ContainerDevices
 	claims  map[holder][]*api.DynamicResource
 	own     *pinning.Manager
 }
 
-func (s *Server) has() all {
-	a := all{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Own}
+func (s *Server) takeSnapshot() snapshot {
+	a := snapshot{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Own}
 	for _, h := range s.c.Devices.Held() {
-		at := holder{h.UID, h.Container}
+		key := holder{h.UID, h.Container}
 		for _, id := range h.IDs {
-			a.devices[at] = append(a.devices[at], devices(h.Resource, id, h.NUMA[id])...)
+			a.devices[key] = append(a.devices[key], devices(h.Resource, id, h.NUMA[id])...)
 		}
 	}
 	if s.c.Claims != nil {
 		for _, c := range s.c.Claims() {
-			at := holder{c.UID, c.Container}
-			a.claims[at] = append(a.claims[at], c.Resource)
+			key := holder{c.UID, c.Container}
+			a.claims[key] = append(a.claims[key], c.Resource)
 		}
 	}
 	return a
@@ -166,14 +166,14 @@ func devices(resource, id string, numa []int64) (out []*api.ContainerDevices) {
 	return out
 }
 
-func (a all) of(pod *v1.Pod) *api.PodResources {
+func (a snapshot) podResources(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Sidecar || kind == podspec.Main {
-			at := holder{pod.UID, c.Name}
-			own := a.own.Of(pod.UID, c.Name)
+			key := holder{pod.UID, c.Name}
+			own := a.own.Held(pod.UID, c.Name)
 			out.Containers = append(out.Containers,
-				&api.ContainerResources{Name: c.Name, Devices: a.devices[at], DynamicResources: a.claims[at],
+				&api.ContainerResources{Name: c.Name, Devices: a.devices[key], DynamicResources: a.claims[key],
 					CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})
 		}
 	}

@@ -24,8 +24,8 @@ type Machine struct {
 	Nodes []Node // by ID; at least one
 }
 
-// pick lists the values of one property of the CPUs that keep says.
-func (c CPUs) pick(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
+// collect lists the values of one property of the CPUs that keep says.
+func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {
 		if keep(cpu) {
@@ -47,27 +47,27 @@ func inCore(n int) func(CPU) bool   { return func(c CPU) bool { return c.Core ==
 func inCache(n int) func(CPU) bool  { return func(c CPU) bool { return c.Cache == n } }
 
 // All are the numbers of the CPUs.
-func (c CPUs) All() cpuset.CPUSet { return c.pick(every, number) }
+func (c CPUs) All() cpuset.CPUSet { return c.collect(every, number) }
 
 // Nodes, Sockets, Cores and Caches are those that the CPUs are in.
-func (c CPUs) Nodes() cpuset.CPUSet   { return c.pick(every, node) }
-func (c CPUs) Sockets() cpuset.CPUSet { return c.pick(every, socket) }
-func (c CPUs) Cores() cpuset.CPUSet   { return c.pick(every, core) }
-func (c CPUs) Caches() cpuset.CPUSet  { return c.pick(every, cache) }
+func (c CPUs) Nodes() cpuset.CPUSet   { return c.collect(every, node) }
+func (c CPUs) Sockets() cpuset.CPUSet { return c.collect(every, socket) }
+func (c CPUs) Cores() cpuset.CPUSet   { return c.collect(every, core) }
+func (c CPUs) Caches() cpuset.CPUSet  { return c.collect(every, cache) }
 
 // InNode, InSocket, InCore and InCache are the numbers of those that are there.
-func (c CPUs) InNode(n int) cpuset.CPUSet   { return c.pick(inNode(n), number) }
-func (c CPUs) InSocket(n int) cpuset.CPUSet { return c.pick(inSocket(n), number) }
-func (c CPUs) InCore(n int) cpuset.CPUSet   { return c.pick(inCore(n), number) }
-func (c CPUs) InCache(n int) cpuset.CPUSet  { return c.pick(inCache(n), number) }
+func (c CPUs) InNode(n int) cpuset.CPUSet   { return c.collect(inNode(n), number) }
+func (c CPUs) InSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), number) }
+func (c CPUs) InCore(n int) cpuset.CPUSet   { return c.collect(inCore(n), number) }
+func (c CPUs) InCache(n int) cpuset.CPUSet  { return c.collect(inCache(n), number) }
 
 // What of one kind is in one of another.
-func (c CPUs) SocketsOfNode(n int) cpuset.CPUSet { return c.pick(inNode(n), socket) }
-func (c CPUs) NodesOfSocket(n int) cpuset.CPUSet { return c.pick(inSocket(n), node) }
-func (c CPUs) CoresOfNode(n int) cpuset.CPUSet   { return c.pick(inNode(n), core) }
-func (c CPUs) CoresOfSocket(n int) cpuset.CPUSet { return c.pick(inSocket(n), core) }
-func (c CPUs) CoresOfCache(n int) cpuset.CPUSet  { return c.pick(inCache(n), core) }
-func (c CPUs) CachesOfNode(n int) cpuset.CPUSet  { return c.pick(inNode(n), cache) }
+func (c CPUs) SocketsOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), socket) }
+func (c CPUs) NodesOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), node) }
+func (c CPUs) CoresOfNode(n int) cpuset.CPUSet   { return c.collect(inNode(n), core) }
+func (c CPUs) CoresOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), core) }
+func (c CPUs) CoresOfCache(n int) cpuset.CPUSet  { return c.collect(inCache(n), core) }
+func (c CPUs) CachesOfNode(n int) cpuset.CPUSet  { return c.collect(inNode(n), cache) }
 
 // Only are those of them that are in a set.
 func (c CPUs) Only(set cpuset.CPUSet) CPUs {
@@ -81,13 +81,13 @@ func (c CPUs) Only(set cpuset.CPUSet) CPUs {
 }
 
 // PerCore is how many CPUs a core has on average, rounded down as a kubelet does.
-func (c CPUs) PerCore() int { return per(len(c), c.Cores().Size()) }
+func (c CPUs) PerCore() int { return average(len(c), c.Cores().Size()) }
 
 // PerSocket and PerCache are the same of sockets and caches.
-func (c CPUs) PerSocket() int { return per(len(c), c.Sockets().Size()) }
-func (c CPUs) PerCache() int  { return per(len(c), c.Caches().Size()) }
+func (c CPUs) PerSocket() int { return average(len(c), c.Sockets().Size()) }
+func (c CPUs) PerCache() int  { return average(len(c), c.Caches().Size()) }
 
-func per(n, of int) int {
+func average(n, of int) int {
 	if of == 0 {
 		return 0
 	}

@@ -18,9 +18,9 @@ const (
 	PodScope       = "pod"
 )
 
-// usualNodes is how many NUMA nodes a policy takes, unless an option says so: the time that
+// defaultMaxNodes is how many NUMA nodes a policy takes, unless an option says so: the time that
 // a decision takes grows exponentially with them.
-const usualNodes = 8
+const defaultMaxNodes = 8
 
 // Options of the topology manager.
 type Options struct {
@@ -30,7 +30,7 @@ type Options struct {
 
 // ParseOptions reads topologyManagerPolicyOptions. Errors are in a kubelet's words.
 func ParseOptions(given map[string]string) (o Options, err error) {
-	o.MaxNodes = usualNodes
+	o.MaxNodes = defaultMaxNodes
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch value := given[name]; name {
 		case "prefer-closest-numa-nodes":
@@ -41,8 +41,8 @@ func ParseOptions(given map[string]string) (o Options, err error) {
 			if o.MaxNodes, err = strconv.Atoi(value); err != nil {
 				return o, fmt.Errorf("unable to convert policy option to integer %q: %w", name, err)
 			}
-			if o.MaxNodes < usualNodes {
-				return o, fmt.Errorf("the minimum value of %q should not be less than %v", name, usualNodes)
+			if o.MaxNodes < defaultMaxNodes {
+				return o, fmt.Errorf("the minimum value of %q should not be less than %v", name, defaultMaxNodes)
 			}
 		default:
 			return o, fmt.Errorf("unknown Topology Manager Policy option: %q", name)
@@ -54,7 +54,7 @@ func ParseOptions(given map[string]string) (o Options, err error) {
 // A Policy decides for which nodes a container or pod gets what it asks for.
 type Policy struct {
 	name  string
-	o     Options
+	options     Options
 	nodes []Node
 	all   Mask
 }
@@ -72,7 +72,7 @@ func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 			return nil, fmt.Errorf("prefer-closest-numa-nodes: the kernel does not say how far NUMA node %d is from the others", n.ID)
 		}
 	}
-	return &Policy{name: name, o: o, nodes: m.Nodes, all: MaskOf(m.IDs()...)}, nil
+	return &Policy{name: name, options: o, nodes: m.Nodes, all: MaskOf(m.IDs()...)}, nil
 }
 
 // Name is the policy's.
@@ -125,10 +125,10 @@ func (p *Policy) best(rows [][]Hint) Hint {
 		preferred bool
 	}
 	states := map[merged]bool{{nodes: p.all, preferred: true}: true}
-	least := 0 // the most nodes that any resource needs at least
+	minNodes := 0 // the most nodes that any resource needs at least
 	for _, row := range rows {
 		if n := narrowest(row); n != 0 {
-			least = max(least, n.Count())
+			minNodes = max(minNodes, n.Count())
 		}
 		next := map[merged]bool{}
 		for s := range states {
@@ -172,7 +172,7 @@ func (p *Policy) best(rows [][]Hint) Hint {
 	})
 	best := candidates[0]
 	for _, c := range candidates[1:] {
-		if p.better(c, best, least) {
+		if p.preferred(c, best, minNodes) {
 			best = c
 		}
 	}
@@ -188,10 +188,10 @@ func narrowest(row []Hint) (out Mask) {
 	return out
 }
 
-// better reports whether a is to be taken rather than b. Of those that nobody prefers the
+// preferred reports whether a is to be taken rather than b. Of those that nobody prefers the
 // one is best that has as many nodes as the resource that needs most at least; of those
 // with fewer the one with more, else the one with fewer.
-func (p *Policy) better(a, b Hint, least int) bool {
+func (p *Policy) preferred(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
 	}
@@ -199,9 +199,9 @@ func (p *Policy) better(a, b Hint, least int) bool {
 	switch {
 	case a.Preferred || x == y:
 		return p.closer(a.Nodes, b.Nodes)
-	case x == least || y == least:
-		return x == least
-	case x > least || y > least:
+	case x == minNodes || y == minNodes:
+		return x == minNodes
+	case x > minNodes || y > minNodes:
 		return x < y
 	}
 	return x > y
@@ -209,7 +209,7 @@ func (p *Policy) better(a, b Hint, least int) bool {
 
 // closer: fewer nodes, or as many that are nearer to each other, or have lesser numbers.
 func (p *Policy) closer(a, b Mask) bool {
-	if p.o.Closest && p.name != SingleNode && a.Count() == b.Count() {
+	if p.options.Closest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {
 			return x < y
 		}

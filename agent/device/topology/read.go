@@ -25,7 +25,7 @@ const (
 // the kernel does not say of a CPU is taken as simply as can be: a core and cache of its
 // own socket, socket 0, node 0.
 func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
-	online, err := list(sys, "devices/system/cpu/online", maxCPU)
+	online, err := readList(sys, "devices/system/cpu/online", maxCPU)
 	if err != nil {
 		return Machine{}, fmt.Errorf("read which CPUs are on: %w", err)
 	}
@@ -35,9 +35,9 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	m := Machine{CPUs: CPUs{}}
 	on := cpuset.New(online...)
 	for _, id := range online {
-		m.CPUs[id] = cpu(sys, id, on)
+		m.CPUs[id] = readCPU(sys, id, on)
 	}
-	nodes, err := list(sys, "devices/system/node/online", maxNode)
+	nodes, err := readList(sys, "devices/system/node/online", maxNode)
 	if errors.Is(err, fs.ErrNotExist) {
 		m.Nodes = []Node{{ID: 0, Memory: memory, HugePages: huge, Distances: []uint64{10}}}
 		return m, nil
@@ -48,7 +48,7 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	placed := map[int]bool{}
 	for _, id := range nodes {
 		dir := path.Join("devices/system/node", fmt.Sprint("node", id))
-		cpus, err := list(sys, path.Join(dir, "cpulist"), maxCPU)
+		cpus, err := readList(sys, path.Join(dir, "cpulist"), maxCPU)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Machine{}, fmt.Errorf("read the CPUs of NUMA node %d: %w", id, err)
 		}
@@ -58,11 +58,11 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 				m.CPUs[c] = at
 			}
 		}
-		n := Node{ID: id, HugePages: pages(sys, dir)}
-		if n.Memory, err = total(sys, path.Join(dir, "meminfo")); err != nil {
+		n := Node{ID: id, HugePages: readHugePages(sys, dir)}
+		if n.Memory, err = readMemTotal(sys, path.Join(dir, "meminfo")); err != nil {
 			return Machine{}, fmt.Errorf("read the memory of NUMA node %d: %w", id, err)
 		}
-		n.Distances = numbers(text(sys, path.Join(dir, "distance")))
+		n.Distances = numbers(readText(sys, path.Join(dir, "distance")))
 		if len(n.Distances) != len(nodes) {
 			n.Distances = nil
 		}
@@ -80,14 +80,14 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	return m, nil
 }
 
-func cpu(sys fs.FS, id int, on cpuset.CPUSet) CPU {
+func readCPU(sys fs.FS, id int, on cpuset.CPUSet) CPU {
 	dir := path.Join("devices/system/cpu", fmt.Sprint("cpu", id))
 	c := CPU{Core: id}
-	if n, err := strconv.Atoi(text(sys, path.Join(dir, "topology/physical_package_id"))); err == nil && n > 0 {
+	if n, err := strconv.Atoi(readText(sys, path.Join(dir, "topology/physical_package_id"))); err == nil && n > 0 {
 		c.Socket = n
 	}
 	for _, file := range []string{"core_cpus_list", "thread_siblings_list"} {
-		if threads, err := list(sys, path.Join(dir, "topology", file), maxCPU); err == nil {
+		if threads, err := readList(sys, path.Join(dir, "topology", file), maxCPU); err == nil {
 			if both := on.Intersection(cpuset.New(threads...)); both.Contains(id) {
 				c.Core = both.List()[0]
 				break
@@ -97,18 +97,18 @@ func cpu(sys fs.FS, id int, on cpuset.CPUSet) CPU {
 	c.Cache = c.Socket
 	for i := range 8 {
 		index := path.Join(dir, "cache", fmt.Sprint("index", i))
-		if text(sys, path.Join(index, "level")) != "3" {
+		if readText(sys, path.Join(index, "level")) != "3" {
 			continue
 		}
-		if n, err := strconv.Atoi(text(sys, path.Join(index, "id"))); err == nil && n >= 0 {
+		if n, err := strconv.Atoi(readText(sys, path.Join(index, "id"))); err == nil && n >= 0 {
 			c.Cache = n
 		}
 	}
 	return c
 }
 
-// text is a file of one line; of one that is not there it is empty.
-func text(sys fs.FS, name string) string {
+// readText is a file of one line; of one that is not there it is empty.
+func readText(sys fs.FS, name string) string {
 	s, _ := read(sys, name)
 	return s
 }
@@ -123,8 +123,8 @@ func read(sys fs.FS, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// list reads numbers below a bound, such as 0,2-3.
-func list(sys fs.FS, name string, bound uint64) (out []int, err error) {
+// readList reads numbers below a bound, such as 0,2-3.
+func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
 	s, err := read(sys, name)
 	if err != nil || s == "" {
 		return nil, err
@@ -158,8 +158,8 @@ func numbers(s string) (out []uint64) {
 	return out
 }
 
-// total is MemTotal of a node's meminfo, in bytes.
-func total(sys fs.FS, name string) (uint64, error) {
+// readMemTotal is MemTotal of a node's meminfo, in bytes.
+func readMemTotal(sys fs.FS, name string) (uint64, error) {
 	s, err := read(sys, name)
 	if err != nil {
 		return 0, err
@@ -176,13 +176,13 @@ func total(sys fs.FS, name string) (uint64, error) {
 	return 0, fmt.Errorf("%s has no MemTotal", name)
 }
 
-func pages(sys fs.FS, dir string) map[uint64]uint64 {
+func readHugePages(sys fs.FS, dir string) map[uint64]uint64 {
 	entries, _ := fs.ReadDir(sys, path.Join(dir, "hugepages"))
 	out := map[uint64]uint64{}
 	for _, e := range entries {
 		size, ok := strings.CutPrefix(e.Name(), "hugepages-")
 		kib, err1 := strconv.ParseUint(strings.TrimSuffix(size, "kB"), 10, 40)
-		n, err2 := strconv.ParseUint(text(sys, path.Join(dir, "hugepages", e.Name(), "nr_hugepages")), 10, 20)
+		n, err2 := strconv.ParseUint(readText(sys, path.Join(dir, "hugepages", e.Name(), "nr_hugepages")), 10, 20)
 		if ok && err1 == nil && err2 == nil {
 			out[kib<<10] = n * kib << 10
 		}

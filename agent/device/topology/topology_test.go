@@ -38,7 +38,7 @@ func TestMergeAsUpstream(t *testing.T) {
 		for id, row := range c.Distances {
 			m.Nodes = append(m.Nodes, Node{ID: id, Distances: row})
 		}
-		p, err := NewPolicy(c.Policy, Options{Closest: c.Closest, MaxNodes: usualNodes}, m)
+		p, err := NewPolicy(c.Policy, Options{Closest: c.Closest, MaxNodes: defaultMaxNodes}, m)
 		if err != nil {
 			t.Fatal(err)
 		}
