@@ -1,7 +1,7 @@
-// Package resource is what keeps the disk of a node from filling up and wearing out, and tells
-// when its memory was not enough; built by one configuration.
+// Package resource keeps the node's disk and memory usable: it removes unused data, limits flash
+// wear, evicts pods under pressure, and reports out-of-memory kills.
 //
-//	garbage: images and dead containers      flash: what is written, and a budget of it
-//	oom: kills that the kernel tells of      eviction: pods that take too much end
-//	usage: what was measured, by pods        settle: gives memory back at rest
+//	garbage: images and dead containers      flash: bytes written, and a budget for them
+//	oom: kernel out-of-memory kills          eviction: node-pressure eviction
+//	usage: measurements by pod               settle: returns memory while idle
 package resource

@@ -15,26 +15,26 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Meta keeps a value. *store.Store is one.
+// Meta stores single values. *store.Store implements it.
 type Meta interface {
 	garbage.Meta
 	flash.Meta
 }
 
-// Config is what New needs. Of Garbage it takes what Settings does not fill in: Pods,
-// Offline, Dead, Events, Now, Log, and of the runtime Runtime and Known.
+// Config configures New. Of Garbage, New uses the fields that garbage.Settings does not set: Pods,
+// Offline, Dead, Events, Now, Log, Runtime and Known.
 type Config struct {
 	*config.Config
 	Images  cri.Images
 	Shims   string // directory of the shims' program
-	Cgroup  string // of all pods
-	Kernel  string // file of what the kernel logs
+	Cgroup  string // cgroup of all pods
+	Kernel  string // the kernel's log
 	Store   Meta
 	Garbage garbage.Config
-	OOM     func(ago time.Duration) // the machine had no memory left; it must not block
+	OOM     func(ago time.Duration) // called after the machine ran out of memory; it must not block
 }
 
-// Upkeep is all of it.
+// Upkeep runs garbage collection, the flash budget and the out-of-memory watch.
 type Upkeep struct {
 	*garbage.Garbage
 	Flash *flash.Flash
@@ -42,12 +42,12 @@ type Upkeep struct {
 	oom *oom.Watch
 }
 
-// New starts and reads nothing.
+// New returns an Upkeep. It starts nothing and reads no file.
 func New(c Config) *Upkeep {
 	g := garbage.Settings(c.Config, c.Images)
 	g.Pods, g.Offline, g.Dead, g.Events, g.Log, g.Now = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead, c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
 	g.Runtime, g.Known, g.Meta = c.Garbage.Runtime, c.Garbage.Known, c.Store
-	wrote := func() uint64 { return 0 } // a runtime behind a socket does not say
+	wrote := func() uint64 { return 0 } // a runtime behind a socket does not report it
 	if i, ok := c.Images.(interface{ Wrote() uint64 }); ok {
 		wrote = i.Wrote
 	}
@@ -63,7 +63,7 @@ func New(c Config) *Upkeep {
 	return u
 }
 
-// Run does all of it until ctx ends.
+// Run runs all parts until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{u.Garbage.Run, u.Flash.Run, u.oom.Run} {
@@ -72,7 +72,7 @@ func (u *Upkeep) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Collectors are the metrics of all of it.
+// Collectors returns the metrics of all parts.
 func (u *Upkeep) Collectors() []prometheus.Collector {
 	return slices.Concat(u.Garbage.Collectors(), u.Flash.Collectors(), u.oom.Collectors())
 }

@@ -46,7 +46,10 @@ func TestNobodyForMemory(t *testing.T) {
 			w.pods = []Candidate{uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
 		})
 		w.runs(t)
-		memory := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "age of nodefs.available", "age of containerfs.available"}
+		memory := []string{
+			"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
+			"age of nodefs.available", "age of containerfs.available",
+		}
 		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images"}
 		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is looked at again with it
 		if w.disk != 110 {
@@ -64,14 +67,17 @@ func TestNobodyForDisk(t *testing.T) {
 			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 300*mib, 1)} // has nothing on the disk
 		})
 		w.runs(t)
-		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
+		disk := []string{
+			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
+			"reclaim images", "age of nodefs.available", "age of containerfs.available",
+		}
 		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted for it: the pods have 0 there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed."
 		said := append(slices.Clone(disk), foreign)
 		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
 		time.Sleep(soonest / 2) // of the bubble
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
-		time.Sleep(settle)
+		time.Sleep(wakeGap)
 		synctest.Wait()
 		if !regexp.MustCompile("pod is evicted.*own.* signal=memory.available by=kernel").Match(w.lines.Bytes()) {
 			t.Errorf("the log: %s", &w.lines)

@@ -43,14 +43,14 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := cutLastWords(pods); err != nil {
+		if err := cutTerminationLogs(pods); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.Write(large); err != nil { // at its place
 			t.Fatal(err)
 		}
 	}
-	if err := cutLastWords(pods); err != nil {
+	if err := cutTerminationLogs(pods); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]byte{"0": last, "1": []byte("short"), "2": last} {
@@ -58,7 +58,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if onDisk(st) > maxLastWords {
+		if onDisk(st) > maxTerminationLog {
 			t.Errorf("%s has %d bytes on disk", name, onDisk(st))
 		}
 		if f, err := os.Open(filepath.Join(dir, name)); err != nil {
@@ -91,12 +91,12 @@ func TestCutsAsDiskFills(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return onDisk(st) <= maxLastWords
+		return onDisk(st) <= maxTerminationLog
 	}
 	fill(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.disk = 900 })
-		w.cuts.pods = filepath.Join(path, "../../../..")
+		w.terminationLogs.pods = filepath.Join(path, "../../../..")
 		w.runs(t)
 		if !short(t) { // an agent that starts does not know how full the disk was
 			t.Error("it is not cut at the start")

@@ -1,5 +1,5 @@
-// Package eviction defends the node against pods that use up what others need: it ends
-// some, in the order that Kubernetes documents, before the kernel ends any.
+// Package eviction protects the node from pods that exhaust memory, disk or process IDs. It evicts
+// pods in the documented order of Kubernetes before the kernel kills any.
 //
 //	kernel: pressure stall, cgroup thresholds --wake--.     KubeletConfiguration
 //	a timer, 10 s to 1 min --------------------------.|         | Parse
@@ -16,21 +16,22 @@
 //	                                                                     v
 //	      the store has that it ends --> plan: stop, remove containers --> Failed, Evicted
 //
-// The pure parts are tables: thresholds (threshold.go), what is met since when (judge.go),
-// the order (rank.go), limits of a pod's own (limits.go), the words (message.go). Run is
-// the only one that waits. It ends one pod at a time for pressure, and looks again when
-// that is gone. It ends no pod by its own hand: the verdict is stored first, as one that
-// makes room for a critical pod is, so an agent that is killed meanwhile finds it.
+// The pure parts are tables: thresholds (threshold.go), which are met since when (judge.go), the
+// order of pods (rank.go), a pod's own limits (limits.go), messages (message.go). Only Run blocks.
+// It evicts one pod at a time for pressure and measures again when the pod has ended. An eviction
+// is stored before the pod is stopped, like a preemption for a critical pod, so a restarted agent
+// completes it.
 //
-// Memory is looked at when the kernel says that processes wait for some, or that the use of
-// a cgroup has come to a threshold, and then only by two short files. The rest has no such
-// events: it is looked at the more often the less there is, at most every 10 s. To make room on
-// a disk and to count files may take minutes, in which memory is heard as ever (files.go).
+// Memory is measured when the kernel reports a stall or that a cgroup's use has reached a
+// threshold; two short files are read then. The other resources have no such events: they are
+// measured more often the less is left, at most every 10 s. Reclaiming disk space and counting
+// files may take minutes; they run beside the loop, which keeps reacting to memory (reclaim.go).
 //
-// Where this differs from a kubelet: for want of disk only pods are ended that give back a fair
-// part of what is missing; a disk that other files fill ends none. And a static pod without a critical priority may be
-// evicted too, after all pods of the API server and only if it has a fair part of what is
-// missing, and comes back once there is room and some time has passed. On a node that stands alone nobody else could end what eats it.
+// Differences from a kubelet: Disk pressure evicts only pods that would free a fair part of what is
+// missing, so a disk that is filled by other files evicts none. A static pod without a critical
+// priority may be evicted too, after all pods of the API server and only if it uses a fair part of
+// what is missing; it is admitted again when the pressure has ended and some time has passed. On a
+// node without a control plane nothing else could stop such a pod.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 package eviction

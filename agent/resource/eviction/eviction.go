@@ -16,182 +16,200 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Room says what the machine has left. *room.Reader is one.
+// Room measures what the machine has left. *room.Reader implements it.
 type Room interface {
-	// Now looks at everything; what is not known is not in it, of which the error tells.
+	// Now measures everything. Unknown amounts are missing, and the error says why.
 	Now(context.Context) (room.Room, error)
-	// Memory looks at the memory of the machine and at what pods may have yet.
+	// Memory measures the memory of the machine and the memory left to pods.
 	Memory(context.Context) (machine, pods room.Amount, err error)
 }
 
-// Figures say what pods use. *usage.Usage is one.
+// Figures measures the use of pods. *usage.Usage implements it.
 type Figures interface {
-	// Summary has the files of all pods, which may take long.
+	// Summary returns figures of all pods with their files, which may take long.
 	Summary(ctx context.Context, short bool) (*stats.Summary, error)
-	// Processes has the memory and processes of all pods.
+	// Processes returns memory and process counts of all pods.
 	Processes(context.Context) ([]stats.PodStats, error)
-	// Storage has the files of one pod; ones of a volume may be as old as age.
+	// Storage returns the files of one pod. Figures of volumes are at most age old.
 	Storage(ctx context.Context, pod *v1.Pod, age time.Duration) (*stats.PodStats, error)
 }
 
-// Pods are those of the node. *pods.Pods is one.
+// Pods is the pods of the node. *pods.Pods implements it.
 type Pods interface {
-	// Active are the pods that may run here and have not ended; nobody changes them.
+	// Active returns the admitted pods that have not ended. Callers must not change them.
 	Active() []*v1.Pod
-	// Evict ends a pod. It returns once that counts, which is before the pod has ended;
-	// false: it ends already, or is gone.
+	// Evict stores that a pod is evicted and returns before the pod has ended. It returns false if
+	// the pod is already ending or removed.
 	Evict(context.Context, types.UID, plan.End) bool
-	// Cleared reports whether nothing is left of an evicted pod that another could use.
+	// Cleared reports whether an evicted pod has released all its resources.
 	Cleared(types.UID) bool
-	// NodeChanged lets pods ask again that may not run.
+	// NodeChanged has pods evaluated again that were not admitted.
 	NodeChanged()
 }
 
-// A Reclaimer makes room on disks without ending a pod: it removes containers that have
-// ended, and images that nothing needs.
+// A Reclaimer frees disk space without ending a pod: it removes ended containers and unused images.
 type Reclaimer interface {
 	ReclaimContainers(context.Context) error
 	ReclaimImages(context.Context) error
 }
 
-// Events takes events. *outbox.Events is one.
+// Events records events. *outbox.Events implements it.
 type Events interface {
 	Node(eventType, reason, message string)
 	PodWith(annotations map[string]string, pod *v1.Pod, eventType, reason, message string)
 }
 
-// Counts takes figures of evictions. *figures.Evictions is one.
+// Counts counts evictions. *figures.Evictions implements it.
 type Counts interface {
 	Evicted(signal string)
-	Age(signal string, age time.Duration) // of the figures that pods are evicted by
+	Age(signal string, age time.Duration) // age of the figures on which an eviction is based
 }
 
-// Waker tells when memory may have become short. *Watch is one.
+// Waker reports possible memory shortage. *Watch implements it.
 type Waker interface {
 	Wake() <-chan struct{}
-	Tells() Tells
+	Tells() Coverage
 	Arm(machine, pods uint64)
 	Close()
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Kubelet *kubelet.KubeletConfiguration // with every default set
 	Room    Room
 	Figures Figures
 	Pods    Pods
-	Reclaim Reclaimer // nil: there is nothing to reclaim
+	Reclaim Reclaimer // nil: nothing is reclaimed
 	Events  Events
 	Counts  Counts
-	Watch   func() Waker // is called when Run begins
-	PodsDir string       // of all pods' directories, whose termination logs are cut; empty: none are
-	Hold    bool         // conditions are shown, but no pod is evicted and nothing is reclaimed
-	Changed func()       // the conditions of the node are others; it must not block
+	Watch   func() Waker // called when Run begins
+	PodsDir string       // parent of all pods' directories, for truncating termination logs; empty: none
+	Hold    bool         // conditions are reported, but no pod is evicted and nothing is reclaimed
+	Changed func()       // called when the node's conditions change; it must not block
 	Log     *slog.Logger
 }
 
-// An Eviction ends pods. But for Run, its methods may be called at once.
+// An Eviction evicts pods under node pressure. All methods except Run may be called concurrently.
+//
+// Run's goroutine owns the fields from thresholds to watch. These flags outlive one evaluation;
+// evaluate, act and Run change them in the order given here:
+//   - cause is set by Run before each evaluation. An evaluation that continues the previous one
+//     (its pause was 0) keeps the previous cause.
+//   - files.pending is set by startReclaim; Run clears it when the count arrives, and sets
+//     files.result for exactly the next evaluation, which clears it at its end.
+//   - limits.pending is set by checkLimits and cleared by evictExceeding.
+//   - mutedUntil and noCandidate are set by actOn when no pod could be evicted. noCandidate is
+//     cleared by the next eviction, and both when no threshold is met any more.
+//   - files.recount starts after a count without a candidate, and is reset by an eviction or when
+//     no disk threshold is met.
+//   - roomFailing is the result of the last measurement; only a change is logged.
 type Eviction struct {
-	c          Config
-	thresholds []Threshold
-	transition time.Duration
-	state      State
-	limits     limits
-	files      files
-	cuts       cuts
-	failing    bool      // to look
-	quiet      time.Time // nobody could be evicted or found: what the kernel tells is no news until then
-	stuck      bool      // there is nobody to evict
-	watch      Waker
-	by         string        // what made it look, for the log: kernel, timer, limits (of a pod's files) or oom (which the kernel ended)
-	touched    chan struct{} // capacity 1
-	ran        chan struct{} // out of memory; capacity 1
+	c               Config
+	thresholds      []Threshold
+	transition      time.Duration
+	state           State
+	limits          limits
+	files           files
+	terminationLogs terminationLogs
+	roomFailing     bool      // the last measurement failed
+	mutedUntil      time.Time // memory events of the kernel are ignored until then
+	noCandidate     bool      // no pod can be evicted, which has been logged
+	watch           Waker
+	cause           string        // of the evaluation, for the log: kernel, timer, limits (a pod's own limits) or oom
+	podChanged      chan struct{} // capacity 1
+	oomSignal       chan struct{} // OutOfMemory was called; capacity 1
 
 	mu         sync.Mutex
-	looked     bool
+	observed   bool
 	conditions []v1.NodeConditionType
-	out        time.Time               // when the machine was out of memory last
-	ended      map[types.UID]time.Time // pods of the node's own that were evicted, and when
+	lastOOM    time.Time               // when the machine last ran out of memory
+	evictedAt  map[types.UID]time.Time // when static pods were evicted
 }
 
-// New checks the configuration and starts nothing.
+// New validates the configuration. It starts nothing.
 func New(c Config) (*Eviction, error) {
 	list, err := Parse(c.Kubelet)
 	if err != nil {
 		return nil, err
 	}
-	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, by: "timer", cuts: cuts{pods: c.PodsDir, busy: make(chan struct{}, 1)}, ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1), ran: make(chan struct{}, 1)}, nil
+	return &Eviction{
+		c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration,
+		cause: "timer", terminationLogs: terminationLogs{pods: c.PodsDir, busy: make(chan struct{}, 1)},
+		evictedAt: map[types.UID]time.Time{}, podChanged: make(chan struct{}, 1),
+		oomSignal: make(chan struct{}, 1),
+	}, nil
 }
 
-// Conditions are those of the node that hold: MemoryPressure, DiskPressure, PIDPressure.
+// Conditions returns the node's current pressure conditions: MemoryPressure, DiskPressure,
+// PIDPressure.
 func (e *Eviction) Conditions() []v1.NodeConditionType {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.conditions
 }
 
-// Looked reports whether Conditions are of this machine as it is.
+// Looked reports whether Conditions is based on a measurement.
 func (e *Eviction) Looked() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.looked
+	return e.observed
 }
 
-// Barred reports whether a pod that was evicted may not come back yet: the node has a
-// pressure, or it was evicted just now. Before the first look nobody knows.
+// Barred reports whether an evicted pod must not be admitted yet: the node has a pressure
+// condition, or the eviction was recent. Before the first measurement it returns true.
 func (e *Eviction) Barred(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at, known := e.ended[uid]
-	return !e.looked || len(e.conditions) > 0 || known && time.Since(at) < e.rest()
+	at, known := e.evictedAt[uid]
+	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
-// Touched says that something of a pod may have ended. It never blocks.
+// Touched wakes a wait for an evicted pod, or a check of limits after a new pod. It never blocks.
 func (e *Eviction) Touched() {
 	select {
-	case e.touched <- struct{}{}:
+	case e.podChanged <- struct{}{}:
 	default:
 	}
 }
 
-// OutOfMemory says that the machine had no memory left some time ago, so that the kernel
-// killed for it. It was too fast for any threshold to be seen met, so it counts as if one had
-// been. It never blocks.
+// OutOfMemory reports that the kernel killed processes because the machine ran out of memory, ago
+// before now. The shortage was too short to be measured, so it counts as a met memory threshold. It
+// never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
-	if at := time.Now().Add(-ago); at.After(e.out) {
-		e.out = at
+	if at := time.Now().Add(-ago); at.After(e.lastOOM) {
+		e.lastOOM = at
 	}
 	e.mu.Unlock()
 	select {
-	case e.ran <- struct{}{}:
+	case e.oomSignal <- struct{}{}:
 	default:
 	}
 }
 
-// lastOut is when the machine was out of memory last; zero: it never was.
-func (e *Eviction) lastOut() time.Time {
+// lastOOMTime returns when the machine last ran out of memory; zero: never.
+func (e *Eviction) lastOOMTime() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.out
+	return e.lastOOM
 }
 
-// rest is how long a pod of the node's own stays away after its eviction, at least: what it
-// did then it may do again.
-func (e *Eviction) rest() time.Duration { return max(e.transition, soonest) }
+// readmitDelay returns how long a static pod stays ended after its eviction, at least: it may cause
+// the same pressure again.
+func (e *Eviction) readmitDelay() time.Duration { return max(e.transition, soonest) }
 
-// Bounds of waiting.
+// Intervals of Run.
 const (
-	settle  = 250 * time.Millisecond // least time between looks that the kernel asked for
-	armed   = time.Second            // after the start: the cgroup of all pods is there
-	cleanup = 30 * time.Second       // for a pod to end, as a kubelet waits
+	wakeGap      = 250 * time.Millisecond // minimum between two measurements for kernel events
+	armDelay     = time.Second            // after the start, until the pods' cgroup exists
+	evictTimeout = 30 * time.Second       // for an evicted pod to end, as in a kubelet
 )
 
-// Run looks until ctx ends.
+// Run evaluates the thresholds until ctx ends.
 func (e *Eviction) Run(ctx context.Context) error {
-	if len(e.thresholds) == 0 && !e.isolates() {
-		e.show(nil)
-		e.c.Watch().Close() // which takes away what an agent that had thresholds left to the kernel
+	if len(e.thresholds) == 0 && !e.enforcesLimits() {
+		e.publishConditions(nil)
+		e.c.Watch().Close() // removes the kernel's threshold that a previous agent set
 		<-ctx.Done()
 		return nil
 	}
@@ -199,52 +217,53 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer e.watch.Close()
 	defer e.limits.background.Wait()
 	defer e.files.background.Wait()
-	defer e.cuts.background.Wait()
+	defer e.terminationLogs.background.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// After the kernel told and there was enough; and once the cgroup of all pods is made,
-	// beside the first look: before, it could not be armed.
-	again := time.After(armed)
+	// A second memory check: after a kernel event that found enough memory, and once after the
+	// start, because the pods' cgroup, which has to be armed, may not exist at the first
+	// evaluation.
+	again := time.After(armDelay)
 	for {
 		woken := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
-			if pause > 0 { // else it goes on with what it began
-				e.by = "timer"
+			if pause > 0 { // else it continues with the previous cause
+				e.cause = "timer"
 			}
-		case <-e.touched: // a pod that has limits may have come
-			if e.isolates() && time.Until(due) > soonest {
+		case <-e.podChanged: // a pod with limits may have been added
+			if e.enforcesLimits() && time.Until(due) > soonest {
 				due = time.Now().Add(soonest)
 				next.Reset(soonest)
 			}
 			continue
 		case found := <-e.limits.measuring:
-			e.by = "limits"
-			if e.punish(ctx, found); len(found) == 0 {
+			e.cause = "limits"
+			if e.evictExceeding(ctx, found); len(found) == 0 {
 				continue
 			}
-		case found := <-e.files.counting:
-			e.files.counting, e.files.found, e.by = nil, &found, found.by
-		case <-e.ran:
-			e.by = "oom"
+		case found := <-e.files.pending:
+			e.files.pending, e.files.result, e.cause = nil, &found, found.by
+		case <-e.oomSignal:
+			e.cause = "oom"
 		case <-e.watch.Wake():
-			if time.Now().Before(e.quiet) {
+			if time.Now().Before(e.mutedUntil) {
 				continue
 			}
-			woken, e.by = true, "kernel"
-		case <-again: // who takes memory fast has more by now, and had when the next mark was set
+			woken, e.cause = true, "kernel"
+		case <-again: // a process that allocates fast uses more by now, possibly already when the next threshold was set
 			again = nil
-			if time.Now().Before(e.quiet) || !e.short(ctx) {
+			if time.Now().Before(e.mutedUntil) || !e.memoryShort(ctx) {
 				continue
 			}
-			e.by = "kernel"
+			e.cause = "kernel"
 		}
 		if woken {
-			if wait := settle - time.Since(last); wait > 0 {
+			if wait := wakeGap - time.Since(last); wait > 0 {
 				select {
 				case <-ctx.Done():
 					return nil
@@ -252,23 +271,23 @@ func (e *Eviction) Run(ctx context.Context) error {
 				}
 			}
 			last = time.Now()
-			if !e.short(ctx) {
-				again = time.After(settle)
+			if !e.memoryShort(ctx) {
+				again = time.After(wakeGap)
 				continue
 			}
 		}
-		pause = e.look(ctx)
+		pause = e.evaluate(ctx)
 		last = time.Now()
 		due = last.Add(pause)
 		next.Reset(pause)
 	}
 }
 
-// short reports whether a threshold on memory is met. If not, the next one is told of anew.
-func (e *Eviction) short(ctx context.Context) bool {
+// memoryShort reports whether a memory threshold is met. If none is, it arms the next kernel event.
+func (e *Eviction) memoryShort(ctx context.Context) bool {
 	machine, pods, err := e.c.Room.Memory(ctx)
 	if err != nil {
-		return true // look tells of it
+		return true // evaluate reports the error
 	}
 	o := observe(room.Room{Memory: machine, Pods: pods})
 	for _, t := range e.thresholds {
@@ -280,7 +299,7 @@ func (e *Eviction) short(ctx context.Context) bool {
 	return false
 }
 
-// arm asks to be told when as much memory is used as makes the first threshold be met.
+// arm requests a kernel event for the memory use at which the first threshold is met.
 func (e *Eviction) arm(o Observations) {
 	var more [2]uint64
 	for _, t := range e.thresholds {
@@ -289,72 +308,74 @@ func (e *Eviction) arm(o Observations) {
 		if i < 0 || !ok {
 			continue
 		}
-		if want := t.Value.of(a.Total); a.Free > want && (more[i] == 0 || a.Free-want < more[i]) {
+		if want := t.Value.units(a.Total); a.Free > want && (more[i] == 0 || a.Free-want < more[i]) {
 			more[i] = a.Free - want
 		}
 	}
 	e.watch.Arm(more[0], more[1])
 }
 
-// look looks at everything, does what follows, and says when to look again.
-func (e *Eviction) look(ctx context.Context) time.Duration {
+// evaluate measures everything, acts on the thresholds, and returns the time until the next
+// evaluation.
+func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 	r, err := e.c.Room.Now(ctx)
-	if err != nil && !e.failing && ctx.Err() == nil {
-		e.c.Log.Warn("not everything that pods may be evicted for can be measured", "error", err)
+	if err != nil && !e.roomFailing && ctx.Err() == nil {
+		e.c.Log.Warn("cannot measure all eviction signals", "error", err)
 	}
-	e.failing = err != nil
+	e.roomFailing = err != nil
 	now := time.Now()
 	disks := disksOf(r)
 	list, o := withContainerFs(e.thresholds, disks.Container), observe(r)
-	e.state.saw(v1.NodeMemoryPressure, e.lastOut())
+	e.state.markMet(v1.NodeMemoryPressure, e.lastOOMTime())
 	v := e.state.Judge(list, o, e.transition, now)
-	defer func() { e.files.found = nil }()
-	if e.files.found != nil && !slices.ContainsFunc(v.Act, Threshold.onDisk) {
-		e.c.Log.Info("there is room again without evicting a pod")
+	defer func() { e.files.result = nil }()
+	if e.files.result != nil && !slices.ContainsFunc(v.Act, Threshold.onDisk) {
+		e.c.Log.Info("disk space is available again without an eviction")
 	}
-	e.show(v.Conditions)
+	e.publishConditions(v.Conditions)
 	e.arm(o)
-	e.cut(r)
+	e.cutIfFuller(r)
 	if !e.c.Hold {
-		e.keepLimits(ctx, r, disks)
+		e.checkLimits(ctx, r, disks)
 	}
 	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, v.Act, o, disks) {
-		e.files.lull = lull{}
+		e.files.recount = recountDelay{}
 		return 0
 	}
-	switch f := e.files.found; {
+	switch f := e.files.result; {
 	case !slices.ContainsFunc(v.Act, Threshold.onDisk):
-		e.files.lull = lull{}
-	case f != nil && f.err == nil && !f.some:
-		e.files.lull.begin(v.Act, o, now)
+		e.files.recount = recountDelay{}
+	case f != nil && f.err == nil && !f.anyCandidate:
+		e.files.recount.begin(v.Act, o, now)
 	}
 	if len(v.Act) == 0 {
-		e.stuck, e.quiet = false, time.Time{}
+		e.noCandidate, e.mutedUntil = false, time.Time{}
 	}
-	wait := min(pause(list, o, e.watch.Tells()), e.limits.pause(), e.readmit(now))
+	wait := min(nextLook(list, o, e.watch.Tells()), e.limits.nextLook(), e.readmit(now))
 	if !v.Wake.IsZero() {
 		wait = min(wait, max(v.Wake.Sub(now), 0))
 	}
 	return wait
 }
 
-// disksOf says what is on the disk of the node. What is not known is taken to be.
+// disksOf reports which file systems are on the node's disk. Unknown ones are assumed to be.
 func disksOf(r room.Room) Disks {
 	same := func(d room.Disk) bool { return d.Device == 0 || r.Node.Device == 0 || d.Device == r.Node.Device }
 	return Disks{Image: same(r.Image), Container: same(r.Container)}
 }
 
-// show lets all know of the conditions, if they are others. Without one, pods may run again.
-func (e *Eviction) show(now []v1.NodeConditionType) {
+// publishConditions stores the conditions and reports a change. When a condition ends, pods are
+// evaluated for admission again.
+func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	e.mu.Lock()
-	before, first := e.conditions, !e.looked
-	e.conditions, e.looked = now, true
+	before, first := e.conditions, !e.observed
+	e.conditions, e.observed = now, true
 	e.mu.Unlock()
 	if slices.Equal(before, now) && !first {
 		return
 	}
 	if len(before)+len(now) > 0 {
-		e.c.Log.Warn("the pressure on the node is another", "conditions", now, "before", before, "by", e.by)
+		e.c.Log.Warn("the node's pressure conditions changed", "conditions", now, "before", before, "by", e.cause)
 		e.c.Changed()
 	}
 	if len(now) < len(before) || first {
@@ -362,15 +383,15 @@ func (e *Eviction) show(now []v1.NodeConditionType) {
 	}
 }
 
-// readmit lets pods ask again that were evicted long enough ago, and says when the next of
-// them may.
+// readmit has static pods evaluated again whose readmitDelay has passed, and returns the time until
+// the next one.
 func (e *Eviction) readmit(now time.Time) time.Duration {
 	e.mu.Lock()
 	wait, freed := latest, false
-	for uid, at := range e.ended {
-		left := at.Add(e.rest()).Sub(now)
+	for uid, at := range e.evictedAt {
+		left := at.Add(e.readmitDelay()).Sub(now)
 		if left <= 0 {
-			delete(e.ended, uid)
+			delete(e.evictedAt, uid)
 			freed = true
 			continue
 		}

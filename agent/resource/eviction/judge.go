@@ -9,14 +9,15 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Observations are what is free, by signal. What is not known is not in it.
+// Observations are the free amounts by signal. Unknown ones are missing.
 type Observations map[Signal]room.Amount
 
-// observe takes what thresholds look at.
+// observe returns the amounts for all signals.
 func observe(r room.Room) Observations {
 	out := Observations{}
 	for s, a := range map[Signal]room.Amount{
-		Memory: r.Memory, PodsMemory: r.Pods, NodeFs: r.Node.Bytes, NodeInodes: r.Node.Inodes, ImageFs: r.Image.Bytes, ImageInodes: r.Image.Inodes,
+		Memory: r.Memory, PodsMemory: r.Pods, NodeFs: r.Node.Bytes, NodeInodes: r.Node.Inodes,
+		ImageFs: r.Image.Bytes, ImageInodes: r.Image.Inodes,
 		ContainerFs: r.Container.Bytes, ContainerInodes: r.Container.Inodes, PIDs: r.PIDs,
 	} {
 		if a.Total > 0 {
@@ -26,28 +27,28 @@ func observe(r room.Room) Observations {
 	return out
 }
 
-// below reports whether less is free than a threshold asks for; with reclaim, than it asks
-// for once it has counted.
+// below reports whether less is free than the threshold's value; with reclaim, its minimum reclaim
+// is added.
 func (o Observations) below(t Threshold, reclaim bool) bool {
 	a, ok := o[t.Signal]
-	want := t.Value.of(a.Total)
+	want := t.Value.units(a.Total)
 	if reclaim {
-		want += t.Reclaim.of(a.Total)
+		want += t.Reclaim.units(a.Total)
 	}
 	return ok && a.Free < want
 }
 
-// missing is how much more has to be free for a threshold that counted to be met no more, in
-// the units of its signal.
+// missing returns how much more must be free until an active threshold is no longer met, in the
+// signal's units.
 func (o Observations) missing(t Threshold) float64 {
 	a := o[t.Signal]
-	if want := t.Value.of(a.Total) + t.Reclaim.of(a.Total); want > a.Free {
+	if want := t.Value.units(a.Total) + t.Reclaim.units(a.Total); want > a.Free {
 		return float64(want - a.Free)
 	}
 	return 0
 }
 
-// A key names a threshold: of each signal there is one of either kind.
+// A key identifies a threshold: each signal has at most one soft and one hard.
 type key struct {
 	signal Signal
 	soft   bool
@@ -55,22 +56,22 @@ type key struct {
 
 func (t Threshold) key() key { return key{t.Signal, t.Soft} }
 
-// A State is what has been observed so far. The zero value has observed nothing.
+// A State is the history of observations. The zero value is ready to use.
 type State struct {
-	since map[key]time.Time                  // since when thresholds are met
-	acted map[key]bool                       // that counted the last time: their Reclaim does too
+	since map[key]time.Time                  // start of each threshold that is met
+	acted map[key]bool                       // active at the last evaluation: their Reclaim counts too
 	seen  map[v1.NodeConditionType]time.Time // when conditions were last met
 }
 
-// A Verdict is what follows from one look.
+// A Verdict is the result of one evaluation.
 type Verdict struct {
-	Conditions []v1.NodeConditionType // that hold, sorted
-	Act        []Threshold            // that count now, the first one first
-	Wake       time.Time              // when it may be another one though nothing changes; zero: never
+	Conditions []v1.NodeConditionType // sorted
+	Act        []Threshold            // active thresholds in the order of action
+	Wake       time.Time              // when the verdict may change without a new observation; zero: never
 }
 
-// saw takes that a condition was met at a time, of which no observation told.
-func (s *State) saw(c v1.NodeConditionType, at time.Time) {
+// markMet records that a condition was met without an observation.
+func (s *State) markMet(c v1.NodeConditionType, at time.Time) {
 	if s.seen == nil {
 		s.seen = map[v1.NodeConditionType]time.Time{}
 	}
@@ -79,8 +80,7 @@ func (s *State) saw(c v1.NodeConditionType, at time.Time) {
 	}
 }
 
-// Judge says what follows from observations. Conditions hold for as long as transition after
-// they were last met.
+// Judge evaluates observations. A condition stays for transition after it was last met.
 func (s *State) Judge(list []Threshold, o Observations, transition time.Duration, now time.Time) (v Verdict) {
 	since, acted := map[key]time.Time{}, map[key]bool{}
 	if s.seen == nil {
@@ -127,37 +127,37 @@ func (v *Verdict) wake(at time.Time) {
 	}
 }
 
-// still are the thresholds that are met, with what is to be reclaimed beyond them.
-func (o Observations) still(met []Threshold) []Threshold {
+// stillMet returns the thresholds that are met, with their minimum reclaim.
+func (o Observations) stillMet(met []Threshold) []Threshold {
 	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
 }
 
-// Times between two looks that nothing asked for.
+// Bounds of the interval between evaluations.
 const (
 	soonest = 10 * time.Second
 	latest  = time.Minute
 )
 
-// speeds are how fast things may be used up, a second: what a fast disk takes, and what a
-// fast program makes in files, starts in processes, or takes of memory without a stall.
-var speeds = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
+// maxRates are the assumed rates of use per second: a fast disk's writes, and a fast program's
+// creation of files, start of processes, or allocation of memory without a stall.
+var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
-// pause is how long nothing needs to be looked at: until the first threshold could be met,
-// within bounds. While one is met it is the least. Memory that the kernel tells of is looked at
-// as well when not even twice as much is left.
-func pause(list []Threshold, o Observations, told Tells) time.Duration {
+// nextLook returns the time until the first threshold could be met, within bounds. While one is met
+// it is the minimum. It is the minimum also for memory below twice the threshold, even if the
+// kernel reports events.
+func nextLook(list []Threshold, o Observations, told Coverage) time.Duration {
 	left := latest
 	for _, t := range list {
 		a, ok := o[t.Signal]
 		what := t.Signal.meaning().resource
-		want := t.Value.of(a.Total)
+		want := t.Value.units(a.Total)
 		switch {
 		case !ok:
-		case a.Free <= want, what == v1.ResourceMemory && (told == OfNothing || a.Free < 2*want):
+		case a.Free <= want, what == v1.ResourceMemory && (told == NoEvents || a.Free < 2*want):
 			return soonest
-		case what == v1.ResourceMemory && told == OfUse:
+		case what == v1.ResourceMemory && told == UseEvents:
 		default:
-			left = min(left, time.Duration(float64(a.Free-want)/speeds[what]*float64(time.Second)))
+			left = min(left, time.Duration(float64(a.Free-want)/maxRates[what]*float64(time.Second)))
 		}
 	}
 	return max(left, soonest)

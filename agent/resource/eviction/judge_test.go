@@ -40,13 +40,52 @@ func TestJudge(t *testing.T) {
 		list  []Threshold
 		steps []step
 	}{
-		"hard":           {[]Threshold{hard}, []step{{0, 100, "[] "}, {1, 99, "[MemoryPressure] memory.available<100Mi"}, {2, 100, "[MemoryPressure]  wake 5m1s"}, {300, 100, "[MemoryPressure]  wake 5m1s"}, {301, 100, "[] "}}},
-		"part":           {[]Threshold{part}, []step{{0, 200, "[] "}, {1, 199, "[MemoryPressure] memory.available<20%"}}},
-		"reclaim":        {[]Threshold{reclaim}, []step{{0, 120, "[] "}, {1, 99, "[MemoryPressure] memory.available<100Mi +50Mi"}, {2, 149, "[MemoryPressure] memory.available<100Mi +50Mi"}, {3, 150, "[MemoryPressure]  wake 5m2s"}, {4, 120, "[MemoryPressure]  wake 5m2s"}}},
-		"soft":           {[]Threshold{soft}, []step{{0, 299, "[MemoryPressure]  wake 30s"}, {29, 299, "[MemoryPressure]  wake 30s"}, {30, 299, "[MemoryPressure] memory.available<300Mi for 30s"}}},
-		"soft again":     {[]Threshold{soft}, []step{{0, 299, "[MemoryPressure]  wake 30s"}, {20, 300, "[MemoryPressure]  wake 5m0s"}, {25, 299, "[MemoryPressure]  wake 55s"}}},
-		"both":           {[]Threshold{hard, soft}, []step{{0, 250, "[MemoryPressure]  wake 30s"}, {1, 50, "[MemoryPressure] memory.available<100Mi wake 30s"}, {30, 50, "[MemoryPressure] memory.available<100Mi; memory.available<300Mi for 30s"}}},
-		"clock set back": {[]Threshold{soft}, []step{{100, 299, "[MemoryPressure]  wake 2m10s"}, {0, 299, "[MemoryPressure]  wake 30s"}, {30, 299, "[MemoryPressure] memory.available<300Mi for 30s"}}},
+		"hard": {
+			[]Threshold{hard},
+			[]step{
+				{0, 100, "[] "}, {1, 99, "[MemoryPressure] memory.available<100Mi"},
+				{2, 100, "[MemoryPressure]  wake 5m1s"}, {300, 100, "[MemoryPressure]  wake 5m1s"},
+				{301, 100, "[] "},
+			},
+		},
+		"part": {[]Threshold{part}, []step{{0, 200, "[] "}, {1, 199, "[MemoryPressure] memory.available<20%"}}},
+		"reclaim": {
+			[]Threshold{reclaim},
+			[]step{
+				{0, 120, "[] "}, {1, 99, "[MemoryPressure] memory.available<100Mi +50Mi"},
+				{2, 149, "[MemoryPressure] memory.available<100Mi +50Mi"},
+				{3, 150, "[MemoryPressure]  wake 5m2s"}, {4, 120, "[MemoryPressure]  wake 5m2s"},
+			},
+		},
+		"soft": {
+			[]Threshold{soft},
+			[]step{
+				{0, 299, "[MemoryPressure]  wake 30s"}, {29, 299, "[MemoryPressure]  wake 30s"},
+				{30, 299, "[MemoryPressure] memory.available<300Mi for 30s"},
+			},
+		},
+		"soft again": {
+			[]Threshold{soft},
+			[]step{
+				{0, 299, "[MemoryPressure]  wake 30s"}, {20, 300, "[MemoryPressure]  wake 5m0s"},
+				{25, 299, "[MemoryPressure]  wake 55s"},
+			},
+		},
+		"both": {
+			[]Threshold{hard, soft},
+			[]step{
+				{0, 250, "[MemoryPressure]  wake 30s"},
+				{1, 50, "[MemoryPressure] memory.available<100Mi wake 30s"},
+				{30, 50, "[MemoryPressure] memory.available<100Mi; memory.available<300Mi for 30s"},
+			},
+		},
+		"clock set back": {
+			[]Threshold{soft},
+			[]step{
+				{100, 299, "[MemoryPressure]  wake 2m10s"}, {0, 299, "[MemoryPressure]  wake 30s"},
+				{30, 299, "[MemoryPressure] memory.available<300Mi for 30s"},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s State
@@ -77,7 +116,10 @@ func TestJudgeOrder(t *testing.T) {
 }
 
 func TestObserve(t *testing.T) {
-	r := room.Room{Memory: room.Amount{Free: 1, Total: 2}, Node: room.Disk{Bytes: room.Amount{Free: 3, Total: 4}}, PIDs: room.Amount{Free: 0, Total: 5}}
+	r := room.Room{
+		Memory: room.Amount{Free: 1, Total: 2}, Node: room.Disk{Bytes: room.Amount{Free: 3, Total: 4}},
+		PIDs: room.Amount{Free: 0, Total: 5},
+	}
 	got := fmt.Sprint(observe(r))
 	for _, want := range []string{"memory.available:{1 2}", "nodefs.available:{3 4}", "pid.available:{0 5}"} {
 		if !strings.Contains(got, want) {
@@ -93,21 +135,24 @@ func TestPause(t *testing.T) {
 	list := []Threshold{{Signal: NodeFs, Value: Value{Part: .1}}, {Signal: Memory, Value: quantity("100Mi")}}
 	for name, c := range map[string]struct {
 		o    Observations
-		told Tells
+		told Coverage
 		want time.Duration
 	}{
-		"far":               {Observations{NodeFs: {Free: 50 << 30, Total: 60 << 30}, Memory: {Free: 16 << 30, Total: 20 << 30}}, OfUse, time.Minute},
-		"a fast disk fills": {Observations{NodeFs: {Free: 8 << 30, Total: 60 << 30}}, OfUse, 2 * (1 << 30) / (100 << 20) * time.Second},
-		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, OfUse, soonest},
-		"memory":            {Observations{Memory: {Free: 200 * mib, Total: 20 << 30}}, OfUse, time.Minute},
-		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, OfUse, soonest},
-		"a leak":            {Observations{Memory: {Free: 2148 * mib, Total: 20 << 30}}, OfStalls, 20 * time.Second},
-		"much, of stalls":   {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, OfStalls, time.Minute},
-		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, OfUse, soonest},
-		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, OfNothing, soonest},
-		"nothing is known":  {Observations{}, OfNothing, time.Minute},
+		"far": {
+			Observations{NodeFs: {Free: 50 << 30, Total: 60 << 30}, Memory: {Free: 16 << 30, Total: 20 << 30}},
+			UseEvents, time.Minute,
+		},
+		"a fast disk fills": {Observations{NodeFs: {Free: 8 << 30, Total: 60 << 30}}, UseEvents, 2 * (1 << 30) / (100 << 20) * time.Second},
+		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, UseEvents, soonest},
+		"memory":            {Observations{Memory: {Free: 200 * mib, Total: 20 << 30}}, UseEvents, time.Minute},
+		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, UseEvents, soonest},
+		"a leak":            {Observations{Memory: {Free: 2148 * mib, Total: 20 << 30}}, StallEvents, 20 * time.Second},
+		"much, of stalls":   {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, StallEvents, time.Minute},
+		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, UseEvents, soonest},
+		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, NoEvents, soonest},
+		"nothing is known":  {Observations{}, NoEvents, time.Minute},
 	} {
-		if got := pause(list, c.o, c.told).Truncate(time.Second); got != c.want {
+		if got := nextLook(list, c.o, c.told).Truncate(time.Second); got != c.want {
 			t.Errorf("%s: %v, not %v", name, got, c.want)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Limit is what a pod exceeded, as the metric of evictions names it.
+// A Limit names the exceeded limit in the metric of evictions.
 type Limit string
 
-// The limits on a pod's own files.
+// Limits on a pod's files.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption
 const (
 	volumeLimit    Limit = "emptydirfs.limit"
@@ -22,11 +22,10 @@ const (
 	containerLimit Limit = "ephemeralcontainerfs.limit"
 )
 
-// Limited reports whether a pod has a limit on what it may write, one that nothing but
-// looking keeps it to.
+// Limited reports whether a pod has a limit on files that must be measured to be enforced.
 func Limited(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
-		if sized(&p.Spec.Volumes[i]) != nil {
+		if diskLimit(&p.Spec.Volumes[i]) != nil {
 			return true
 		}
 	}
@@ -34,42 +33,41 @@ func Limited(p *v1.Pod) bool {
 	if all {
 		return true
 	}
-	for range limited(p) {
+	for range limitedContainers(p) {
 		return true
 	}
 	return false
 }
 
-// limited gives the containers of a pod that run beside each other, sidecars too, and have a
-// limit on what they write.
-func limited(p *v1.Pod) iter.Seq2[*v1.Container, *resource.Quantity] {
+// limitedContainers returns the containers and sidecars that have a limit on ephemeral storage.
+func limitedContainers(p *v1.Pod) iter.Seq2[*v1.Container, *resource.Quantity] {
 	return func(yield func(*v1.Container, *resource.Quantity) bool) {
 		for kind, ctr := range podspec.Containers(&p.Spec) {
-			if limit := ctr.Resources.Limits.StorageEphemeral(); (kind == podspec.Main || kind == podspec.Sidecar) && !limit.IsZero() && !yield(ctr, limit) {
+			if limit := ctr.Resources.Limits.StorageEphemeral(); (kind == podspec.Main || kind == podspec.Sidecar) &&
+				!limit.IsZero() && !yield(ctr, limit) {
 				return
 			}
 		}
 	}
 }
 
-// sized is the size limit of a volume on the node's disk; nil: it has none.
-func sized(v *v1.Volume) *resource.Quantity {
+// diskLimit returns the size limit of an emptyDir on disk; nil: none.
+func diskLimit(v *v1.Volume) *resource.Quantity {
 	if e := v.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
 		return e.SizeLimit
 	}
 	return nil
 }
 
-// Exceeded says which limit on its files a pod exceeds, in a kubelet's words; empty: none.
-// What a container writes counts against its own limit only where layers says so: when it
-// is on the disk of the node.
+// Exceeded returns the limit that a pod exceeds and a kubelet's message; empty: none. A container's
+// writable layer counts only with layers: when it is on the node's disk.
 func Exceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""
 	}
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
-		limit := sized(v)
+		limit := diskLimit(v)
 		if limit == nil {
 			continue
 		}
@@ -83,7 +81,7 @@ func Exceeded(c Candidate, layers bool) (Limit, string) {
 		number(c.Stats.EphemeralStorage.UsedBytes) > limit.AsApproximateFloat64() {
 		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
-	for ctr, limit := range limited(c.Pod) {
+	for ctr, limit := range limitedContainers(c.Pod) {
 		for j := range c.Stats.Containers {
 			s := &c.Stats.Containers[j]
 			if s.Name != ctr.Name {

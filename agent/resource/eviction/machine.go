@@ -13,20 +13,20 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Images say where images and containers are.
+// Images returns where images and containers are stored.
 type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
 
-// A Machine is where pods are.
+// A Machine describes the machine's cgroups and file systems.
 type Machine struct {
 	Cgroups cgroup.Reader
 	Pods    string // path of the cgroup of all pods
-	Root    string // where volumes are
+	Root    string // the kubelet's root directory, with the volumes
 	Images  Images
 }
 
-// OfMachine is New for this machine: c.Room and c.Watch are those of m.
+// OfMachine is New with Room and Watch for this machine.
 func OfMachine(c Config, m Machine) (*Eviction, error) {
 	disks := runtimeDisks{images: m.Images}
 	c.PodsDir = filepath.Join(m.Root, "pods")
@@ -39,8 +39,8 @@ func OfMachine(c Config, m Machine) (*Eviction, error) {
 	return New(c)
 }
 
-// runtimeDisks remembers where the runtime has images and containers: asking may have it
-// count them.
+// runtimeDisks caches the paths of images and containers, because the runtime may measure their
+// files at each request.
 type runtimeDisks struct {
 	images Images
 
@@ -66,7 +66,7 @@ func (d *runtimeDisks) paths(ctx context.Context) (image, container string, err 
 		container = f.GetFsId().GetMountpoint()
 	}
 	if image == "" {
-		return "", "", errors.New("the runtime does not say where images are")
+		return "", "", errors.New("the runtime reported no image file system")
 	}
 	d.image, d.container = image, container
 	return image, container, nil

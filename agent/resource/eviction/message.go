@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Keys of a kubelet's annotations of the event of an eviction.
+// Keys of a kubelet's annotations on the event of an eviction.
 const (
 	starvedResource     = "starved_resource"
 	offendingContainers = "offending_containers"
@@ -21,8 +21,8 @@ const (
 	offendingPodUsage   = "offending_pod_usage"
 )
 
-// Message says in a kubelet's words why a pod is evicted for a threshold, and which of its
-// containers use more than they asked for; and the annotations of the event.
+// Message returns a kubelet's message for an eviction, with the containers that use more than their
+// request, and the event's annotations.
 func Message(c Candidate, t Threshold, o Observations) (message string, annotations map[string]string) {
 	var b strings.Builder
 	what := t.Signal.meaning().resource
@@ -47,7 +47,7 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	for i := range c.Stats.Containers {
 		s := &c.Stats.Containers[i]
 		kind, ctr := podspec.Find(&c.Pod.Spec, s.Name)
-		if ctr == nil || kind == podspec.Ephemeral { // which can ask for nothing
+		if ctr == nil || kind == podspec.Ephemeral { // they have no requests
 			continue
 		}
 		asked := ctr.Resources.Requests[what]
@@ -60,21 +60,22 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	return b.String(), annotations
 }
 
-// foreignFiles is the reason of the node's event that a disk is full of what no pod has.
+// foreignFiles is the reason of the node's event when other files than the pods' fill a disk.
 const foreignFiles = "ForeignFilesFillDisk"
 
-// foreign says that a disk is short and that no pod's end would mend it.
-func foreign(list []Candidate, t Threshold, o Observations, d Disks) string {
+// foreignMessage says that a disk is short and that no eviction would help.
+func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) string {
 	a, what := o[t.Signal], t.Signal.meaning().resource
 	sum := 0.0
 	for _, c := range list {
 		sum += used(c, t.Signal, d)
 	}
-	return fmt.Sprintf("The disk of %s is nearly full (threshold quantity: %v, available: %v), and no pod is evicted for it: the pods have %v there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed.",
+	return fmt.Sprintf("The disk of %s is nearly full (threshold quantity: %v, available: %v), and no pod is evicted: "+
+		"the pods use only %v of it. Other files, or critical pods, fill the disk. Unused images and containers were removed.",
 		t.Signal, t.Value.quantity(a.Total), amount(a.Free, what), amount(uint64(sum), what))
 }
 
-// usedBy is what a container has of a resource; nil: it is not known.
+// usedBy returns a container's use of a resource; nil: unknown.
 func usedBy(s *stats.ContainerStats, what v1.ResourceName) *resource.Quantity {
 	switch {
 	case what == v1.ResourceMemory && s.Memory != nil && s.Memory.WorkingSetBytes != nil:
@@ -92,7 +93,7 @@ func value64(n *uint64) uint64 {
 	return *n
 }
 
-// amount is so much of a resource, as messages show it.
+// amount returns a quantity in the format of messages.
 func amount(n uint64, what v1.ResourceName) *resource.Quantity {
 	format := resource.BinarySI
 	if what == inodes || what == pids {

@@ -14,16 +14,16 @@ import (
 // A Candidate is a pod with its figures.
 type Candidate struct {
 	Pod   *v1.Pod
-	Stats *stats.PodStats // nil: nothing of it runs
+	Stats *stats.PodStats // nil: the pod has no running container
 }
 
-// Disks says which parts of what pods write are on one disk.
-type Disks struct{ Image, Container bool } // on the disk of the node, that of volumes and logs
+// Disks reports which of the pods' files are on the node's disk, together with volumes and logs.
+type Disks struct{ Image, Container bool } // on the node's disk
 
-// parts are what of a pod's files a signal is about.
+// parts selects a pod's files.
 type parts struct{ layers, logs, volumes bool }
 
-// parts of a signal: what is on the disk that it looks at.
+// parts returns the files that are on the disk of the signal.
 func (d Disks) parts(s Signal) parts {
 	onNode := parts{layers: d.Container, logs: true, volumes: true}
 	switch s {
@@ -42,21 +42,21 @@ func (d Disks) parts(s Signal) parts {
 	}
 }
 
-// fairPart of what is missing is the least that a pod is evicted for on a disk, and a pod of
-// the node's own for anything.
+// fairPart is the least share of what is missing that a pod must use to be evicted for a disk, or a
+// static pod for any resource.
 const fairPart = .1
 
-// The least that is taken to be missing on a disk: a hundredth of the threshold, and no less than
-// this. A disk that others fill bit by bit lacks next to nothing each time that it is looked at.
+// Lower bounds for what is missing on a disk: a hundredth of the threshold, and these amounts. A
+// disk that other files fill slowly is only just below the threshold at each evaluation.
 const (
 	leastPart   = .01
 	leastBytes  = 10 << 20
 	leastInodes = 1000
 )
 
-// worth is what a threshold's pods are measured against: what is missing, in the units of its
-// signal, on a disk at least so much that an eviction is worth it.
-func (o Observations) worth(t Threshold) float64 {
+// target returns what evictions for a threshold should free, in the signal's units: what is
+// missing, for a disk at least the lower bound.
+func (o Observations) target(t Threshold) float64 {
 	missing := o.missing(t)
 	if !t.onDisk() {
 		return missing
@@ -65,13 +65,13 @@ func (o Observations) worth(t Threshold) float64 {
 	if t.Signal.meaning().resource == inodes {
 		least = leastInodes
 	}
-	return max(missing, float64(t.Value.of(o[t.Signal].Total))*leastPart, least)
+	return max(missing, float64(t.Value.units(o[t.Signal].Total))*leastPart, least)
 }
 
-// least is what a pod must have on a disk to be evicted, of which the candidates have used each:
-// a fair part of what is missing. Where none has that, but all together would make up for it, it
-// is a fair part of what the largest has.
-func least(used []float64, missing float64) float64 {
+// leastUse returns how much a candidate must use of a disk to be evicted: a fair part of what is
+// missing. If no candidate uses that much but all together would suffice, it is a fair part of the
+// largest use.
+func leastUse(used []float64, missing float64) float64 {
 	sum, largest := 0.0, 0.0
 	for _, u := range used {
 		sum, largest = sum+u, max(largest, u)
@@ -82,14 +82,13 @@ func least(used []float64, missing float64) float64 {
 	return missing * fairPart
 }
 
-// Rank puts those who may be evicted for a threshold in order, the first to go first:
-// those that use more than they asked for, of these the ones with the lower priority, and
-// then those that use the most beyond it. For processes there are no requests. Pods of the
-// node's own come after all others, and only those that have a fair part of what is missing:
-// nobody could move them to another node, and the end of the others would mend nothing. On a
-// disk that holds for all pods: the end of a small pod does not free what others fill. A pod
-// that has nothing running comes last. For memory and processes it is left out, for its end
-// would give back none.
+// Rank returns the pods that may be evicted for a threshold, the first to be evicted first: pods
+// that use more than their request, then by lower priority, then by the largest use beyond the
+// request. There are no requests for processes. Static pods come last, and only those that use a
+// fair part of what is missing, because they cannot be moved to another node. For disks that
+// minimum applies to all pods: a small pod's eviction does not free what others fill. A pod without
+// a running container comes after the others of its kind; for memory and processes it is left out,
+// because its eviction frees none.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
 func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	type place struct {
@@ -108,7 +107,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 				all = append(all, used(c, s, d))
 			}
 		}
-		fair = least(all, missing)
+		fair = leastUse(all, missing)
 	}
 	var out []place
 	for _, c := range list {
@@ -132,7 +131,8 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		out = append(out, p)
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
-		return cmp.Or(first(a.Stats != nil, b.Stats != nil), first(!demand.Own(a.Pod), !demand.Own(b.Pod)), first(a.exceeds, b.exceeds),
+		return cmp.Or(trueFirst(a.Stats != nil, b.Stats != nil),
+			trueFirst(!demand.Own(a.Pod), !demand.Own(b.Pod)), trueFirst(a.exceeds, b.exceeds),
 			cmp.Compare(a.priority, b.priority), cmp.Compare(b.beyond, a.beyond), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	ranked := make([]Candidate, len(out))
@@ -142,8 +142,8 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	return ranked
 }
 
-// first puts what is so before what is not.
-func first(a, b bool) int {
+// trueFirst compares two booleans; true sorts first.
+func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -153,7 +153,7 @@ func first(a, b bool) int {
 	return 1
 }
 
-// used is what a pod has of what a signal is on.
+// used returns a pod's use of the signal's resource.
 func used(c Candidate, s Signal, d Disks) float64 {
 	st := c.Stats
 	if st == nil {
@@ -186,7 +186,7 @@ func number(n *uint64) float64 {
 	return float64(min(*n, math.MaxInt64))
 }
 
-// total adds up what of a pod's files is in parts.
+// total sums a pod's use in parts.
 func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64) {
 	add := func(fs *stats.FsStats, yes bool) {
 		if yes && fs != nil {
@@ -202,14 +202,14 @@ func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64)
 		add(&v.FsStats, in.volumes && local(c.Pod, v.Name))
 	}
 	if in.volumes {
-		sum += apart(c, of)
+		sum += otherFiles(c, of)
 	}
 	return sum
 }
 
-// apart is what a pod has on the node's disk that is neither of a container nor of a volume: its
-// /etc/hosts, termination logs, logs of containers that are gone.
-func apart(c Candidate, of func(*stats.FsStats) *uint64) float64 {
+// otherFiles returns a pod's use of the node's disk besides containers and volumes: /etc/hosts,
+// termination logs, logs of removed containers.
+func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	if c.Stats.EphemeralStorage == nil {
 		return 0
 	}
@@ -229,7 +229,7 @@ func apart(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	return max(rest, 0)
 }
 
-// local reports whether a volume of that name is files of the pod's own on the node's disk.
+// local reports whether the volume's files are on the node's disk.
 func local(p *v1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.Name == name {

@@ -38,7 +38,8 @@ func static(p *v1.Pod) *v1.Pod {
 }
 
 func uses(p *v1.Pod, memory, processes uint64) Candidate {
-	return Candidate{p, &stats.PodStats{PodRef: stats.PodReference{UID: string(p.UID)}, Memory: &stats.MemoryStats{WorkingSetBytes: &memory}, ProcessStats: &stats.ProcessStats{ProcessCount: &processes},
+	return Candidate{p, &stats.PodStats{PodRef: stats.PodReference{UID: string(p.UID)},
+		Memory: &stats.MemoryStats{WorkingSetBytes: &memory}, ProcessStats: &stats.ProcessStats{ProcessCount: &processes},
 		Containers: []stats.ContainerStats{{Name: "c", Memory: &stats.MemoryStats{WorkingSetBytes: &memory}}}}}
 }
 
@@ -138,7 +139,7 @@ func TestRankForeign(t *testing.T) {
 		{"nothing runs", []Candidate{{Pod: aPod("waits", "", "", 0)}}, 999 * mib, 0},
 	} {
 		o := Observations{NodeFs: {Free: c.free, Total: 10_000 * mib}}
-		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.worth(threshold)); len(got) != c.want {
+		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.target(threshold)); len(got) != c.want {
 			t.Errorf("%s: %d may go, not %d", c.name, len(got), c.want)
 		}
 	}
@@ -219,7 +220,8 @@ func TestExceeded(t *testing.T) {
 		c := writes(aPod("p", "", "", 0), layer, logs, volume)
 		c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: q("1k")}
 		if other { // so the pod as a whole may have more
-			c.Pod.Spec.Containers = append(c.Pod.Spec.Containers, v1.Container{Name: "d", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: q("1M")}}})
+			c.Pod.Spec.Containers = append(c.Pod.Spec.Containers,
+				v1.Container{Name: "d", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: q("1M")}}})
 		}
 		return c
 	}
@@ -232,11 +234,17 @@ func TestExceeded(t *testing.T) {
 		limit  Limit
 		want   string
 	}{
-		"volume":                      {volume, true, volumeLimit, `Usage of EmptyDir volume "v" exceeds the limit "1999". `},
-		"volume, just":                {even, true, "", ""},
-		"in memory":                   {memory, true, "", ""},
-		"pod":                         {limited(400, 400, 400, false), true, podLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 1k. "},
-		"container":                   {limited(600, 500, 0, true), true, containerLimit, `Container c exceeded its local ephemeral storage limit "1k". `},
+		"volume":       {volume, true, volumeLimit, `Usage of EmptyDir volume "v" exceeds the limit "1999". `},
+		"volume, just": {even, true, "", ""},
+		"in memory":    {memory, true, "", ""},
+		"pod": {
+			limited(400, 400, 400, false), true, podLimit,
+			"Pod ephemeral local storage usage exceeds the total limit of containers 1k. ",
+		},
+		"container": {
+			limited(600, 500, 0, true), true, containerLimit,
+			`Container c exceeded its local ephemeral storage limit "1k". `,
+		},
 		"container, layers elsewhere": {limited(600, 500, 0, true), false, "", ""},
 		"container, within":           {limited(500, 500, 5000, true), true, "", ""},
 		"sidecar":                     {sidecar, true, containerLimit, `Container c exceeded its local ephemeral storage limit "1k". `},
@@ -253,7 +261,10 @@ func TestExceeded(t *testing.T) {
 }
 
 func TestMessage(t *testing.T) {
-	o := Observations{Memory: {Free: 50 * mib, Total: 512 * mib}, NodeFs: {Free: 3 << 30, Total: 60 << 30}, NodeInodes: {Free: 7, Total: 1000}, PIDs: {Free: 9, Total: 100}}
+	o := Observations{
+		Memory: {Free: 50 * mib, Total: 512 * mib}, NodeFs: {Free: 3 << 30, Total: 60 << 30},
+		NodeInodes: {Free: 7, Total: 1000}, PIDs: {Free: 9, Total: 100},
+	}
 	pod := aPod("p", "10Mi", "", 0)
 	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("5Mi")}}
 	for _, c := range []struct {
@@ -276,7 +287,8 @@ func TestMessage(t *testing.T) {
 			"The node was low on resource: pids. Threshold quantity: 10, available: 9. ", "", "", ""},
 	} {
 		got, a := Message(c.c, c.t, o)
-		if got != c.want || a[offendingContainers] != c.containers || a[offendingUsage] != c.usage || a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.meaning().resource) {
+		if got != c.want || a[offendingContainers] != c.containers || a[offendingUsage] != c.usage ||
+			a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.meaning().resource) {
 			t.Errorf("%q\nnot %q\n%v", got, c.want, a)
 		}
 	}

@@ -56,11 +56,22 @@ type world struct {
 }
 
 func newWorld(t *testing.T, change func(*world)) *world {
-	w := &world{free: 500, disk: 500, ends: map[types.UID]plan.End{}, cleared: map[types.UID]bool{}, wake: make(chan struct{}, 1), after: time.Second}
-	w.cfg = kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}, EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute}, LocalStorageCapacityIsolation: new(true)}
+	w := &world{
+		free: 500, disk: 500, ends: map[types.UID]plan.End{}, cleared: map[types.UID]bool{},
+		wake: make(chan struct{}, 1), after: time.Second,
+	}
+	w.cfg = kubelet.KubeletConfiguration{
+		EvictionHard:                     map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"},
+		EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute},
+		LocalStorageCapacityIsolation:    new(true),
+	}
 	change(w)
 	var err error
-	w.Eviction, err = New(Config{Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w, Watch: func() Waker { return w }, Changed: func() { w.note("changed") }, Log: slog.New(slog.NewTextHandler(&w.lines, nil))})
+	w.Eviction, err = New(Config{
+		Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w,
+		Watch: func() Waker { return w }, Changed: func() { w.note("changed") },
+		Log: slog.New(slog.NewTextHandler(&w.lines, nil)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +124,10 @@ func (w *world) Now(context.Context) (r room.Room, err error) {
 		return room.Room{}, errors.New("no figures")
 	}
 	disk := room.Disk{Device: 1, Bytes: room.Amount{Free: w.disk * mib, Total: 1000 * mib}}
-	return room.Room{At: time.Now(), Memory: room.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk, Container: disk}, nil
+	return room.Room{
+		At: time.Now(), Memory: room.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk,
+		Container: disk,
+	}, nil
 }
 
 func (w *world) Memory(context.Context) (machine, pods room.Amount, err error) {
@@ -228,11 +242,11 @@ func (w *world) Evicted(signal string)              { w.note("count %s", signal)
 func (w *world) Age(signal string, _ time.Duration) { w.note("age of %s", signal) }
 
 func (w *world) Wake() <-chan struct{} { return w.wake }
-func (w *world) Tells() Tells {
+func (w *world) Tells() Coverage {
 	if w.deaf {
-		return OfNothing
+		return NoEvents
 	}
-	return OfUse
+	return UseEvents
 }
 func (w *world) Arm(machine, pods uint64) {
 	w.set(func() { w.armed = [2]uint64{machine / mib, pods / mib} })
@@ -244,7 +258,10 @@ func (w *world) Close() { w.note("closed") }
 func TestWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
-			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+			w.pods = []Candidate{
+				uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1),
+				uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1),
+			}
 		})
 		w.runs(t)
 		w.told(t, "pods may ask again")
@@ -258,8 +275,9 @@ func TestWoken(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("after %v", took)
 		}
-		time.Sleep(settle)
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
+		time.Sleep(wakeGap)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+			"age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
 		for _, line := range []string{"the pressure on the node is another", "pod is evicted"} {
 			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
 				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
@@ -294,7 +312,8 @@ func TestGrows(t *testing.T) {
 		w.told(t)
 		w.set(func() { w.free = 99 })
 		time.Sleep(time.Second)
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+			"age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
 		if !regexp.MustCompile("pod is evicted.* by=kernel").Match(w.lines.Bytes()) {
 			t.Errorf("the log does not say that the kernel told: %s", &w.lines)
 		}
@@ -309,7 +328,7 @@ func TestStart(t *testing.T) {
 		w.runs(t)
 		w.told(t, "pods may ask again")
 		w.set(func() { w.armed = [2]uint64{} })
-		time.Sleep(armed) // of the bubble, as all here
+		time.Sleep(armDelay) // of the bubble, as all here
 		synctest.Wait()
 		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
 			t.Errorf("armed %v, %d looks at memory, %d at all", w.armed, w.lights, w.looks)
@@ -341,8 +360,9 @@ func TestGoneMeanwhile(t *testing.T) {
 		}
 		w.set(func() { w.free, w.relief = 99, 0 })
 		w.wake <- struct{}{} // the next one, at once
-		time.Sleep(settle)
-		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
+		time.Sleep(wakeGap)
+		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
+			"evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
 	})
 }
 
@@ -359,8 +379,10 @@ func TestGoneMeanwhileDiskToo(t *testing.T) {
 		w.set(func() { w.free, w.disk = 99, 50 })
 		w.wake <- struct{}{}
 		time.Sleep(time.Second) // of the bubble
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
-			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available")
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
+			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true",
+			"writer: Evicted ephemeral-storage", "count nodefs.available")
 	})
 }
 
@@ -370,11 +392,15 @@ func TestNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.free, w.after = 50, time.Minute
-			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+			w.pods = []Candidate{
+				uses(aPod("slow", "", "", 0), 10*mib, 1),
+				uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1),
+			}
 		})
 		w.runs(t)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
-		time.Sleep(cleanup)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory",
+			"age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
+		time.Sleep(evictTimeout)
 		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available")
 		w.mu.Lock()
 		before := w.looks
@@ -443,10 +469,15 @@ func TestReclaims(t *testing.T) {
 			w.pods = []Candidate{writes(aPod("a", "", "", 0), 20*mib, 0, 0), writes(aPod("b", "", "", 0), 0, 0, 30*mib)}
 		})
 		w.runs(t)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images")
+		w.told(t, "changed", "pods may ask again",
+			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
+			"reclaim images")
 		w.set(func() { w.disk = 90 })
 		time.Sleep(30 * time.Second)
-		again := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
+		again := []string{
+			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
+			"reclaim images", "age of nodefs.available", "age of containerfs.available",
+		}
 		w.told(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
 			again, []string{"evict a 1s true", "a: Evicted ephemeral-storage", "count nodefs.available"}, again)...)
 		time.Sleep(20 * time.Second) // nobody is left, so the next count waits
@@ -473,7 +504,9 @@ func TestSoft(t *testing.T) {
 		w.told(t)
 		time.Sleep(3 * time.Second)
 		met := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}
-		w.told(t, slices.Concat(met, []string{"evict patient 20s true", "patient: Evicted memory", "count memory.available"}, met, []string{"evict quick 5s true", "quick: Evicted memory", "count memory.available"})...)
+		w.told(t, slices.Concat(met, []string{
+			"evict patient 20s true", "patient: Evicted memory", "count memory.available",
+		}, met, []string{"evict quick 5s true", "quick: Evicted memory", "count memory.available"})...)
 	})
 }
 
@@ -481,7 +514,10 @@ func TestSoft(t *testing.T) {
 // measured when a disk has become fuller, and else once a minute.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", demand.SystemCritical), 0, 0, 50*mib)
+		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0),
+			0, 0, 5*mib), writes(aPod("critical",
+			"", "", demand.SystemCritical),
+			0, 0, 50*mib)
 		for _, c := range []Candidate{greedy, frugal, critical} {
 			c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		}
@@ -510,11 +546,13 @@ func TestLimitsOfContainers(t *testing.T) {
 		for _, c := range []Candidate{together, alone} {
 			c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("10Mi")}
 		}
-		alone.Pod.Spec.Containers = append(alone.Pod.Spec.Containers, v1.Container{Name: "d", Resources: alone.Pod.Spec.Containers[0].Resources})
+		alone.Pod.Spec.Containers = append(alone.Pod.Spec.Containers,
+			v1.Container{Name: "d", Resources: alone.Pod.Spec.Containers[0].Resources})
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{together, alone} })
 		w.runs(t)
 		time.Sleep(5 * time.Second)
-		w.told(t, "pods may ask again", "measure together", "measure alone", "evict together 1s false", "together: Evicted ", "count ephemeralpodfs.limit",
+		w.told(t, "pods may ask again", "measure together", "measure alone", "evict together 1s false",
+			"together: Evicted ", "count ephemeralpodfs.limit",
 			"evict alone 1s false", "alone: Evicted ", "count ephemeralcontainerfs.limit")
 	})
 }
@@ -555,7 +593,9 @@ func TestSlowFiles(t *testing.T) {
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(2 * time.Second)
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict eater 1s true", "eater: Evicted memory", "count memory.available")
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+			"age of memory.available", "evict eater 1s true", "eater: Evicted memory",
+			"count memory.available")
 		time.Sleep(time.Hour - 10*time.Minute)
 		w.told(t, "changed", "pods may ask again", "evict limited 1s false", "limited: Evicted ", "count emptydirfs.limit")
 	})
@@ -577,7 +617,9 @@ func TestSlowDisk(t *testing.T) {
 		w.wake <- struct{}{}
 		time.Sleep(2 * time.Second)
 		ages := []string{"age of nodefs.available", "age of containerfs.available"}
-		w.told(t, slices.Concat([]string{"changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}, ages,
+		w.told(t, slices.Concat([]string{
+			"changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
+		}, ages,
 			[]string{"evict eater 1s true", "eater: Evicted memory", "count memory.available"})...)
 		time.Sleep(5*time.Minute - 3*time.Second/2)
 		w.told(t, slices.Concat(ages, []string{"evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available"})...)
@@ -600,7 +642,8 @@ func TestComesBack(t *testing.T) {
 		}
 		w.runs(t)
 		time.Sleep(2 * time.Second)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict own 1s true", "own: Evicted memory", "count memory.available")
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory",
+			"age of memory.available", "evict own 1s true", "own: Evicted memory", "count memory.available")
 		if !w.Barred("own") || !w.Barred("another") {
 			t.Error("not barred under pressure")
 		}

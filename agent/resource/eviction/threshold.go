@@ -14,7 +14,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A Signal is what a threshold is on.
+// A Signal names the resource of a threshold.
 type Signal string
 
 // The signals of a kubelet.
@@ -31,20 +31,21 @@ const (
 	PIDs            Signal = "pid.available"
 )
 
-// Resources that only messages name.
+// Resource names that only messages use.
 const (
 	inodes v1.ResourceName = "inodes"
 	pids   v1.ResourceName = "pids"
 )
 
-// A meaning is what a signal says.
+// A meaning maps a signal to its condition and resource.
 type meaning struct {
 	signal    Signal
 	condition v1.NodeConditionType
 	resource  v1.ResourceName
 }
 
-// meanings are in the order in which thresholds are acted on: memory goes fastest.
+// meanings are in the order in which thresholds are acted on. Memory is first because it runs out
+// fastest.
 func meanings() []meaning {
 	return []meaning{
 		{Memory, v1.NodeMemoryPressure, v1.ResourceMemory},
@@ -59,33 +60,33 @@ func meanings() []meaning {
 	}
 }
 
-// order is the place of a signal among all, -1 if there is no such.
-func order(s Signal) int {
+// signalIndex returns the index of a signal in meanings; -1: unknown signal.
+func signalIndex(s Signal) int {
 	return slices.IndexFunc(meanings(), func(m meaning) bool { return m.signal == s })
 }
 
-func (s Signal) meaning() meaning { return meanings()[order(s)] }
+func (s Signal) meaning() meaning { return meanings()[signalIndex(s)] }
 
-// A Value is a quantity, or a part of all.
+// A Value is a quantity or a fraction of the total.
 type Value struct {
-	Quantity *resource.Quantity // nil: Part counts
+	Quantity *resource.Quantity // nil: Part is used
 	Part     float64            // 0 to 1
 }
 
-// of is the value in units, where there are so many in all.
-func (v Value) of(total uint64) uint64 {
+// units returns the absolute value for a total.
+func (v Value) units(total uint64) uint64 {
 	if v.Quantity != nil {
 		return uint64(max(v.Quantity.Value(), 0))
 	}
 	return uint64(float64(total) * v.Part)
 }
 
-// quantity is the value as messages show it.
+// quantity returns the value in the format of messages.
 func (v Value) quantity(total uint64) *resource.Quantity {
 	if v.Quantity != nil {
 		return v.Quantity
 	}
-	return resource.NewQuantity(int64(min(v.of(total), math.MaxInt64)), resource.BinarySI)
+	return resource.NewQuantity(int64(min(v.units(total), math.MaxInt64)), resource.BinarySI)
 }
 
 // A Threshold is met when less than Value is free.
@@ -93,62 +94,62 @@ type Threshold struct {
 	Signal  Signal
 	Value   Value
 	Soft    bool
-	Grace   time.Duration // of a soft one: for how long it is met before it counts
-	Reclaim Value         // once it counted, so much more has to be free
+	Grace   time.Duration // of a soft threshold: how long it must be met before it is active
+	Reclaim Value         // once it is active, this much more must be free
 }
 
-// less orders thresholds by what is acted on first.
-func less(a, b Threshold) int {
-	if a.Soft != b.Soft && order(a.Signal) == order(b.Signal) {
+// compareThresholds orders thresholds by the order of action.
+func compareThresholds(a, b Threshold) int {
+	if a.Soft != b.Soft && signalIndex(a.Signal) == signalIndex(b.Signal) {
 		if b.Soft {
 			return -1
 		}
 		return 1
 	}
-	return order(a.Signal) - order(b.Signal)
+	return signalIndex(a.Signal) - signalIndex(b.Signal)
 }
 
-// Parse takes the thresholds from a configuration, in which every default is set, in the
-// order in which they are acted on. 0% and 100% stand for none.
+// Parse returns the thresholds of a configuration with all defaults set, in the order of action. 0%
+// and 100% mean none.
 func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	var out []Threshold
 	for soft, list := range map[bool]map[string]string{false: k.EvictionHard, true: k.EvictionSoft} {
 		for name, text := range list {
 			t := Threshold{Signal: Signal(name), Soft: soft}
 			field := map[bool]string{false: "evictionHard", true: "evictionSoft"}[soft]
-			if order(t.Signal) < 0 {
-				return nil, fmt.Errorf("%s: there is no signal %q", field, name)
+			if signalIndex(t.Signal) < 0 {
+				return nil, fmt.Errorf("%s: unknown eviction signal %q", field, name)
 			}
 			if text == "0%" || text == "100%" {
 				continue
 			}
 			var err error
-			if t.Value, err = value(text); err != nil {
+			if t.Value, err = parseValue(text); err != nil {
 				return nil, fmt.Errorf("%s[%s]: %w", field, name, err)
 			}
 			if r, ok := k.EvictionMinimumReclaim[name]; ok {
-				if t.Reclaim, err = value(r); err != nil {
+				if t.Reclaim, err = parseValue(r); err != nil {
 					return nil, fmt.Errorf("evictionMinimumReclaim[%s]: %w", name, err)
 				}
 			}
 			if soft {
 				if t.Grace, err = time.ParseDuration(k.EvictionSoftGracePeriod[name]); err != nil || t.Grace < 0 {
-					return nil, fmt.Errorf("evictionSoftGracePeriod[%s]: %q is no time to wait", name, k.EvictionSoftGracePeriod[name])
+					return nil, fmt.Errorf("evictionSoftGracePeriod[%s]: %q is not a valid duration", name, k.EvictionSoftGracePeriod[name])
 				}
 			}
 			out = append(out, t)
 		}
 	}
 	if slices.Contains(k.EnforceNodeAllocatable, "pods") {
-		out = withPods(out)
+		out = addPodsMemory(out)
 	}
-	slices.SortFunc(out, less)
+	slices.SortFunc(out, compareThresholds)
 	return out, nil
 }
 
-// withPods adds, where all pods together have a limit, that of the machine's memory for
-// what is left of theirs.
-func withPods(list []Threshold) []Threshold {
+// addPodsMemory adds a threshold for the memory left to pods, with the value of memory.available,
+// if all pods together have a limit.
+func addPodsMemory(list []Threshold) []Threshold {
 	has := slices.ContainsFunc(list, func(t Threshold) bool { return t.Signal == PodsMemory && !t.Soft })
 	for _, t := range list {
 		if t.Signal == Memory && !t.Soft && !has {
@@ -159,24 +160,23 @@ func withPods(list []Threshold) []Threshold {
 	return list
 }
 
-func value(text string) (v Value, err error) {
+func parseValue(text string) (v Value, err error) {
 	if part, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(part, 64)
 		if err != nil || !(f >= 0 && f <= 100) {
-			return v, fmt.Errorf("%q is no percentage", text)
+			return v, fmt.Errorf("%q is not a percentage", text)
 		}
 		return Value{Part: f / 100}, nil
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil || q.Sign() < 0 {
-		return v, fmt.Errorf("%q is no quantity", text)
+		return v, fmt.Errorf("%q is not a quantity", text)
 	}
 	return Value{Quantity: &q}, nil
 }
 
-// withContainerFs gives the disk of containers the thresholds of the disk that it is on:
-// those of the node's if it is that one, else those of the images'. One that is configured
-// for it is ignored, as by a kubelet.
+// withContainerFs sets the thresholds of the containers' disk to those of the disk that it is on:
+// the node's or the images'. Configured ones are ignored, as by a kubelet.
 func withContainerFs(list []Threshold, onNode bool) []Threshold {
 	from := map[Signal]Signal{ImageFs: ContainerFs, ImageInodes: ContainerInodes}
 	if onNode {
@@ -190,6 +190,6 @@ func withContainerFs(list []Threshold, onNode bool) []Threshold {
 			out = append(out, t)
 		}
 	}
-	slices.SortFunc(out, less)
+	slices.SortFunc(out, compareThresholds)
 	return out
 }

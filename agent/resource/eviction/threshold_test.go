@@ -43,22 +43,51 @@ func TestParse(t *testing.T) {
 	}{
 		"none": {kubelet.KubeletConfiguration{EnforceNodeAllocatable: pods}, ""},
 		"the defaults of a kubelet": {kubelet.KubeletConfiguration{EnforceNodeAllocatable: pods, EvictionHard: map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"}},
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+			"imagefs.available": "15%", "imagefs.inodesFree": "5%"}},
 			"memory.available<100Mi; allocatableMemory.available<100Mi; nodefs.available<10%; nodefs.inodesFree<5%; imagefs.available<15%; imagefs.inodesFree<5%"},
-		"pods are not kept together": {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "100Mi"}}, "memory.available<100Mi"},
-		"pods have one of their own": {kubelet.KubeletConfiguration{EnforceNodeAllocatable: pods, EvictionHard: map[string]string{"memory.available": "100Mi", "allocatableMemory.available": "7Mi"}},
+		"pods are not kept together": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "100Mi"}},
+			"memory.available<100Mi",
+		},
+		"pods have one of their own": {kubelet.KubeletConfiguration{
+			EnforceNodeAllocatable: pods,
+			EvictionHard:           map[string]string{"memory.available": "100Mi", "allocatableMemory.available": "7Mi"},
+		},
 			"memory.available<100Mi; allocatableMemory.available<7Mi"},
 		"hard before soft": {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"pid.available": "10%", "memory.available": "5%"},
-			EvictionSoft: map[string]string{"memory.available": "10%"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "1m30s"},
-			EvictionMinimumReclaim: map[string]string{"memory.available": "0", "pid.available": "5%"}},
+			EvictionSoft:            map[string]string{"memory.available": "10%"},
+			EvictionSoftGracePeriod: map[string]string{"memory.available": "1m30s"},
+			EvictionMinimumReclaim:  map[string]string{"memory.available": "0", "pid.available": "5%"}},
 			"memory.available<5% +0; memory.available<10% for 1m30s +0; pid.available<10% +5%"},
-		"switched off": {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "0%", "nodefs.available": "100%"}}, ""},
-		"no signal":    {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"cpu.available": "5%"}}, `evictionHard: there is no signal "cpu.available"`},
-		"no quantity":  {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "lots"}}, `evictionHard[memory.available]: "lots" is no quantity`},
-		"negative":     {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "-1"}}, `evictionHard[memory.available]: "-1" is no quantity`},
-		"too much":     {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "101%"}}, `evictionHard[memory.available]: "101%" is no percentage`},
-		"not a number": {kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "NaN%"}}, `evictionHard[memory.available]: "NaN%" is no percentage`},
-		"no time":      {kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "1Mi"}}, `evictionSoftGracePeriod[memory.available]: "" is no time to wait`},
+		"switched off": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "0%", "nodefs.available": "100%"}},
+			"",
+		},
+		"no signal": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"cpu.available": "5%"}},
+			`evictionHard: there is no signal "cpu.available"`,
+		},
+		"no quantity": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "lots"}},
+			`evictionHard[memory.available]: "lots" is no quantity`,
+		},
+		"negative": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "-1"}},
+			`evictionHard[memory.available]: "-1" is no quantity`,
+		},
+		"too much": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "101%"}},
+			`evictionHard[memory.available]: "101%" is no percentage`,
+		},
+		"not a number": {
+			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "NaN%"}},
+			`evictionHard[memory.available]: "NaN%" is no percentage`,
+		},
+		"no time": {
+			kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "1Mi"}},
+			`evictionSoftGracePeriod[memory.available]: "" is no time to wait`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list, err := Parse(&c.k)
@@ -74,7 +103,12 @@ func TestParse(t *testing.T) {
 }
 
 func TestContainerFs(t *testing.T) {
-	list, err := Parse(&kubelet.KubeletConfiguration{EvictionHard: map[string]string{"nodefs.available": "1%", "nodefs.inodesFree": "2%", "imagefs.available": "3%", "containerfs.available": "9%", "containerfs.inodesFree": "9%"}})
+	list, err := Parse(&kubelet.KubeletConfiguration{
+		EvictionHard: map[string]string{
+			"nodefs.available": "1%", "nodefs.inodesFree": "2%", "imagefs.available": "3%",
+			"containerfs.available": "9%", "containerfs.inodesFree": "9%",
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +130,16 @@ func FuzzParse(f *testing.F) {
 	f.Add("nodefs.inodesFree", "99.99999%", "1e30", "0s", uint64(1<<63), uint64(0))
 	f.Fuzz(func(t *testing.T, signal, v, reclaim, grace string, total, free uint64) {
 		one := func(s string) map[string]string { return map[string]string{signal: s} }
-		list, err := Parse(&kubelet.KubeletConfiguration{EnforceNodeAllocatable: []string{"pods"}, EvictionHard: one(v), EvictionSoft: one(v), EvictionMinimumReclaim: one(reclaim), EvictionSoftGracePeriod: one(grace)})
+		list, err := Parse(&kubelet.KubeletConfiguration{
+			EnforceNodeAllocatable: []string{"pods"}, EvictionHard: one(v), EvictionSoft: one(v),
+			EvictionMinimumReclaim: one(reclaim), EvictionSoftGracePeriod: one(grace),
+		})
 		if err != nil {
 			return
 		}
 		for _, th := range list {
-			if order(th.Signal) < 0 || th.Grace < 0 || th.Value.Part < 0 || th.Value.Part > 1 || th.Value.Quantity != nil && th.Value.Quantity.Cmp(resource.Quantity{}) < 0 {
+			if signalIndex(th.Signal) < 0 || th.Grace < 0 || th.Value.Part < 0 || th.Value.Part > 1 ||
+				th.Value.Quantity != nil && th.Value.Quantity.Cmp(resource.Quantity{}) < 0 {
 				t.Errorf("%+v", th)
 			}
 			th.Value.quantity(total)
@@ -112,7 +150,7 @@ func FuzzParse(f *testing.F) {
 		if v2 := s.Judge(list, o, time.Minute, t0); len(v1.Conditions) > len(v2.Conditions) || len(v1.Act) > len(v2.Act) {
 			t.Errorf("first %+v, then %+v", v1, v2)
 		}
-		if p := pause(list, o, OfUse); p < soonest || p > latest {
+		if p := nextLook(list, o, UseEvents); p < soonest || p > latest {
 			t.Errorf("pause %v", p)
 		}
 	})

@@ -14,74 +14,73 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch learns from the kernel that memory may have become short. It costs nothing while
-// that does not happen: its files wait in the one poller that the runtime of Go has.
+// A Watch receives the kernel's events about memory. It uses no CPU while there are none: its files
+// wait in the Go runtime's poller.
 //
 //	/proc/pressure/memory: some process waited for memory, for so long   -.
 //	cgroup v1: the use of the root, or of all pods, came to a threshold  -+--> Wake
-//	cgroup v2: the use of all pods came to one, see wire                 -'
+//	cgroup v2: the use of all pods came to one, see memoryHigh                 -'
 //
-// With cgroup v2 the kernel does not tell of the use of what is no pod.
+// With cgroup v2 the kernel does not report the use of processes outside of pods.
 // https://docs.kernel.org/accounting/psi.html
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 type Watch struct {
-	dirs [2]string // of the memory controller of v1: the root and all pods; empty: none
-	wake chan struct{}
-	use  bool  // of all use that it was asked for, it is told
-	wire *wire // nil: cgroup v1
-	log  *slog.Logger
+	dirs       [2]string // v1 memory controller of the root and of all pods; empty: none
+	wake       chan struct{}
+	reportsUse bool        // all requested thresholds are reported
+	high       *memoryHigh // nil: cgroup v1
+	log        *slog.Logger
 
 	files sync.WaitGroup
-	stall *os.File // nil: the kernel tells of no stalls
-	poll  *os.File // has news when stall has
+	stall *os.File // nil: the kernel reports no stalls
+	poll  *os.File // readable when stall has an event
 	marks [2]mark
 }
 
-// A mark is a threshold of a cgroup.
+// A mark is a usage threshold of a cgroup.
 type mark struct {
 	file *os.File
-	at   uint64 // bytes of use
+	at   uint64 // bytes
 }
 
-// triggers are how long some process has to wait for memory, and within which time, both in
-// microseconds. Only who has CAP_SYS_RESOURCE may ask for another window than 2 s.
+// triggers are PSI triggers: stall time and window in microseconds. Without CAP_SYS_RESOURCE only a
+// window of 2 s is allowed.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch begins to watch. Pressure is a file of pressure stall information; mount is where the
-// controller of v1, or the unified hierarchy, is mounted, and pods the path of the cgroup of all
-// pods there.
+// OpenWatch starts to watch. pressure is a PSI file; mount is the mount point of the v1 memory
+// controller or the unified hierarchy, and pods the path of the pods' cgroup below it.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {
-		w.wire = &wire{dir: filepath.Join(mount, pods)}
-		if err := w.wire.clear(); err != nil {
-			log.Warn("pods may be slowed down before they use what they may", "cgroup", w.wire.dir, "error", err)
+		w.high = &memoryHigh{dir: filepath.Join(mount, pods)}
+		if err := w.high.reset(); err != nil {
+			log.Warn("cannot remove an old memory.high: pods may be throttled below their limit", "cgroup", w.high.dir, "error", err)
 		}
 	} else {
 		w.dirs = [2]string{mount, filepath.Join(mount, pods)}
 	}
 	var err error
 	for _, t := range triggers {
-		if w.stall, err = trigger(pressure, t); err == nil {
+		if w.stall, err = openTrigger(pressure, t); err == nil {
 			break
 		}
 	}
 	if err == nil {
-		if w.poll, err = urgent(w.stall); err != nil {
+		if w.poll, err = epollFor(w.stall); err != nil {
 			w.stall.Close()
 			w.stall = nil
 		}
 	}
 	if err != nil {
-		log.Info("the kernel does not tell when processes wait for memory, so eviction may come later", "error", err)
+		log.Info("the kernel reports no memory stalls, so evictions may start later", "error", err)
 	} else {
-		w.files.Go(func() { w.stalls(w.poll) })
+		w.files.Go(func() { w.watchStalls(w.poll) })
 	}
 	return w
 }
 
-// trigger asks to be told of stalls.
-func trigger(file, what string) (*os.File, error) {
+// openTrigger registers a PSI trigger.
+func openTrigger(file, what string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -93,9 +92,9 @@ func trigger(file, what string) (*os.File, error) {
 	return f, nil
 }
 
-// urgent makes a file that can be read when another has urgent news: that is how triggers
-// tell, and the poller of Go asks files for other news only.
-func urgent(f *os.File) (*os.File, error) {
+// epollFor returns a file that is readable when f has urgent data. PSI triggers signal that way,
+// and Go's poller does not wait for urgent data.
+func epollFor(f *os.File) (*os.File, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -104,7 +103,8 @@ func urgent(f *os.File) (*os.File, error) {
 	if err == nil {
 		var added error
 		err = c.Control(func(of uintptr) {
-			added = errors.Join(unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, int(of), &unix.EpollEvent{Events: unix.EPOLLPRI | unix.EPOLLET}), unix.SetNonblock(fd, true))
+			added = errors.Join(unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, int(of), &unix.EpollEvent{Events: unix.EPOLLPRI | unix.EPOLLET}),
+				unix.SetNonblock(fd, true))
 		})
 		err = errors.Join(err, added)
 	}
@@ -115,15 +115,15 @@ func urgent(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "stalls for memory"), nil
 }
 
-// stalls signals each time that a trigger fires, until its file is closed: the function is
-// called at first, and then whenever the poller of Go has news.
-func (w *Watch) stalls(f *os.File) {
+// watchStalls signals each time that a trigger fires, until its file is closed. The function is
+// called once at first, and then whenever Go's poller reports the file readable.
+func (w *Watch) watchStalls(f *os.File) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return
 	}
 	first := true
-	_ = c.Read(func(fd uintptr) bool { // ends when the file is closed
+	_ = c.Read(func(fd uintptr) bool { // returns when the file is closed
 		var events [1]unix.EpollEvent
 		if n, _ := unix.EpollWait(int(fd), events[:], 0); n > 0 || !first {
 			w.signal()
@@ -140,47 +140,47 @@ func (w *Watch) signal() {
 	}
 }
 
-// Wake is sent to when memory may have become short.
+// Wake returns a channel that receives a value when memory may be short.
 func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
-// Tells are what the kernel tells of memory.
-type Tells int
+// Coverage says which memory events the kernel reports.
+type Coverage int
 
-// Of stalls it tells late: not before pages that are in use have to make way.
+// Stalls are reported late: only when pages that are in use have to be reclaimed.
 const (
-	OfNothing Tells = iota
-	OfStalls
-	OfUse
+	NoEvents Coverage = iota
+	StallEvents
+	UseEvents
 )
 
-// Tells is what it does tell of.
-func (w *Watch) Tells() Tells {
+// Tells returns which events this kernel reports.
+func (w *Watch) Tells() Coverage {
 	switch {
-	case w.use:
-		return OfUse
+	case w.reportsUse:
+		return UseEvents
 	case w.stall != nil:
-		return OfStalls
+		return StallEvents
 	}
-	return OfNothing
+	return NoEvents
 }
 
-// Arm asks to be told once the machine, or all pods, use so many bytes more than now; 0:
-// never. It is called by one goroutine, again after each look.
+// Arm requests an event when the machine, or all pods, use this many bytes more than now; 0: none.
+// One goroutine calls it again after each evaluation.
 func (w *Watch) Arm(machine, pods uint64) {
-	if w.wire != nil {
-		if machine > 0 && (pods == 0 || machine < pods) { // pods are who uses up the machine's
+	if w.high != nil {
+		if machine > 0 && (pods == 0 || machine < pods) { // the machine's memory is used up by pods
 			pods = machine
 		}
-		if err := w.wire.lay(pods, w.signal, &w.files); err != nil {
-			w.log.Debug("the kernel does not tell of the use of a cgroup", "cgroup", w.wire.dir, "error", err)
+		if err := w.high.arm(pods, w.signal, &w.files); err != nil {
+			w.log.Debug("cannot watch the memory use of a cgroup", "cgroup", w.high.dir, "error", err)
 		}
 		return
 	}
-	w.use = true
+	w.reportsUse = true
 	for i, more := range [2]uint64{machine, pods} {
 		if err := w.arm(i, more); err != nil {
-			w.use = false
-			w.log.Debug("the kernel does not tell of the use of a cgroup", "cgroup", w.dirs[i], "error", err)
+			w.reportsUse = false
+			w.log.Debug("cannot watch the memory use of a cgroup", "cgroup", w.dirs[i], "error", err)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (w *Watch) arm(i int, more uint64) error {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err != nil {
-		w.disarm(i) // the cgroup is gone
+		w.disarm(i) // the cgroup was removed
 		return err
 	}
 	use, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
@@ -205,7 +205,7 @@ func (w *Watch) arm(i int, more uint64) error {
 		return nil
 	}
 	w.disarm(i)
-	f, err := atUse(dir, at)
+	f, err := openUsageEvent(dir, at)
 	if err != nil {
 		return err
 	}
@@ -222,9 +222,9 @@ func (w *Watch) arm(i int, more uint64) error {
 	return nil
 }
 
-// atUse makes a file that can be read each time that the use of a cgroup crosses a
-// threshold, up or down.
-func atUse(dir string, at uint64) (*os.File, error) {
+// openUsageEvent returns a file that is readable each time that a cgroup's use crosses a threshold
+// in either direction.
+func openUsageEvent(dir string, at uint64) (*os.File, error) {
 	use, err := os.Open(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func (w *Watch) disarm(i int) {
 	w.marks[i] = mark{}
 }
 
-// Close ends all of it.
+// Close removes the thresholds and waits for all goroutines.
 func (w *Watch) Close() {
 	if w.stall != nil {
 		w.stall.Close()
@@ -259,9 +259,10 @@ func (w *Watch) Close() {
 	for i := range w.marks {
 		w.disarm(i)
 	}
-	if w.wire != nil {
-		if err := w.wire.clear(); err != nil {
-			w.log.Warn("pods are slowed down before they use what they may, until the agent starts again", "cgroup", w.wire.dir, "error", err)
+	if w.high != nil {
+		if err := w.high.reset(); err != nil {
+			w.log.Warn("cannot remove memory.high: pods may be throttled below their limit until the agent restarts",
+				"cgroup", w.high.dir, "error", err)
 		}
 	}
 	w.files.Wait()

@@ -77,11 +77,11 @@ func TestWatchTellsOfUse(t *testing.T) {
 	dir := memoryCgroup(t, 0)
 	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), false, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	if w.Tells() != OfNothing {
+	if w.Tells() != NoEvents {
 		t.Error("told before anything is armed")
 	}
 	w.Arm(0, 32<<20)
-	if w.Tells() != OfUse {
+	if w.Tells() != UseEvents {
 		t.Error("not told")
 	}
 	first := w.marks[1]
@@ -105,7 +105,7 @@ func TestWatchTellsOfUse(t *testing.T) {
 		t.Error("armed still")
 	}
 	w.dirs[1] = dir + "/gone"
-	if w.Arm(0, 1); w.Tells() != OfNothing {
+	if w.Arm(0, 1); w.Tells() != NoEvents {
 		t.Error("told of what is not there")
 	}
 }
@@ -119,7 +119,7 @@ func TestWatchTellsOfStalls(t *testing.T) {
 	}
 	w := OpenWatch("/proc/pressure/memory", t.TempDir(), "none", true, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	if w.Arm(1, 1); w.Tells() != OfStalls {
+	if w.Arm(1, 1); w.Tells() != StallEvents {
 		t.Fatal("not told")
 	}
 	in(t, dir, "while :; do dd if=/dev/zero of="+filepath.Join(t.TempDir(), "big")+" bs=1M count=96; done")
@@ -156,7 +156,7 @@ func TestUrgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if got, err := urgent(f); err == nil {
+	if got, err := epollFor(f); err == nil {
 		got.Close()
 		t.Error("a plain file is waited for")
 	}
@@ -178,7 +178,9 @@ func TestWire(t *testing.T) {
 			t.Errorf("memory.high is %q, not %q (%v)", b, want, err)
 		}
 	}
-	for name, text := range map[string]string{"memory.current": "100000", "memory.max": "max", "memory.high": "5", "memory.events.local": "high 0"} {
+	for name, text := range map[string]string{
+		"memory.current": "100000", "memory.max": "max", "memory.high": "5", "memory.events.local": "high 0",
+	} {
 		write(name, text)
 	}
 	w := OpenWatch("/nonexistent", dir, "", true, slog.New(slog.DiscardHandler))

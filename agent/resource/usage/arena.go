@@ -2,7 +2,7 @@ package usage
 
 import stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-// An arena is memory for what a summary has of one pod.
+// An arena holds a summary's values of one pod.
 type arena struct {
 	numbers    slab[uint64]
 	cpus       slab[stats.CPUStats]
@@ -13,41 +13,41 @@ type arena struct {
 	networks   slab[stats.NetworkStats]
 	files      slab[stats.FsStats]
 	processes  slab[stats.ProcessStats]
-	containers []stats.ContainerStats // of all pods since reset, one after another
+	containers []stats.ContainerStats // of all pods since reset, appended
 	interfaces []stats.InterfaceStats
 }
 
-// whole is the list of what was appended to a slab since begin; nil: nothing was. Who appends to it
-// gets a copy.
-func whole[T any](slab []T, begin int) []T {
+// sliceSince returns the elements appended to a slice since begin; nil: none. Appending to the
+// result copies it.
+func sliceSince[T any](slab []T, begin int) []T {
 	if begin == len(slab) {
 		return nil
 	}
 	return slab[begin:len(slab):len(slab)]
 }
 
-// reset takes back all that was given.
+// reset makes all memory available again.
 func (a *arena) reset() {
 	a.numbers.used, a.cpus.used, a.memories.used, a.swaps.used, a.ios.used, a.stalls.used = 0, 0, 0, 0, 0, 0
 	a.networks.used, a.files.used, a.processes.used = 0, 0, 0
 	a.containers, a.interfaces = a.containers[:0], a.interfaces[:0]
 }
 
-// A slab is memory for values of one kind, some of which are made at once.
+// A slab allocates values of one type in blocks.
 type slab[T any] struct {
-	all  []T
-	used int
+	values []T
+	used   int
 }
 
-// some is how many: a pod with one container needs fewer.
-const some = 12
+// slabSize is the size of a block: a pod with one container needs fewer.
+const slabSize = 12
 
-// give gives memory that has v.
-func (s *slab[T]) give(v T) *T {
-	if s.used == len(s.all) {
-		s.all, s.used = make([]T, some), 0
+// put returns a pointer to a copy of v.
+func (s *slab[T]) put(v T) *T {
+	if s.used == len(s.values) {
+		s.values, s.used = make([]T, slabSize), 0
 	}
-	p := &s.all[s.used]
+	p := &s.values[s.used]
 	s.used++
 	*p = v
 	return p

@@ -20,7 +20,10 @@ func TestArena(t *testing.T) {
 		var checks []func() // of those that are kept
 		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joined)}
 		for i := range 40 {
-			p := &pod{name: fmt.Sprint("p", i), group: &sample.Group{Reading: cgroup.Reading{Details: new(cgroup.Details), At: time.Unix(1, 0)}}}
+			p := &pod{
+				name:  fmt.Sprint("p", i),
+				group: &sample.Group{Reading: cgroup.Reading{Details: new(cgroup.Details), At: time.Unix(1, 0)}},
+			}
 			var containers, interfaces []string
 			for k := range i % 4 {
 				containers = append(containers, fmt.Sprint("c", i, k))

@@ -1,12 +1,11 @@
-// Package usage joins what was measured with who it is: pods and containers by their
-// names.
+// Package usage assigns measurements to pods and containers.
 //
 //	sample.Sampler (cgroups)   runtime (labels, IDs, writable layers)   pods (status, volumes)
 //	             \                     |                                 /
 //	              join --> Summary   (/stats/summary, islet top, /metrics/resource)
 //	                   --> Subjects  (/metrics/cadvisor)
 //
-// A container that has no cgroup which this host can see, as one in a virtual machine, has
-// the figures that its runtime tells. Nothing is asked or read unless somebody asks here.
+// A container whose cgroup is not visible on this host, such as one in a virtual machine, has the
+// runtime's figures. Nothing is measured unless a caller requests it.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
 package usage

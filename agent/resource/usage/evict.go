@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/disk"
 )
 
-// Processes is the memory and the processes of all pods of which something runs. No file of
-// theirs is looked at.
+// Processes returns memory and process counts of all pods with a running container. It reads none
+// of their files.
 func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	j, err := u.join(ctx, false)
 	if err != nil {
@@ -33,13 +33,13 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	return out, nil
 }
 
-// untold is more than any disk has, and little enough to be added up.
-const untold = 1 << 56
+// uncountable is more than any disk holds, and small enough to be summed.
+const uncountable = 1 << 56
 
-// Storage is what one pod has on the disks of the node: volumes and logs, if possible no
-// older than age, and what its containers write as the runtime tells it. Of other pods nothing
-// is looked at. Of a directory, or a container, in which more is than can be counted it says
-// untold: nobody hides files from a limit.
+// Storage returns one pod's use of the node's disks: volumes and logs, if possible no older than
+// age, and the writable layers as the runtime reports them. It measures no other pod. A directory
+// or container with more files than can be counted has the size uncountable, so that a pod cannot
+// evade a limit with many files.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})
@@ -50,7 +50,7 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	p := &pod{name: spec.Name, namespace: spec.Namespace, uid: string(spec.UID), spec: spec}
 	j.byUID[p.uid], j.pods = p, append(j.pods, p)
 	names := map[string]bool{}
-	for _, running := range []bool{true, false} { // one of each name: their logs are in one place
+	for _, running := range []bool{true, false} { // containers of one name share a log directory
 		for _, c := range list.Containers {
 			name := c.Labels[keys.ContainerName]
 			if c.Labels[keys.PodUID] == p.uid && !names[name] && (c.State == api.ContainerState_CONTAINER_RUNNING) == running {
@@ -59,14 +59,14 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 			}
 		}
 	}
-	if err := u.written(ctx, j, mine, list.Containers); err != nil {
+	if err := u.addWritten(ctx, j, mine, list.Containers); err != nil {
 		return nil, fmt.Errorf("measure the containers of pod %s: %w", spec.UID, err)
 	}
 	trees := cmp.Or(u.c.Trees, &disk.Trees{})
 	n := nodeAnswer{Usage: u, arena: new(arena), j: j, measure: func(ctx context.Context, dir string) disk.Usage {
 		found := trees.Whole(ctx, dir, age)
 		if found.Cut {
-			found.Bytes = untold
+			found.Bytes = uncountable
 		}
 		return found
 	}}
@@ -77,18 +77,19 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	return &out, nil
 }
 
-// written adds what the containers of one pod have written, which have these labels. A Layered
-// runtime counts all of it, and nothing else.
-func (u *Usage) written(ctx context.Context, j *joined, labels map[string]string, list []*api.Container) error {
+// addWritten adds the writable layers of one pod's containers, which have these labels. A Layered
+// runtime counts them completely.
+func (u *Usage) addWritten(ctx context.Context, j *joined, labels map[string]string, list []*api.Container) error {
 	layered, ok := u.c.Runtime.(Layered)
 	if !ok {
-		told, err := u.c.Runtime.ListContainerStats(ctx, &api.ListContainerStatsRequest{Filter: &api.ContainerStatsFilter{LabelSelector: labels}})
+		told, err := u.c.Runtime.ListContainerStats(ctx,
+			&api.ListContainerStatsRequest{Filter: &api.ContainerStatsFilter{LabelSelector: labels}})
 		if err != nil {
 			return err
 		}
 		for _, s := range told.Stats {
 			if c := j.byID[s.GetAttributes().GetId()]; c != nil {
-				c.told, c.layer = s, s.WritableLayer
+				c.reported, c.layer = s, s.WritableLayer
 			}
 		}
 		return nil
@@ -103,10 +104,10 @@ func (u *Usage) written(ctx context.Context, j *joined, labels map[string]string
 			return err
 		}
 		if err != nil {
-			continue // it has just been removed
+			continue // removed meanwhile
 		}
 		if !whole {
-			layer.UsedBytes = &api.UInt64Value{Value: untold}
+			layer.UsedBytes = &api.UInt64Value{Value: uncountable}
 		}
 		c.layer = layer
 	}

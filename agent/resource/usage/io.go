@@ -8,14 +8,14 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// IO is what pods and their containers have read from disks and written to them, of all that have
-// a cgroup. It is none where the kernel counts that for no cgroup at all.
+// IO returns the bytes that pods and containers with a cgroup have read from and written to disks.
+// It returns none if the kernel does not count IO by cgroup.
 func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
 	j, err := u.join(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	counts := map[string]bool{} // whether a device does
+	counts := map[string]bool{} // by device: whether it is counted
 	known := false
 	add := func(uid, container string, g *sample.Group) {
 		if g == nil {

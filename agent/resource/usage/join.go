@@ -10,19 +10,19 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A look is one at everything that is under way.
-type look struct {
-	sample *sample.Sample
-	disks  bool
-	done   chan struct{} // is closed after what follows is written
-	j      *joined
-	err    error
-	left   bool // who made it did not want to wait any more: another has to
+// A gathering is one collection of all figures.
+type gathering struct {
+	sample    *sample.Sample
+	disks     bool
+	done      chan struct{} // closed when the results are set
+	j         *joined
+	err       error
+	abandoned bool // its caller's context ended: another caller must repeat it
 }
 
-// join looks once for all who ask with the same sample. With disks, or when a container has no
-// cgroup, the runtime is asked for its figures too. To count files may take long: who needs none
-// does not wait for one who does, and nobody waits for longer than he wants to.
+// join collects the figures once for all callers with the same sample. With disks, or if a
+// container has no cgroup, it also queries the runtime. Counting files may take long: callers
+// without disks do not wait for callers with disks, and a caller's wait ends with its context.
 func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 	if u.c.Sampler == nil {
 		return u.gather(ctx, &joined{disks: disks})
@@ -32,12 +32,12 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 		if err != nil {
 			return nil, fmt.Errorf("measure cgroups: %w", err)
 		}
-		last, l, own := u.begun(s, disks)
+		last, l, own := u.startGathering(s, disks)
 		switch {
 		case last != nil:
 			return last, nil
 		case own:
-			u.look(ctx, l)
+			u.runGathering(ctx, l)
 			return l.j, l.err
 		}
 		select {
@@ -45,35 +45,35 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for figures of containers: %w", ctx.Err())
 		}
-		if !l.left {
+		if !l.abandoned {
 			return l.j, l.err
 		}
 	}
 }
 
-// begun is the look with a sample: one that was kept, or one under way, which may be the
-// caller's own to make.
-func (u *Usage) begun(s *sample.Sample, disks bool) (last *joined, l *look, own bool) {
+// startGathering returns the result for a sample, or the gathering that is running, or a new one
+// that the caller must run (own).
+func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joined, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if j := u.last; j != nil && j.sample == s && (j.disks || !disks) {
 		return j, nil, false
 	}
-	for _, l := range u.looks {
+	for _, l := range u.gatherings {
 		if l.sample == s && l.disks == disks {
 			return nil, l, false
 		}
 	}
-	l = &look{sample: s, disks: disks, done: make(chan struct{}), left: true}
-	u.looks = append(u.looks, l)
+	l = &gathering{sample: s, disks: disks, done: make(chan struct{}), abandoned: true}
+	u.gatherings = append(u.gatherings, l)
 	return nil, l, true
 }
 
-// look makes a look, also for those who wait for it.
-func (u *Usage) look(ctx context.Context, l *look) {
+// runGathering collects the figures, also for other callers that wait.
+func (u *Usage) runGathering(ctx context.Context, l *gathering) {
 	defer func() { // also after a panic
 		u.mu.Lock()
-		u.looks = slices.DeleteFunc(u.looks, func(o *look) bool { return o == l })
+		u.gatherings = slices.DeleteFunc(u.gatherings, func(o *gathering) bool { return o == l })
 		if l.j != nil {
 			u.keep(l.j)
 		}
@@ -81,11 +81,11 @@ func (u *Usage) look(ctx context.Context, l *look) {
 		close(l.done)
 	}()
 	l.j, l.err = u.gather(ctx, &joined{disks: l.disks, sample: l.sample})
-	l.left = l.err != nil && ctx.Err() != nil
+	l.abandoned = l.err != nil && ctx.Err() != nil
 }
 
-// keep keeps a look for as long as its sample may be given again, unless there is one that has
-// more. The caller holds mu.
+// keep caches a result while its sample may be returned again, unless a newer or more complete one
+// is cached. The caller holds mu.
 func (u *Usage) keep(j *joined) {
 	if last := u.last; last != nil && (last.sample.At.After(j.sample.At) || last.sample == j.sample && last.disks) {
 		return
@@ -103,21 +103,21 @@ func (u *Usage) keep(j *joined) {
 	})
 }
 
-// gather looks at everything. Where there is no sample, the runtime tells all.
+// gather collects all figures. Without a sample they come from the runtime.
 func (u *Usage) gather(ctx context.Context, j *joined) (*joined, error) {
 	n := 0
 	if j.sample != nil {
-		n = len(j.sample.Groups) / 2 // most are of pods with one container
+		n = len(j.sample.Groups) / 2 // most groups are pods with one container
 	}
 	j.byUID, j.byID, j.pods = make(map[string]*pod, n), make(map[string]*container, n), make([]*pod, 0, n)
-	if err := u.running(ctx, j.add); err != nil {
+	if err := u.eachRunning(ctx, j.add); err != nil {
 		return nil, err
 	}
-	u.known(j)
-	if err := u.ask(ctx, j, j.groups()); err != nil {
+	u.addStatuses(j)
+	if err := u.askRuntime(ctx, j, j.addGroups()); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(j.pods, func(a, b *pod) int { // of two of a name the newest first
+	slices.SortFunc(j.pods, func(a, b *pod) int { // of two pods with one name the newest first
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(b.created, a.created))
 	})
 	for _, p := range j.pods {

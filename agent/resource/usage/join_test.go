@@ -57,7 +57,9 @@ func TestOneLook(t *testing.T) {
 		u, l := layeredNode(t)
 		first, leave := context.WithCancel(t.Context())
 		impatient, goes := context.WithCancel(t.Context())
-		answers := map[context.Context]chan error{first: make(chan error, 1), t.Context(): make(chan error, 1), impatient: make(chan error, 1)}
+		answers := map[context.Context]chan error{
+			first: make(chan error, 1), t.Context(): make(chan error, 1), impatient: make(chan error, 1),
+		}
 		var got *joined
 		for _, ctx := range []context.Context{first, t.Context(), impatient} {
 			go func() {
@@ -91,8 +93,8 @@ func TestOneLook(t *testing.T) {
 		if err := <-answers[t.Context()]; err != nil || got.byID["c1"].layer.UsedBytes.Value != 4096 {
 			t.Errorf("who waited gets %v %+v", err, got)
 		}
-		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.looks) != 0 {
-			t.Errorf("afterwards: %v, the same look: %v, %d under way", err, j == got, len(u.looks))
+		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
+			t.Errorf("afterwards: %v, the same look: %v, %d under way", err, j == got, len(u.gatherings))
 		}
 	})
 }
@@ -108,7 +110,7 @@ func TestStorage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if used := *got.Containers[0].Rootfs.UsedBytes; (used == 1<<20) != l.whole || (used == untold) == l.whole {
+		if used := *got.Containers[0].Rootfs.UsedBytes; (used == 1<<20) != l.whole || (used == uncountable) == l.whole {
 			t.Errorf("whole %v: %d bytes", l.whole, used)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Machine is what does not change, as far as it can be told.
+// Machine returns the machine's constant properties, as far as they are known.
 func (u *Usage) Machine(ctx context.Context) exposition.Machine {
 	if u.c.Host == nil {
 		return exposition.Machine{}
@@ -33,7 +33,7 @@ func (u *Usage) Machine(ctx context.Context) exposition.Machine {
 	return m
 }
 
-// Board is what the machine's sensors show now, and by which interfaces it is connected.
+// Board returns the current sensor values and the names of external network interfaces.
 func (u *Usage) Board() api.Board {
 	if u.c.Host == nil {
 		return api.Board{}
@@ -49,12 +49,11 @@ func (u *Usage) Board() api.Board {
 	return out
 }
 
-// maxAge is how old figures may be to be given again: several pages are scraped at once.
+// maxAge is how long figures are reused: several pages are scraped at the same time.
 const maxAge = time.Second
 
-// OfMachine is New for this machine: its cgroups, of which pods is that of all pods and misc
-// what systemCgroups says, or empty; and its directories, each of which is measured at most once
-// in every trees; less than 0: never.
+// OfMachine is New for this machine. pods is the cgroup of all pods, misc the configured
+// systemCgroups or empty. Each directory is measured at most once per trees; less than 0: never.
 func OfMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}
@@ -76,8 +75,7 @@ func OfMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.D
 	return New(c)
 }
 
-// ownCgroup is that of this process, which is agent and runtime in one; empty: it is not
-// known.
+// ownCgroup returns the cgroup of this process, which is agent and runtime in one; empty: unknown.
 func ownCgroup(unified bool) string {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

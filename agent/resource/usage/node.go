@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// node measures the machine. Its working set is what is not available, as the kernel estimates it:
-// together they are the machine's memory. What is used has all of the page cache, as of a cgroup.
+// node measures the machine. Its working set is its memory minus the available memory that the
+// kernel estimates. Usage includes the page cache, as for a cgroup.
 func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	u, err := n.c.Host.Usage(ctx)
 	if err != nil {
@@ -26,7 +26,10 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	at := metav1.NewTime(u.Time)
 	nanoCores, busy := uint64(u.CPU.Cores*float64(time.Second)), uint64(u.CPU.Busy)
 	out.CPU = &stats.CPUStats{Time: at, UsageNanoCores: &nanoCores, UsageCoreNanoSeconds: &busy}
-	out.Memory = &stats.MemoryStats{Time: at, AvailableBytes: &u.Memory.Available, UsageBytes: &u.Memory.Used, WorkingSetBytes: &u.Memory.Used}
+	out.Memory = &stats.MemoryStats{
+		Time: at, AvailableBytes: &u.Memory.Available, UsageBytes: &u.Memory.Used,
+		WorkingSetBytes: &u.Memory.Used,
+	}
 	swapped := u.Memory.SwapTotal - min(u.Memory.SwapTotal, u.Memory.SwapFree)
 	out.Swap = &stats.SwapStats{Time: at, SwapAvailableBytes: &u.Memory.SwapFree, SwapUsageBytes: &swapped}
 	if n.j.sample != nil {
@@ -43,11 +46,11 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	return nil
 }
 
-// groups adds what the cgroup of all, and those of the system, say.
+// groups adds the figures of the root and system cgroups.
 func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	if g := n.j.sample.Find("/"); g != nil {
 		out.Memory.RSSBytes, out.Memory.PageFaults, out.Memory.MajorPageFaults = &g.RSS, &g.PageFaults, &g.MajorFault
-		used := max(g.Memory, *out.Memory.WorkingSetBytes) // the kernel's own is in the latter only
+		used := max(g.Memory, *out.Memory.WorkingSetBytes) // the kernel's own memory is only in the latter
 		out.Memory.UsageBytes = &used
 	}
 	p := cgroup.ReadPressures("/proc/pressure")
@@ -58,7 +61,10 @@ func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	if g := n.j.sample.Find("/"); g != nil && !n.short {
 		out.Network = n.networkOf(g)
 	}
-	for _, name := range []string{stats.SystemContainerKubelet, stats.SystemContainerRuntime, stats.SystemContainerMisc, stats.SystemContainerPods} {
+	for _, name := range []string{
+		stats.SystemContainerKubelet, stats.SystemContainerRuntime, stats.SystemContainerMisc,
+		stats.SystemContainerPods,
+	} {
 		path := n.c.System[name]
 		if path == "" {
 			continue
@@ -70,7 +76,7 @@ func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	}
 }
 
-// disks adds the file systems: the node's, and those of images and containers.
+// disks adds the file systems of the node, images and containers.
 func (n *nodeAnswer) disks(ctx context.Context, out *stats.NodeStats) {
 	if d, err := n.c.Host.Disk(ctx, n.c.Root); err == nil {
 		n.fs = fsOf(d)
@@ -96,7 +102,7 @@ func (n *nodeAnswer) disks(ctx context.Context, out *stats.NodeStats) {
 	}
 }
 
-// runtimeFs is a file system of the runtime, with what it uses there.
+// runtimeFs returns a file system of the runtime with the runtime's use of it.
 func (n *nodeAnswer) runtimeFs(ctx context.Context, f *api.FilesystemUsage) *stats.FsStats {
 	at, used, inodes := metav1.NewTime(time.Unix(0, f.Timestamp)), f.UsedBytes.GetValue(), f.InodesUsed.GetValue()
 	out := &stats.FsStats{Time: at, UsedBytes: &used, InodesUsed: &inodes}

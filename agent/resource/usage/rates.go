@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// rates derives the CPU use of now from two measurements of the runtime. It remembers the
-// last of each container that there still is.
+// rates derives CPU rates from two measurements of the runtime. It keeps the last measurement of
+// each existing container.
 type rates struct {
 	mu   sync.Mutex
 	last map[string]measured
@@ -19,11 +19,11 @@ type measured struct {
 	nanoCores *uint64
 }
 
-// minInterval is the least time between measurements that gives a rate.
+// minInterval is the minimum time between measurements for a rate.
 const minInterval = uint64(500 * time.Millisecond)
 
-// of returns the nanocores of each container; nil: not known yet.
-func (r *rates) of(list []*api.ContainerStats) map[string]*uint64 {
+// nanoCores returns the CPU rate of each container; nil: not known yet.
+func (r *rates) nanoCores(list []*api.ContainerStats) map[string]*uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, out := make(map[string]measured, len(list)), make(map[string]*uint64, len(list))

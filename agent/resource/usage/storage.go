@@ -14,7 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The plugins whose volumes are on the node's own file system, as directories name them.
+// Plugin directories of volumes on the node's file system.
 const (
 	emptyDir    = "kubernetes.io~empty-dir"
 	configMap   = "kubernetes.io~configmap"
@@ -25,9 +25,9 @@ const (
 
 var ephemeral = []string{emptyDir, configMap, secret, projected, downwardAPI}
 
-// storage adds a pod's volumes, and what it has on the node's file system in all: volumes,
-// logs, writable layers, and the files of its directory that containers write to, which are
-// /etc/hosts and termination logs.
+// storage adds a pod's volumes and its total use of the node's file system: volumes, logs, writable
+// layers, and the files of its directory that containers can write: /etc/hosts and termination
+// logs.
 func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	var bytes, inodes uint64
 	add := func(fs *stats.FsStats) {
@@ -39,7 +39,7 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 		add(out.Containers[i].Rootfs)
 	}
 	if n.measure != nil {
-		for _, dir := range n.apart(p) {
+		for _, dir := range n.otherPaths(p) {
 			u := n.measure(ctx, dir)
 			bytes, inodes = bytes+u.Bytes, inodes+u.Inodes
 		}
@@ -56,9 +56,9 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	out.EphemeralStorage = n.onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
 }
 
-// apart lists what a pod writes to that is of no volume and no container's layer: all its logs,
-// also those of containers that have ended, and what its directory has beside volumes.
-func (n *nodeAnswer) apart(p *pod) (paths []string) {
+// otherPaths returns a pod's paths that belong to no volume or layer: all its logs, including those
+// of ended containers, and the other files of its directory.
+func (n *nodeAnswer) otherPaths(p *pod) (paths []string) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
 		return nil
 	}
@@ -78,8 +78,8 @@ type volume struct {
 	inMemory bool
 }
 
-// volumes measures the directories of a pod's volumes whose content is on this node. One
-// that is a file system in memory is measured as such.
+// volumes measures a pod's volumes that are directories of this node. A tmpfs is measured as a file
+// system.
 func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
 		return nil
@@ -88,7 +88,7 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	for plugin, name := range n.ephemeral(p, top) {
 		dir := filepath.Join(top, plugin, name)
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-			continue // it is not there yet, or not any more
+			continue // not created yet, or removed
 		}
 		v := volume{VolumeStats: stats.VolumeStats{Name: name}}
 		if d, err := n.c.Host.Disk(ctx, dir); err == nil && d.Type == "tmpfs" {
@@ -104,8 +104,8 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	return out
 }
 
-// ephemeral gives the plugins and names of a pod's volumes on the node's own file system: as
-// its spec says, or, of one that nobody knows any more, as its directories are.
+// ephemeral returns the plugins and names of a pod's volumes on the node's file system: from its
+// spec, or, for an unknown pod, from its directories.
 func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	return func(yield func(plugin, name string) bool) {
 		if p.spec != nil {
@@ -120,7 +120,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 		for _, plugin := range ephemeral {
 			entries, err := os.ReadDir(filepath.Join(top, plugin))
 			if err != nil {
-				continue // it has none of these, or has just gone
+				continue // the pod has none, or was removed
 			}
 			for _, e := range entries {
 				if !yield(plugin, e.Name()) {
@@ -131,7 +131,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf is the plugin, one of the list ephemeral, that a volume belongs to; "": none of them.
+// pluginOf returns the plugin directory, if ephemeral contains it; "": it does not.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:

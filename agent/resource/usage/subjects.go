@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Subjects are the cgroups with who they are, for /metrics/cadvisor.
+// Subjects returns the cgroups with their pods and containers, for /metrics/cadvisor.
 func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	j, err := u.join(ctx, true)
 	if err != nil {
@@ -32,11 +32,11 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 			u.layer(ctx, fs, c, &out[i])
 		}
 	}
-	for _, p := range j.pods { // those without a cgroup that can be seen
+	for _, p := range j.pods { // containers without a visible cgroup
 		for _, c := range p.containers {
-			if c.group == nil && c.told != nil {
-				s := exposition.Subject{Group: toldGroup(c), ID: c.id}
-				named(&s, c)
+			if c.group == nil && c.reported != nil {
+				s := exposition.Subject{Group: reportedGroup(c), ID: c.id}
+				setNames(&s, c)
 				u.layer(ctx, fs, c, &s)
 				out = append(out, s)
 			}
@@ -59,24 +59,24 @@ func (u *Usage) subject(ctx context.Context, j *joined, g *sample.Group) (exposi
 	case sample.Pod:
 		p := j.byUID[g.Pod]
 		if p == nil {
-			return s, false // nothing of it runs any more
+			return s, false // it has ended
 		}
-		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // which has no cgroup of its own, but the network
+		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // the sandbox has no cgroup, but the network
 	case sample.Container:
 		c := j.byID[g.Container]
 		if c == nil {
 			return s, false
 		}
-		named(&s, c)
+		setNames(&s, c)
 	}
 	return s, true
 }
 
-func named(s *exposition.Subject, c *container) {
+func setNames(s *exposition.Subject, c *container) {
 	s.Container, s.Pod, s.Namespace, s.Image, s.Name, s.Started = c.name, c.pod, c.namespace, c.image, c.id, c.started
 }
 
-// disks are the node's file systems.
+// disks returns the node's file systems.
 func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 	seen := map[string]bool{}
 	for _, dir := range []string{"/", u.c.Root, u.c.LogsDir} {
@@ -86,13 +86,16 @@ func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 		}
 		seen[number] = true
 		if d, err := u.c.Host.Disk(ctx, dir); err == nil {
-			out = append(out, exposition.Disk{Device: disk.Name("/sys", number), Used: d.Used, Limit: d.Total, Inodes: d.Inodes, InodesFree: d.InodesFree})
+			out = append(out, exposition.Disk{
+				Device: disk.Name("/sys", number), Used: d.Used, Limit: d.Total, Inodes: d.Inodes,
+				InodesFree: d.InodesFree,
+			})
 		}
 	}
 	return out
 }
 
-// layer adds a container's own files.
+// layer adds a container's writable layer.
 func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
 	fs := c.layer
 	if fs == nil {
@@ -115,14 +118,17 @@ func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *
 	s.Disks = []exposition.Disk{d}
 }
 
-// toldGroup is what a runtime says, in the shape of a cgroup.
-func toldGroup(c *container) *sample.Group {
-	g := &sample.Group{Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores, Reading: cgroup.Reading{Details: &cgroup.Details{}}}
-	cpu, mem := c.told.GetCpu(), c.told.GetMemory()
+// reportedGroup returns the runtime's figures in the form of a cgroup's.
+func reportedGroup(c *container) *sample.Group {
+	g := &sample.Group{
+		Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores,
+		Reading: cgroup.Reading{Details: &cgroup.Details{}},
+	}
+	cpu, mem := c.reported.GetCpu(), c.reported.GetMemory()
 	g.At = time.Unix(0, cpu.GetTimestamp())
 	g.CPU = time.Duration(cpu.GetUsageCoreNanoSeconds().GetValue())
 	g.Memory, g.WorkingSet, g.RSS = mem.GetUsageBytes().GetValue(), mem.GetWorkingSetBytes().GetValue(), mem.GetRssBytes().GetValue()
 	g.PageFaults, g.MajorFault = mem.GetPageFaults().GetValue(), mem.GetMajorPageFaults().GetValue()
-	g.Swap = c.told.GetSwap().GetSwapUsageBytes().GetValue()
+	g.Swap = c.reported.GetSwap().GetSwapUsageBytes().GetValue()
 	return g
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Summary is the answer of /stats/summary. With short there are only CPU, memory and swap,
-// and no directory is looked at.
+// Summary returns the response for /stats/summary. With short it contains only CPU, memory and
+// swap, and no directory is measured.
 func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
@@ -31,7 +31,7 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	return sum, nil
 }
 
-// Look is Summary for who takes the pods one after another, and keeps none.
+// Look is Summary as an iterator that reuses the memory of each pod.
 func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
@@ -48,7 +48,7 @@ func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) 
 	}}, nil
 }
 
-// begin measures the node, and what is measured at once for all pods.
+// begin measures the node, and figures that are collected for all pods at once.
 func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.NodeStats, error) {
 	j, err := u.join(ctx, !short)
 	if err != nil {
@@ -73,21 +73,21 @@ func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.Node
 		}
 		n.mounted = u.c.Volumes(ctx, pods)
 	}
-	n.arena = new(arena) // the node's stays
+	n.arena = new(arena) // the node's memory must not be reset
 	return n, out, nil
 }
 
-// A nodeAnswer is a summary that is being made.
+// A nodeAnswer is a summary in construction.
 type nodeAnswer struct {
 	*Usage
 	*arena
 	short bool
 	j     *joined
-	fs    *stats.FsStats // of the node; nil: not measured
-	image *stats.FsStats // of the runtime's containers
+	fs    *stats.FsStats // file system of the node; nil: not measured
+	image *stats.FsStats // file system of the containers
 
 	mounted map[types.UID][]stats.VolumeStats                // volumes that are not directories of the node
-	measure func(ctx context.Context, dir string) disk.Usage // nil: no directories are measured
+	measure func(ctx context.Context, dir string) disk.Usage // nil: directories are not measured
 }
 
 func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
@@ -99,7 +99,7 @@ func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 	for _, c := range p.containers {
 		n.containers = append(n.containers, n.container(ctx, c))
 	}
-	out.Containers = whole(n.containers, begin)
+	out.Containers = sliceSince(n.containers, begin)
 	if g := p.group; g != nil {
 		out.CPU, out.Memory, out.Swap = n.cpuOf(g), n.memoryOf(g), n.swapOf(g)
 	} else {
@@ -110,7 +110,7 @@ func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 	}
 	if g := p.group; g != nil {
 		out.IO, out.Network = n.ioOf(g), n.networkOf(g)
-		out.ProcessStats = n.processes.give(stats.ProcessStats{ProcessCount: &g.PIDs})
+		out.ProcessStats = n.processes.put(stats.ProcessStats{ProcessCount: &g.PIDs})
 	}
 	n.storage(ctx, p, &out)
 	return out
@@ -121,8 +121,8 @@ func (n *nodeAnswer) container(ctx context.Context, c *container) stats.Containe
 	switch {
 	case c.group != nil:
 		out.CPU, out.Memory, out.Swap = n.cpuOf(c.group), n.memoryOf(c.group), n.swapOf(c.group)
-	case c.told != nil:
-		tellContainer(&out, c)
+	case c.reported != nil:
+		setReported(&out, c)
 	}
 	if n.short {
 		return out
@@ -140,45 +140,57 @@ func (n *nodeAnswer) container(ctx context.Context, c *container) stats.Containe
 	return out
 }
 
-// tellContainer takes what the runtime says of a container.
-func tellContainer(out *stats.ContainerStats, c *container) {
-	if cpu := c.told.Cpu; cpu != nil {
-		out.CPU = &stats.CPUStats{Time: metav1.NewTime(time.Unix(0, cpu.Timestamp)), UsageNanoCores: c.nanoCores, UsageCoreNanoSeconds: value(cpu.UsageCoreNanoSeconds)}
+// setReported sets the runtime's figures of a container.
+func setReported(out *stats.ContainerStats, c *container) {
+	if cpu := c.reported.Cpu; cpu != nil {
+		out.CPU = &stats.CPUStats{
+			Time: metav1.NewTime(time.Unix(0, cpu.Timestamp)), UsageNanoCores: c.nanoCores,
+			UsageCoreNanoSeconds: value(cpu.UsageCoreNanoSeconds),
+		}
 	}
-	if m := c.told.Memory; m != nil {
-		out.Memory = &stats.MemoryStats{Time: metav1.NewTime(time.Unix(0, m.Timestamp)), WorkingSetBytes: value(m.WorkingSetBytes), UsageBytes: value(m.UsageBytes),
-			RSSBytes: value(m.RssBytes), AvailableBytes: value(m.AvailableBytes), PageFaults: value(m.PageFaults), MajorPageFaults: value(m.MajorPageFaults)}
+	if m := c.reported.Memory; m != nil {
+		out.Memory = &stats.MemoryStats{Time: metav1.NewTime(time.Unix(0, m.Timestamp)),
+			WorkingSetBytes: value(m.WorkingSetBytes), UsageBytes: value(m.UsageBytes),
+			RSSBytes: value(m.RssBytes), AvailableBytes: value(m.AvailableBytes),
+			PageFaults: value(m.PageFaults), MajorPageFaults: value(m.MajorPageFaults)}
 	}
-	if s := c.told.Swap; s != nil {
-		out.Swap = &stats.SwapStats{Time: metav1.NewTime(time.Unix(0, s.Timestamp)), SwapUsageBytes: value(s.SwapUsageBytes), SwapAvailableBytes: value(s.SwapAvailableBytes)}
+	if s := c.reported.Swap; s != nil {
+		out.Swap = &stats.SwapStats{
+			Time: metav1.NewTime(time.Unix(0, s.Timestamp)), SwapUsageBytes: value(s.SwapUsageBytes),
+			SwapAvailableBytes: value(s.SwapAvailableBytes),
+		}
 	}
 }
 
 func (n *nodeAnswer) cpuOf(g *sample.Group) *stats.CPUStats {
-	return n.cpus.give(stats.CPUStats{Time: metav1.NewTime(g.At), UsageNanoCores: g.NanoCores, UsageCoreNanoSeconds: n.numbers.give(uint64(g.CPU)), PSI: n.psi(g.Pressure.CPU)})
+	return n.cpus.put(stats.CPUStats{
+		Time: metav1.NewTime(g.At), UsageNanoCores: g.NanoCores,
+		UsageCoreNanoSeconds: n.numbers.put(uint64(g.CPU)), PSI: n.psi(g.Pressure.CPU),
+	})
 }
 
 func (n *nodeAnswer) memoryOf(g *sample.Group) *stats.MemoryStats {
-	out := n.memories.give(stats.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &g.Memory, WorkingSetBytes: &g.WorkingSet, RSSBytes: &g.RSS,
+	out := n.memories.put(stats.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &g.Memory,
+		WorkingSetBytes: &g.WorkingSet, RSSBytes: &g.RSS,
 		PageFaults: &g.PageFaults, MajorPageFaults: &g.MajorFault, PSI: n.psi(g.Pressure.Memory)})
 	if g.Limit > 0 {
-		out.AvailableBytes = n.numbers.give(g.Available())
+		out.AvailableBytes = n.numbers.put(g.Available())
 	}
 	return out
 }
 
 func (n *nodeAnswer) ioOf(g *sample.Group) *stats.IOStats {
 	if p := n.psi(g.Pressure.IO); p != nil {
-		return n.ios.give(stats.IOStats{Time: metav1.NewTime(g.At), PSI: p})
+		return n.ios.put(stats.IOStats{Time: metav1.NewTime(g.At), PSI: p})
 	}
 	return nil
 }
 
-// swapOf is what a cgroup has swapped out, and may still where there is a limit.
+// swapOf returns a cgroup's swap use, and the rest of its limit if it has one.
 func (n *nodeAnswer) swapOf(g *sample.Group) *stats.SwapStats {
-	out := n.swaps.give(stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap})
+	out := n.swaps.put(stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap})
 	if g.SwapLimited {
-		out.SwapAvailableBytes = n.numbers.give(g.SwapMax - min(g.SwapMax, g.Swap))
+		out.SwapAvailableBytes = n.numbers.put(g.SwapMax - min(g.SwapMax, g.Swap))
 	}
 	return out
 }
@@ -190,15 +202,15 @@ func (n *nodeAnswer) psi(p *cgroup.Pressure) *stats.PSIStats {
 	data := func(s cgroup.Stall) stats.PSIData {
 		return stats.PSIData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
 	}
-	return n.stalls.give(stats.PSIStats{Full: data(p.Full), Some: data(p.Some)})
+	return n.stalls.put(stats.PSIStats{Full: data(p.Full), Some: data(p.Some)})
 }
 
-// networkOf has all interfaces, and names one: eth0, as a kubelet does, else the first.
+// networkOf returns all interfaces. The default is eth0, as in a kubelet, else the first.
 func (n *nodeAnswer) networkOf(g *sample.Group) *stats.NetworkStats {
 	if len(g.Network) == 0 {
 		return nil
 	}
-	out := n.networks.give(stats.NetworkStats{Time: metav1.NewTime(g.At)})
+	out := n.networks.put(stats.NetworkStats{Time: metav1.NewTime(g.At)})
 	begin := len(n.interfaces)
 	for i := range g.Network {
 		one := interfaceOf(&g.Network[i])
@@ -207,7 +219,7 @@ func (n *nodeAnswer) networkOf(g *sample.Group) *stats.NetworkStats {
 			out.InterfaceStats = one
 		}
 	}
-	out.Interfaces = whole(n.interfaces, begin)
+	out.Interfaces = sliceSince(n.interfaces, begin)
 	return out
 }
 
@@ -215,16 +227,19 @@ func interfaceOf(i *process.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{Name: i.Name, RxBytes: &i.Received, RxErrors: &i.ErrorsIn, TxBytes: &i.Sent, TxErrors: &i.ErrsOut}
 }
 
-// onFs is what somebody has on a file system; without that only what it is.
+// onFs returns a use of a file system; without fs only the use.
 func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
-	out := n.files.give(stats.FsStats{Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.give(bytes), InodesUsed: n.numbers.give(inodes)})
+	out := n.files.put(stats.FsStats{
+		Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.put(bytes),
+		InodesUsed: n.numbers.put(inodes),
+	})
 	if fs != nil {
 		out.AvailableBytes, out.CapacityBytes, out.InodesFree, out.Inodes = fs.AvailableBytes, fs.CapacityBytes, fs.InodesFree, fs.Inodes
 	}
 	return out
 }
 
-// total adds up what containers use. What one of them lacks, the pod lacks.
+// total sums the containers' use. A figure that one container lacks is unknown for the pod.
 func total(containers []stats.ContainerStats) (*stats.CPUStats, *stats.MemoryStats) {
 	cpu, mem := &stats.CPUStats{}, &stats.MemoryStats{}
 	add := func(to **uint64, v *uint64, first bool) {

@@ -20,63 +20,63 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Runtime says which containers there are.
+// A Runtime lists sandboxes, containers and their figures.
 type Runtime interface {
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
 	ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error)
 }
 
-// A Layered runtime says what containers that run have written, by their IDs, without measuring
-// the rest. Of very many files it counts a part, for figures; of one container it counts all,
-// and reports whether that is the whole.
+// A Layered runtime reports the writable layers of running containers without other figures.
+// WritableLayers counts only a part of very many files. WholeLayer counts all files of one
+// container, and reports whether the count is complete.
 type Layered interface {
 	WritableLayers(context.Context) (map[string]*api.FilesystemUsage, error)
 	WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error)
 }
 
-// A Runner calls f with each container that runs, which f neither changes nor keeps.
+// A Runner calls f for each running container. f must not change or keep it.
 type Runner interface {
 	Running(f func(*api.Container))
 }
 
-// Images says where images are.
+// Images returns where images are stored.
 type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	NodeName string
 	Runtime  Runtime
-	Images   Images                                          // nil: the summary has no file systems of the runtime
-	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f with each; f does not keep the status
-	Sampler  *sample.Sampler                                 // nil: pods have the figures that the runtime tells
+	Images   Images                                          // nil: the summary lacks the runtime's file systems
+	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f for each pod; f must not keep the status
+	Sampler  *sample.Sampler                                 // nil: pods have the runtime's figures
 	Host     *host.Host                                      // nil: the node is not measured
-	Trees    *disk.Trees                                     // nil: no directories are measured
-	// Volumes measures those of pods that are not directories of the node; nil: nobody does. It
-	// waits for none that does not answer.
+	Trees    *disk.Trees                                     // nil: directories are not measured
+	// Volumes measures volumes that are not directories of the node; nil: they are not measured. It
+	// must not wait for a volume that does not answer.
 	Volumes func(context.Context, []*v1.Pod) map[types.UID][]stats.VolumeStats
 
-	Root    string            // where pods' volumes are; its file system is the node's
-	LogsDir string            // of pods
-	System  map[string]string // cgroups of system containers, by a kubelet's names for such
-	Started time.Time         // of the agent
+	Root    string            // the kubelet's root directory; its file system is the node's
+	LogsDir string            // log directory of pods
+	System  map[string]string // system cgroups by a kubelet's names
+	Started time.Time         // start of the agent
 }
 
-// Usage answers. Its methods may be called at once.
+// Usage measures and joins. Its methods may be called concurrently.
 type Usage struct {
 	c        Config
 	rates    rates
-	topology func() (cores, sockets int) // read once
+	topology func() (cores, sockets int) // cached
 
-	mu     sync.Mutex // is held by nobody who waits
-	last   *joined    // with the newest sample, for others who ask with it
-	forget *time.Timer
-	looks  []*look // under way
+	mu         sync.Mutex // never held during a measurement
+	last       *joined    // latest result, for other callers with the same sample
+	forget     *time.Timer
+	gatherings []*gathering // running
 }
 
-// New prepares a Usage; it asks nothing yet.
+// New prepares a Usage. It measures nothing.
 func New(c Config) *Usage {
 	u := &Usage{c: c}
 	if c.Host != nil {
@@ -85,37 +85,37 @@ func New(c Config) *Usage {
 	return u
 }
 
-// A container that runs, with who it is.
+// A container is a running container.
 type container struct {
 	id, name, pod, namespace, uid, image, sandbox string
 	started                                       time.Time
-	group                                         *sample.Group        // nil: it has no cgroup that can be seen
-	told                                          *api.ContainerStats  // by the runtime; nil: it was not asked
-	layer                                         *api.FilesystemUsage // what it has written; nil: the runtime was not asked
-	nanoCores                                     *uint64              // from told
+	group                                         *sample.Group        // nil: it has no visible cgroup
+	reported                                      *api.ContainerStats  // from the runtime; nil: not queried
+	layer                                         *api.FilesystemUsage // nil: not queried
+	nanoCores                                     *uint64              // from reported
 }
 
-// A pod with a container that runs, or had one.
+// A pod is a pod with a running container, or with containers that ended.
 type pod struct {
 	name, namespace, uid, sandbox string
-	created                       int64        // of its newest container, in nanoseconds since 1970
-	spec                          *v1.Pod      // as it is wanted; nil: it is not known
-	started                       *metav1.Time // nil: it is not known
+	created                       int64        // newest container's creation, in nanoseconds since 1970
+	spec                          *v1.Pod      // the desired pod; nil: unknown
+	started                       *metav1.Time // nil: unknown
 	group                         *sample.Group
 	containers                    []*container
 }
 
-// A joined is one look at everything. Nobody changes it.
+// A joined is the result of a gathering. It is immutable.
 type joined struct {
-	disks  bool           // the runtime was asked for layers
+	disks  bool           // the runtime was queried for layers
 	sample *sample.Sample // nil: cgroups are not read
 	pods   []*pod
 	byUID  map[string]*pod
 	byID   map[string]*container
 }
 
-// running calls f with the containers that run.
-func (u *Usage) running(ctx context.Context, f func(*api.Container)) error {
+// eachRunning calls f for each running container.
+func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	if r, ok := u.c.Runtime.(Runner); ok {
 		r.Running(f)
 		return nil
@@ -131,13 +131,12 @@ func (u *Usage) running(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// ask asks the runtime for what cgroups do not say: layers, or everything when a container has
-// no cgroup.
-func (u *Usage) ask(ctx context.Context, j *joined, alone bool) error {
+// askRuntime queries the runtime: for layers, or for all figures when a container has no cgroup.
+func (u *Usage) askRuntime(ctx context.Context, j *joined, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {
 	case alone || j.disks && !ok:
-		return u.told(ctx, j)
+		return u.addReported(ctx, j)
 	case j.disks:
 		layers, err := layered.WritableLayers(ctx)
 		if err != nil {
@@ -154,7 +153,8 @@ func (u *Usage) ask(ctx context.Context, j *joined, alone bool) error {
 
 func (j *joined) add(c *api.Container) {
 	k := &container{id: c.Id, name: c.Labels[keys.ContainerName], pod: c.Labels[keys.PodName], namespace: c.Labels[keys.PodNamespace],
-		uid: c.Labels[keys.PodUID], image: cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage(), c.ImageRef), sandbox: c.PodSandboxId}
+		uid: c.Labels[keys.PodUID], image: cmp.Or(c.GetImage().GetUserSpecifiedImage(),
+			c.GetImage().GetImage(), c.ImageRef), sandbox: c.PodSandboxId}
 	p := j.byUID[k.uid]
 	if p == nil {
 		p = &pod{name: k.pod, namespace: k.namespace, uid: k.uid}
@@ -166,8 +166,8 @@ func (j *joined) add(c *api.Container) {
 	p.containers, j.byID[k.id] = append(p.containers, k), k
 }
 
-// known adds what the agent knows of pods: when containers started.
-func (u *Usage) known(j *joined) {
+// addStatuses adds the specs and start times of pods and containers.
+func (u *Usage) addStatuses(j *joined) {
 	u.c.Pods(func(spec *v1.Pod, status *v1.PodStatus) {
 		p := j.byUID[string(spec.UID)]
 		if p == nil {
@@ -182,8 +182,8 @@ func (u *Usage) known(j *joined) {
 	})
 }
 
-// groups adds the cgroups, and says whether a container has none.
-func (j *joined) groups() (alone bool) {
+// addGroups adds the cgroups, and reports whether a container has none.
+func (j *joined) addGroups() (alone bool) {
 	if j.sample == nil {
 		return len(j.byID) > 0
 	}
@@ -206,22 +206,22 @@ func (j *joined) groups() (alone bool) {
 	return alone
 }
 
-// told adds what the runtime says of containers.
-func (u *Usage) told(ctx context.Context, j *joined) error {
+// addReported adds the runtime's figures.
+func (u *Usage) addReported(ctx context.Context, j *joined) error {
 	list, err := u.c.Runtime.ListContainerStats(ctx, &api.ListContainerStatsRequest{})
 	if err != nil {
 		return fmt.Errorf("measure containers: %w", err)
 	}
-	used := u.rates.of(list.Stats)
+	used := u.rates.nanoCores(list.Stats)
 	for _, s := range list.Stats {
 		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
-			c.told, c.layer, c.nanoCores = s, s.WritableLayer, used[c.id]
+			c.reported, c.layer, c.nanoCores = s, s.WritableLayer, used[c.id]
 		}
 	}
 	return nil
 }
 
-// bareID is the ID in runtime://ID.
+// bareID returns ID of runtime://ID.
 func bareID(id string) string {
 	for i := 0; i+2 < len(id); i++ {
 		if id[i:i+3] == "://" {

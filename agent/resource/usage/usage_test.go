@@ -56,7 +56,9 @@ func (r *runtime) ListContainerStats(context.Context, *api.ListContainerStatsReq
 	layer := &api.FilesystemUsage{FsId: &api.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: n(4096), InodesUsed: n(2)}
 	return &api.ListContainerStatsResponse{Stats: []*api.ContainerStats{
 		{Attributes: &api.ContainerAttributes{Id: "c1"}, WritableLayer: layer},
-		{Attributes: &api.ContainerAttributes{Id: "v1"}, WritableLayer: layer, Cpu: &api.CpuUsage{Timestamp: 5e9, UsageCoreNanoSeconds: n(7e9)},
+		{Attributes: &api.ContainerAttributes{Id: "v1"}, WritableLayer: layer, Cpu: &api.CpuUsage{
+			Timestamp: 5e9, UsageCoreNanoSeconds: n(7e9),
+		},
 			Memory: &api.MemoryUsage{WorkingSetBytes: n(77), UsageBytes: n(99)}},
 	}}, nil
 }
@@ -74,7 +76,10 @@ func write(t testing.TB, path, text string) {
 // node has the cgroup of the plain pod only, whose volume and logs are files.
 func node(t testing.TB) (*Usage, *runtime) {
 	root, dir := t.TempDir(), t.TempDir()
-	for _, path := range []string{"", "/kubepods", "/kubepods/poduid-plain", "/kubepods/poduid-plain/c1", "/kubepods/podother", "/kubepods/podother/foreign"} {
+	for _, path := range []string{
+		"", "/kubepods", "/kubepods/poduid-plain", "/kubepods/poduid-plain/c1", "/kubepods/podother",
+		"/kubepods/podother/foreign",
+	} {
 		write(t, filepath.Join(root, "memory", path, "memory.usage_in_bytes"), "1000\n")
 		write(t, filepath.Join(root, "memory", path, "cgroup.procs"), "")
 		write(t, filepath.Join(root, "cpuacct", path, "cpuacct.usage"), "2000000000\n")
@@ -85,14 +90,23 @@ func node(t testing.TB) (*Usage, *runtime) {
 	write(t, filepath.Join(dir, "pods/uid-plain/etc-hosts"), string(make([]byte, 1<<20)))
 	write(t, filepath.Join(dir, "pods/uid-plain/containers/main/0"), string(make([]byte, 2<<20)))
 	rt := &runtime{}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}, Spec: v1.PodSpec{Volumes: []v1.Volume{
-		{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "late", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "plain", Namespace: "default", UID: "uid-plain",
+	}, Spec: v1.PodSpec{Volumes: []v1.Volume{
+		{
+			Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}},
+		}, {Name: "late", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 		{Name: "scratch", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}}}}, Status: v1.PodStatus{
 		StartTime: &metav1.Time{Time: time.Unix(100, 0)}, ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "islet://c1",
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}}
-	return New(Config{NodeName: "pi", Runtime: rt, Pods: func(f func(*v1.Pod, *v1.PodStatus)) { f(pod, &pod.Status) }, Host: host.New(host.Config{}), Trees: &disk.Trees{Age: time.Minute},
-		Root: dir, LogsDir: filepath.Join(dir, "logs"), System: map[string]string{"pods": "/kubepods"},
-		Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods", MaxAge: time.Hour})}), rt
+	return New(Config{NodeName: "pi", Runtime: rt,
+		Pods: func(f func(*v1.Pod, *v1.PodStatus)) { f(pod, &pod.Status) }, Host: host.New(host.Config{}),
+		Trees: &disk.Trees{Age: time.Minute},
+		Root:  dir, LogsDir: filepath.Join(dir, "logs"), System: map[string]string{"pods": "/kubepods"},
+		Sampler: sample.New(sample.Config{
+			Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{},
+			Pods: "/kubepods", MaxAge: time.Hour,
+		})}), rt
 }
 
 func TestSummary(t *testing.T) {
@@ -112,11 +126,13 @@ func TestSummary(t *testing.T) {
 		t.Errorf("volumes: %+v", plain.VolumeStats)
 	case *c.Rootfs.UsedBytes != 4096 || *c.Logs.UsedBytes < 9000 || *c.Logs.InodesUsed != 2:
 		t.Errorf("files of a container: %+v", c)
-	case *plain.EphemeralStorage.UsedBytes/100_000 != (4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes+90_000+1<<20+2<<20)/100_000 || *plain.EphemeralStorage.CapacityBytes == 0:
+	case *plain.EphemeralStorage.UsedBytes/100_000 !=
+		(4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes+90_000+1<<20+2<<20)/100_000 || *plain.EphemeralStorage.CapacityBytes == 0:
 		t.Errorf("in all: %+v", plain.EphemeralStorage)
 	case *virtual.CPU.UsageCoreNanoSeconds != 7e9 || *virtual.Containers[0].Memory.WorkingSetBytes != 77:
 		t.Errorf("what the runtime says: %+v", virtual)
-	case len(sum.Node.SystemContainers) != 1 || sum.Node.SystemContainers[0].Name != "pods" || sum.Node.Fs == nil || sum.Node.StartTime.IsZero():
+	case len(sum.Node.SystemContainers) != 1 || sum.Node.SystemContainers[0].Name != "pods" ||
+		sum.Node.Fs == nil || sum.Node.StartTime.IsZero():
 		t.Errorf("node: %+v", sum.Node)
 	}
 }
@@ -131,9 +147,11 @@ func TestMisc(t *testing.T) {
 		write(t, filepath.Join(root, "cpuacct", path, "cpuacct.usage"), "2000000000\n")
 	}
 	for misc, want := range map[string]string{
-		"": "pods 1000", "/": "pods 1000", "others/": "misc 5000 pods 1000", "/others": "misc 5000 pods 1000", "/kubepods": "misc 1000 pods 1000", "/none": "pods 1000",
+		"": "pods 1000", "/": "pods 1000", "others/": "misc 5000 pods 1000", "/others": "misc 5000 pods 1000",
+		"/kubepods": "misc 1000 pods 1000", "/none": "pods 1000",
 	} {
-		u := OfMachine(Config{Runtime: &none{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}}, cgroup.NewRecent(cgroup.NewReader(root), time.Second), "/kubepods", misc, -1)
+		u := OfMachine(Config{Runtime: &none{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}},
+			cgroup.NewRecent(cgroup.NewReader(root), time.Second), "/kubepods", misc, -1)
 		sum, err := u.Summary(t.Context(), true)
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +185,8 @@ func TestShort(t *testing.T) {
 		t.Fatalf("%v %+v", err, sum)
 	}
 	p := sum.Pods[0]
-	if p.EphemeralStorage != nil || p.VolumeStats != nil || p.Containers[0].Logs != nil || p.Containers[0].Rootfs != nil || sum.Node.Fs != nil || p.CPU == nil || p.Swap == nil {
+	if p.EphemeralStorage != nil || p.VolumeStats != nil || p.Containers[0].Logs != nil ||
+		p.Containers[0].Rootfs != nil || sum.Node.Fs != nil || p.CPU == nil || p.Swap == nil {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -218,7 +237,10 @@ func TestSubjects(t *testing.T) {
 	for _, s := range got {
 		names = append(names, s.Path+s.ID+" "+s.Namespace+"/"+s.Pod+"/"+s.Container+" "+s.Image)
 	}
-	want := []string{"/ // ", "/kubepods // ", "/kubepods/poduid-plain default/plain/ ", "/kubepods/poduid-plain/c1 default/plain/main web:1", "v1 default/virtual/main kernel:1"}
+	want := []string{
+		"/ // ", "/kubepods // ", "/kubepods/poduid-plain default/plain/ ",
+		"/kubepods/poduid-plain/c1 default/plain/main web:1", "v1 default/virtual/main kernel:1",
+	}
 	if len(names) != len(want) {
 		t.Fatalf("got %q", names)
 	}
@@ -227,7 +249,8 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("got %q, want %q", names[i], want[i])
 		}
 	}
-	if c := got[3]; c.Started.Unix() != 200 || len(c.Disks) != 1 || c.Disks[0].Used != 4096 || c.Disks[0].Limit == 0 || got[4].CPU != 7*time.Second {
+	if c := got[3]; c.Started.Unix() != 200 || len(c.Disks) != 1 || c.Disks[0].Used != 4096 ||
+		c.Disks[0].Limit == 0 || got[4].CPU != 7*time.Second {
 		t.Errorf("%+v %+v", c, got[4].Group)
 	}
 	if pod := got[2]; pod.Name != "" || pod.Sandbox != "s1" {
@@ -260,8 +283,12 @@ func TestSwap(t *testing.T) {
 		d    cgroup.Details
 		want int64 // less than 0: not said
 	}{
-		{cgroup.Details{}, -1}, {cgroup.Details{SwapLimited: true}, 0}, {cgroup.Details{SwapLimited: true, SwapMax: 10, Figures: cgroup.Figures{Swap: 4}}, 6},
-		{cgroup.Details{SwapLimited: true, SwapMax: 3, Figures: cgroup.Figures{Swap: 4}}, 0}, {cgroup.Details{SwapLimit: 50, Figures: cgroup.Figures{Limit: 40}}, -1},
+		{cgroup.Details{}, -1}, {cgroup.Details{SwapLimited: true}, 0}, {
+			cgroup.Details{SwapLimited: true, SwapMax: 10, Figures: cgroup.Figures{Swap: 4}}, 6,
+		},
+		{
+			cgroup.Details{SwapLimited: true, SwapMax: 3, Figures: cgroup.Figures{Swap: 4}}, 0,
+		}, {cgroup.Details{SwapLimit: 50, Figures: cgroup.Figures{Limit: 40}}, -1},
 	} {
 		got := n.swapOf(&sample.Group{Reading: cgroup.Reading{Details: &x.d}}).SwapAvailableBytes
 		if got == nil && x.want >= 0 || got != nil && int64(*got) != x.want {
@@ -287,7 +314,8 @@ func TestNodeMemory(t *testing.T) {
 		}
 		m := out.Memory
 		if *m.UsageBytes != max(root, *m.WorkingSetBytes) || *m.WorkingSetBytes+*m.AvailableBytes != now.Memory.Total {
-			t.Errorf("%s: %d used, working set %d, %d available of %d", name, *m.UsageBytes, *m.WorkingSetBytes, *m.AvailableBytes, now.Memory.Total)
+			t.Errorf("%s: %d used, working set %d, %d available of %d", name, *m.UsageBytes,
+				*m.WorkingSetBytes, *m.AvailableBytes, now.Memory.Total)
 		}
 	}
 }
@@ -300,12 +328,21 @@ func TestIO(t *testing.T) {
 		t.Errorf("where nothing is counted: %v, %v", all, err)
 	}
 	root := t.TempDir()
-	for path, bytes := range map[string]string{"/kubepods/poduid-plain": "0:999 Read 1000\n0:999 Write 50\n0:998 Read 3\n", "/kubepods/poduid-plain/c1": ""} {
+	for path, bytes := range map[string]string{
+		"/kubepods/poduid-plain":    "0:999 Read 1000\n0:999 Write 50\n0:998 Read 3\n",
+		"/kubepods/poduid-plain/c1": "",
+	} {
 		write(t, filepath.Join(root, "memory", path, "memory.usage_in_bytes"), "1000\n")
 		write(t, filepath.Join(root, "memory", path, "cgroup.procs"), "")
 		write(t, filepath.Join(root, "blkio", path, "blkio.throttle.io_service_bytes"), bytes)
 	}
-	u = New(Config{NodeName: "pi", Runtime: rt, Pods: u.c.Pods, Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods", MaxAge: time.Hour})})
+	u = New(Config{
+		NodeName: "pi", Runtime: rt, Pods: u.c.Pods,
+		Sampler: sample.New(sample.Config{
+			Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{},
+			Pods: "/kubepods", MaxAge: time.Hour,
+		}),
+	})
 	all, err := u.IO(t.Context())
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%+v, %v", all, err)

@@ -167,7 +167,7 @@ func TestFaults(t *testing.T) {
 			"no such disk",
 		},
 		"refuses to publish": {"publish", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") }, "full"},
-		"publishes nothing":  {"publish", lie, "it is not there"},
+		"publishes nothing":  {"publish", lie, "the volume is not mounted"},
 		"publishes a link":   {"publish", lie, "did not publish a directory"},
 		"unpublishes not":    {"unpublish", lie, ""},
 		"unstages not":       {"unstage", lie, ""},

@@ -14,35 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wire tells, with cgroup v2, once the processes of a cgroup use so much memory. It is the
-// cgroup's memory.high, over which the kernel slows them down, and counts that in
-// memory.events.local. Whoever hears of it takes the wire away, so nobody is slowed down for
-// longer than that takes. One that a killed agent left is taken away by the next.
+// A memoryHigh reports, with cgroup v2, that the memory use of a cgroup has reached a threshold. It
+// sets the cgroup's memory.high. Above it the kernel throttles the processes and counts an event in
+// memory.events.local. At the event memory.high is removed, so processes are throttled only
+// briefly. One that a killed agent left is removed at the next start.
 //
 // https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-type wire struct {
+type memoryHigh struct {
 	dir string // of the cgroup
 
 	mu   sync.Mutex
-	news *os.File // has some when memory.events.local has; nil: nobody waits for any
-	at   uint64   // bytes of use; 0: the wire is not laid
+	news *os.File // readable when memory.events.local changed; nil: not armed
+	at   uint64   // bytes; 0: memory.high is not set
 }
 
-// lay has told be called once the cgroup uses so many bytes more than now, if its limit lets it;
-// 0: never. It is called again after that. Who waits for the news is one of files.
-func (w *wire) lay(more uint64, told func(), files *sync.WaitGroup) error {
+// arm has told called once when the cgroup uses this many bytes more than now, unless its limit is
+// lower; 0: never. It must be called again after each event. files counts the goroutine that waits.
+func (w *memoryHigh) arm(more uint64, told func(), files *sync.WaitGroup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	use, err := w.read("memory.current")
 	most, merr := w.read("memory.max")
 	if err := errors.Join(err, merr); err != nil || more == 0 || more >= most-min(use, most) {
-		return errors.Join(err, w.take())
+		return errors.Join(err, w.disarm())
 	}
 	at := use + more
 	if w.news != nil && max(at, w.at)-min(at, w.at) < more/8 { // close enough
 		return nil
 	}
-	if err := w.take(); err != nil {
+	if err := w.disarm(); err != nil {
 		return err
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -61,11 +61,11 @@ func (w *wire) lay(more uint64, told func(), files *sync.WaitGroup) error {
 	files.Go(func() {
 		var event [unix.SizeofInotifyEvent + unix.NAME_MAX + 1]byte
 		if _, err := news.Read(event[:]); err != nil {
-			return // the wire was taken away
+			return // disarmed
 		}
 		w.mu.Lock()
 		if w.news == news {
-			w.take() //nolint:errcheck // what stays laid the next look takes away
+			w.disarm() //nolint:errcheck // the next evaluation removes it
 		}
 		w.mu.Unlock()
 		told()
@@ -73,16 +73,16 @@ func (w *wire) lay(more uint64, told func(), files *sync.WaitGroup) error {
 	return nil
 }
 
-// clear takes the wire away, also one that another agent laid.
-func (w *wire) clear() error {
+// reset removes memory.high, also if another agent set it.
+func (w *memoryHigh) reset() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.at = max(w.at, 1)
-	return w.take()
+	return w.disarm()
 }
 
-// take takes the wire away if it is laid. The caller holds mu.
-func (w *wire) take() error {
+// disarm removes memory.high if it is set. The caller holds mu.
+func (w *memoryHigh) disarm() error {
 	if w.news != nil {
 		w.news.Close()
 		w.news = nil
@@ -97,8 +97,8 @@ func (w *wire) take() error {
 	return nil
 }
 
-// write sets memory.high. A cgroup that is not there has none.
-func (w *wire) write(text string) error {
+// write sets memory.high. A missing cgroup is not an error.
+func (w *memoryHigh) write(text string) error {
 	err := os.WriteFile(filepath.Join(w.dir, "memory.high"), []byte(text), 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -106,7 +106,7 @@ func (w *wire) write(text string) error {
 	return err
 }
 
-func (w *wire) read(name string) (uint64, error) {
+func (w *memoryHigh) read(name string) (uint64, error) {
 	text, err := os.ReadFile(filepath.Join(w.dir, name))
 	if err != nil {
 		return 0, err
