@@ -116,7 +116,8 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 // stream sends a request whose answer is one JSON value a line, and reads it until
 // each says to stop. It gives up when the agent says nothing for too long, or, with
 // a body, does not take that either.
-func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader, each func(T) (stop bool, err error)) error {
+func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
+	each func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := t.watch(ctx)
 	defer cancel()
 	if body != nil {

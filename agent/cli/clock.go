@@ -50,6 +50,8 @@ func (t *tool) printClock(c *api.Clock) {
 		fmt.Fprintf(t.out, "Not believed: %s\n", printable(c.Refused))
 	}
 	if ahead := c.Now.Sub(c.Machine); ahead > time.Minute {
-		fmt.Fprintf(t.out, "The machine's clock is behind by %s. Set it; if it is right, islet clock reset forgets the rest.\n", ahead.Round(time.Second))
+		fmt.Fprintf(t.out,
+			"The machine's clock is behind by %s. Set it; if it is right, islet clock reset forgets the rest.\n",
+			ahead.Round(time.Second))
 	}
 }

@@ -51,7 +51,8 @@ func statusColour(status string) colour {
 	switch {
 	case status == "Running" || status == "Completed" || status == "Succeeded":
 		return green
-	case status == "Pending" || status == "Terminating" || status == "ContainerCreating" || status == "PodInitializing" || status == "NotReady" ||
+	case status == "Pending" || status == "Terminating" || status == "ContainerCreating" ||
+		status == "PodInitializing" || status == "NotReady" ||
 		strings.HasPrefix(status, "Init:") && strings.Contains(status, "/"):
 		return yellow
 	}

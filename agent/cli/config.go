@@ -20,8 +20,13 @@ import (
 // configCommands are those of islet config.
 func configCommands() []command {
 	return []command{
-		{name: "show", summary: "show which configuration the node uses, and why not the last one that it was sent", setup: setupConfigShow},
-		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node is then as well as before", takes: takesFiles, setup: setupConfigApply,
+		{
+			name:    "show",
+			summary: "show which configuration the node uses, and why not the last one that it was sent",
+			setup:   setupConfigShow,
+		},
+		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node is then as well as before",
+			takes: takesFiles, setup: setupConfigApply,
 			detail: "FILE holds a KubeletConfiguration, an EdgeConfiguration or both. The pods go on running. Whatever goes wrong, the node goes\nback to the last known good configuration by itself. Exits with 1 when the configuration is refused or fails."},
 		{name: "revert", summary: "go back to the good configuration before the present one", setup: setupConfigRevert,
 			detail: "It is tried like any other. Without one before, the node's own files count again."},
@@ -125,7 +130,8 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 				}
 				outcome += strings.Join(strings.Fields(h.Why), " ")
 			}
-			out.row(h.At.UTC().Format(time.RFC3339), h.ID, time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
+			out.row(h.At.UTC().Format(time.RFC3339), h.ID,
+				time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
 		}
 		out.print(t.out)
 		return nil
@@ -144,7 +150,8 @@ func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.dry, "dry-run", false, "only check it")
 	flags.BoolVar(&c.despite, "despite-pods", false, "keep it also if pods are not ready that were, while node, link and API are well")
 	flags.BoolVar(&c.quick, "no-wait", false, "do not wait until it has been tried")
-	flags.StringSliceVar(&c.consent, "consent", nil, "fields of the node's own that it may change, such as podCIDR; see docs/configuration.md")
+	flags.StringSliceVar(&c.consent, "consent", nil,
+		"fields of the node's own that it may change, such as podCIDR; see docs/configuration.md")
 	return c.run
 }
 

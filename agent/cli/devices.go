@@ -30,7 +30,8 @@ func setupDevices(t *tool, flags *pflag.FlagSet) runner {
 			return t.printObject(*output, devices)
 		}
 		if len(devices) == 0 {
-			fmt.Fprintln(t.Stderr, "no resource has devices: see 'devices' of the EdgeConfiguration, and 'islet devices --all' for what is there")
+			fmt.Fprintln(t.Stderr,
+				"no resource has devices: see 'devices' of the EdgeConfiguration, and 'islet devices --all' for what is there")
 			return nil
 		}
 		t.printDevices(devices, *all, !*noHeaders)

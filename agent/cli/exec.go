@@ -111,7 +111,10 @@ func (c *execCommand) terminal() *terminal {
 
 // connect opens the WebSocket.
 func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
-	d := websocket.Dialer{NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: c.patience(http.MethodPost)}
+	d := websocket.Dialer{
+		NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"},
+		HandshakeTimeout: c.patience(http.MethodPost),
+	}
 	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
 	switch {
 	case err == nil:

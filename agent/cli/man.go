@@ -41,7 +41,8 @@ func manPages() map[string][]byte {
 		"Its commands talk to the agent that runs on this machine, by its unix socket, and need root. "+
 		"The flags of the agent, which are a kubelet's and its own, are shown by 'islet --help-flags'.")+"\n")
 	section(&all, "COMMANDS", list.String())
-	section(&all, "EXIT STATUS", escape("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; of exec, the code of the command.")+"\n")
+	section(&all, "EXIT STATUS",
+		escape("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; of exec, the code of the command.")+"\n")
 	section(&all, "ENVIRONMENT", ".TP\n.B ISLET_SOCKET\n"+escape("the agent's unix socket (default /run/islet/islet.sock)")+
 		"\n.TP\n.B NO_COLOR\n"+escape("when set, no colours on a terminal")+"\n")
 	pages["islet.1"] = all.Bytes()

@@ -14,7 +14,8 @@ const mostNotes = 5
 // exit code.
 func notes(st *api.Status) (out []string) {
 	for _, i := range st.Ignored[:min(len(st.Ignored), mostNotes)] {
-		out = append(out, fmt.Sprintf("pod %s/%s has fields that do not act on this node: %s", i.Namespace, i.Name, strings.Join(i.Fields, ", ")))
+		out = append(out,
+			fmt.Sprintf("pod %s/%s has fields that do not act on this node: %s", i.Namespace, i.Name, strings.Join(i.Fields, ", ")))
 	}
 	if n := len(st.Ignored) - mostNotes; n > 0 {
 		out = append(out, fmt.Sprintf("%s more with such fields: see islet status -o json", plural(n, "pod")))

@@ -79,7 +79,10 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-conn.CloseChan():
-		return exitError{ExitUnreachable, fmt.Errorf("lost the connection to pod %s/%s: it, or the agent, has ended", pod.Namespace, pod.Name)}
+		return exitError{
+			ExitUnreachable,
+			fmt.Errorf("lost the connection to pod %s/%s: it, or the agent, has ended", pod.Namespace, pod.Name),
+		}
 	}
 }
 

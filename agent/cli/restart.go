@@ -106,7 +106,8 @@ func (c *restartCommand) await(ctx context.Context, pod *v1.Pod, names []string)
 		return isReady(e.Pod), nil
 	})
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s", pod.Namespace, pod.Name, c.timeout, or(last, "unknown"), pod.Name)
+		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s",
+			pod.Namespace, pod.Name, c.timeout, or(last, "unknown"), pod.Name)
 	}
 	return err
 }

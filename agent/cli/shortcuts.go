@@ -27,11 +27,23 @@ func instead(word string) []string { return slices.Clone(shortcuts()[word]) }
 func getCommands() []command {
 	return []command{
 		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", takes: takesPods, setup: setupPods},
-		{name: "events", aliases: []string{"event", "ev"}, args: "[POD]", summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents},
+		{
+			name: "events", aliases: []string{"event", "ev"}, args: "[POD]",
+			summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents,
+		},
 		{name: "nodes", aliases: []string{"node", "no"}, summary: "show how the node is", setup: setupStatus},
 		{name: "images", aliases: []string{"image"}, summary: "list images", setup: setupImagesList},
-		{name: "configmaps", aliases: kinds()[podspec.ConfigMap], args: "[NAME...]", summary: "list ConfigMaps of manifests", setup: setupObjectsOf("configmap")},
-		{name: "secrets", aliases: kinds()[podspec.Secret], args: "[NAME...]", summary: "list Secrets of manifests", setup: setupObjectsOf("secret")},
-		{name: "persistentvolumeclaims", aliases: kinds()[podspec.Claim], args: "[NAME...]", summary: "list claims of manifests", setup: setupObjectsOf("pvc")},
+		{
+			name: "configmaps", aliases: kinds()[podspec.ConfigMap], args: "[NAME...]",
+			summary: "list ConfigMaps of manifests", setup: setupObjectsOf("configmap"),
+		},
+		{
+			name: "secrets", aliases: kinds()[podspec.Secret], args: "[NAME...]",
+			summary: "list Secrets of manifests", setup: setupObjectsOf("secret"),
+		},
+		{
+			name: "persistentvolumeclaims", aliases: kinds()[podspec.Claim], args: "[NAME...]",
+			summary: "list claims of manifests", setup: setupObjectsOf("pvc"),
+		},
 	}
 }

@@ -23,7 +23,8 @@ type shutdownCommand struct {
 func setupShutdown(t *tool, flags *pflag.FlagSet) runner {
 	c := &shutdownCommand{tool: t}
 	flags.BoolVar(&c.cancel, "cancel", false, "let the pods run again")
-	flags.BoolVar(&c.ifOff, "if-off", false, "do nothing unless the machine is going off, as OpenRC or systemd says: for the stop of the service")
+	flags.BoolVar(&c.ifOff, "if-off", false,
+		"do nothing unless the machine is going off, as OpenRC or systemd says: for the stop of the service")
 	return c.run
 }
 

@@ -187,7 +187,8 @@ func (t *tool) printStatus(st *api.Status) {
 // flashText says what was written to the disk, and by what.
 func flashText(f *api.Flash) string {
 	w := f.Today
-	text := fmt.Sprintf("%s (database %s, images %s, logs %s, pods %s)", size(w.Stack), size(w.Database), size(w.Images), size(w.Logs), size(w.Pods))
+	text := fmt.Sprintf("%s (database %s, images %s, logs %s, pods %s)", size(w.Stack), size(w.Database),
+		size(w.Images), size(w.Logs), size(w.Pods))
 	if f.Budget > 0 {
 		text += " of " + size(f.Budget)
 	}
@@ -216,7 +217,9 @@ func (t *tool) printWarnings(st *api.Status) {
 func runtimeText(r api.Runtime) string {
 	parts := []string{strings.TrimSpace(or(r.Name, "unknown") + " " + r.Version)}
 	for _, p := range []struct{ what, value string }{
-		{"at ", r.Endpoint}, {"", r.OCIRuntime}, {"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v")}, {"", r.Snapshotter}, {"pods per shim: ", r.ShimPods}} {
+		{"at ", r.Endpoint}, {"", r.OCIRuntime}, {
+			"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v"),
+		}, {"", r.Snapshotter}, {"pods per shim: ", r.ShimPods}} {
 		if p.value != "" {
 			parts = append(parts, p.what+p.value)
 		}

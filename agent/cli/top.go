@@ -35,7 +35,8 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
-	flags.StringVarP(&c.output, "output", "o", "", "wide: disk, network and waits too, of --containers no network; json or yaml: the figures as the Summary API has them")
+	flags.StringVarP(&c.output, "output", "o", "",
+		"wide: disk, network and waits too, of --containers no network; json or yaml: the figures as the Summary API has them")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run

@@ -96,7 +96,8 @@ func (t *tool) updated(ctx context.Context, u api.Update) error {
 		case c.FailedUpdate != nil && c.FailedUpdate.ID == u.ID:
 			return true, fmt.Errorf("version %s failed, the one before it runs: %s", u.Version, lines(c.FailedUpdate.Why))
 		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
-			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version, time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))
+			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version,
+				time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))
 			return true, nil
 		}
 		return true, fmt.Errorf("version %s does not run: another trial came meanwhile (islet config history)", u.Version)

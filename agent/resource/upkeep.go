@@ -45,7 +45,8 @@ type Upkeep struct {
 // New returns an Upkeep. It starts nothing and reads no file.
 func New(c Config) *Upkeep {
 	g := garbage.Settings(c.Config, c.Images)
-	g.Pods, g.Offline, g.Dead, g.Events, g.Log, g.Now = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead, c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
+	g.Pods, g.Offline, g.Dead = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead
+	g.Events, g.Log, g.Now = c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
 	g.Runtime, g.Known, g.Meta = c.Garbage.Runtime, c.Garbage.Known, c.Store
 	wrote := func() uint64 { return 0 } // a runtime behind a socket does not report it
 	if i, ok := c.Images.(interface{ Wrote() uint64 }); ok {

@@ -26,7 +26,8 @@ func hint(ctx context.Context, log *slog.Logger) {
 			continue
 		}
 		if err := makeChain(ctx, path); err != nil && ctx.Err() == nil {
-			log.Info("the chain that tells others which iptables this host uses cannot be made", "program", path, "chain", hintChain, "error", err)
+			log.Info("the chain that tells others which iptables this host uses cannot be made", "program",
+				path, "chain", hintChain, "error", err)
 		}
 	}
 }

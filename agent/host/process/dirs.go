@@ -31,10 +31,12 @@ func Used(d config.Dirs) (bool, error) {
 	stored := slices.Contains(state, Database)
 	brought := func(n string) bool { return n == "images" } // before the first start
 	if others := slices.DeleteFunc(state, brought); !stored && len(others) > 0 {
-		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s: nothing was changed; give the --state-dir of the agent", d.State, Database)
+		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s: nothing was changed; give the --state-dir of the agent",
+			d.State, Database)
 	}
 	if len(run) > 0 && !locked(d.Run, run) {
-		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was changed; give the --run-dir of the agent", d.Run)
+		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was changed; give the --run-dir of the agent",
+			d.Run)
 	}
 	return stored || len(run) > 0, nil
 }
@@ -71,7 +73,10 @@ func RemoveRun(dir string, sockets ...string) error {
 	if err := mounts.DetachBelow(dir); err != nil {
 		return fmt.Errorf("%w; nothing was removed below %s", err, dir)
 	}
-	own := append([]string{"b", "boot", "sandboxes", "ns", "s", "oci", "h", "t", Hooks, Probes, OOM, Shutdown, Shutdown + ".new", volatile.Name, lockFile, filepath.Base(api.DefaultSocket)}, sockets...)
+	own := append([]string{
+		"b", "boot", "sandboxes", "ns", "s", "oci", "h", "t", Hooks, Probes, OOM, Shutdown, Shutdown + ".new",
+		volatile.Name, lockFile, filepath.Base(api.DefaultSocket),
+	}, sockets...)
 	has, err := names(dir)
 	errs := []error{err}
 	var others []string

@@ -26,7 +26,8 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 		return slog.NewTextHandler(w, all)
 	}
 	h := leveled{Handler: format(errors), level: level}
-	if split := logging.Options.Text.SplitStream; logging.Format == "json" && logging.Options.JSON.SplitStream || logging.Format != "json" && split {
+	if split := logging.Options.Text.SplitStream; logging.Format == "json" && logging.Options.JSON.SplitStream ||
+		logging.Format != "json" && split {
 		h.Handler = divided{rest: format(out), errors: h.Handler}
 	}
 	for _, m := range logging.VModule {

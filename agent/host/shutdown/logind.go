@@ -89,7 +89,8 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool
 			pause = soon
 		}
 		if pause == soon {
-			l.Log.Warn("logind does not tell when this machine goes off; it is asked again, and until then pods end in order only by islet shutdown", "error", err)
+			l.Log.Warn("logind does not tell when this machine goes off; it is asked again, and until then pods end in order only by islet shutdown",
+				"error", err)
 		}
 		select {
 		case <-time.After(pause):
@@ -230,7 +231,8 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 	call, stop := context.WithTimeout(ctx, answer)
 	defer stop()
 	systemd := bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
-	if err := systemd.CallWithContext(call, "org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "all", hangUp).Err; err != nil {
+	if err := systemd.CallWithContext(call, "org.freedesktop.systemd1.Manager.KillUnit", 0,
+		"systemd-logind.service", "all", hangUp).Err; err != nil {
 		return fmt.Errorf("have logind read %s: %w", file, err)
 	}
 	var delay uint64
@@ -247,5 +249,6 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%s says %ds, but logind waits only %s: another file in that directory is stronger", file, seconds, time.Duration(delay)*time.Microsecond)
+	return fmt.Errorf("%s says %ds, but logind waits only %s: another file in that directory is stronger",
+		file, seconds, time.Duration(delay)*time.Microsecond)
 }

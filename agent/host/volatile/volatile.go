@@ -54,7 +54,8 @@ func (l *Layer) String() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is lost at the next boot; repair the disk and reboot", strings.Join(l.Dirs, ", "), l.Bytes>>20)
+	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is lost at the next boot; repair the disk and reboot",
+		strings.Join(l.Dirs, ", "), l.Bytes>>20)
 }
 
 // Cover lays memory over each of the directories that cannot be written, and goes on with
@@ -82,7 +83,8 @@ func Cover(c Config) (*Layer, error) {
 				continue
 			}
 			if err := c.cover(real, d.Apart); err != nil {
-				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no memory can be laid over it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w", d.Path, err)
+				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no memory can be laid over it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
+					d.Path, err)
 			}
 			l.fresh = append(l.fresh, d.Path)
 		}
@@ -201,7 +203,8 @@ func (c Config) mountBase(base string) error {
 		}
 		c.Bytes = uint64(info.Totalram) * uint64(info.Unit) / 4
 	}
-	if err := unix.Mount(Source, base, "tmpfs", 0, fmt.Sprintf("mode=700,size=%d,nr_inodes=%d", c.Bytes, max(c.Bytes>>14, 1<<10))); err != nil {
+	if err := unix.Mount(Source, base, "tmpfs", 0,
+		fmt.Sprintf("mode=700,size=%d,nr_inodes=%d", c.Bytes, max(c.Bytes>>14, 1<<10))); err != nil {
 		return fmt.Errorf("mount a tmpfs at %s: %w", base, err)
 	}
 	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // for only from there a mount can be moved

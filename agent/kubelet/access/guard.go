@@ -158,14 +158,16 @@ func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text
 		allowed, err := g.allowed(r.Context(), user, verb, sub)
 		if err != nil {
 			g.Log.Warn("cannot find out what a client may do", "user", user.Username, "verb", verb, "subresource", sub, "error", err)
-			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, sub)
+			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
+				user.Username, verb, sub)
 		}
 		if allowed {
 			return http.StatusOK, ""
 		}
 	}
 	g.Log.Debug("forbidden", "user", user.Username, "verb", verb, "subresources", subresources)
-	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Username, verb, subresources)
+	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
+		user.Username, verb, subresources)
 }
 
 func (g *Guard) allowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
@@ -178,7 +180,9 @@ func (g *Guard) allowed(ctx context.Context, user *authn.UserInfo, verb, subreso
 	}
 	status, err := g.Authorizer.Authorize(ctx, authz.SubjectAccessReviewSpec{
 		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-		ResourceAttributes: &authz.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.NodeName},
+		ResourceAttributes: &authz.ResourceAttributes{
+			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.NodeName,
+		},
 	})
 	return status.Allowed, err
 }

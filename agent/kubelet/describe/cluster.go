@@ -19,7 +19,8 @@ func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()
 	out := &api.Cluster{
-		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.Lasts)), Reason: s.Reason, Message: s.Message, Pending: c.Outbox.Pending(),
+		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.Lasts)),
+		Reason: s.Reason, Message: s.Message, Pending: c.Outbox.Pending(),
 	}
 	out.ClientCertificate, out.ServingCertificate = c.Link.Expiry()
 	return out
@@ -83,7 +84,8 @@ func (a *Describer) Events() []api.Event { return eventsOf(a.c.Events.All()) }
 func eventsOf(all []v1.Event) (out []api.Event) {
 	for _, e := range all {
 		_, container, _ := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{")
-		out = append(out, api.Event{Namespace: e.InvolvedObject.Namespace, Pod: podOf(&e), Type: e.Type, Reason: e.Reason, Container: container, Message: e.Message, Count: e.Count,
+		out = append(out, api.Event{Namespace: e.InvolvedObject.Namespace, Pod: podOf(&e), Type: e.Type,
+			Reason: e.Reason, Container: container, Message: e.Message, Count: e.Count,
 			First: e.FirstTimestamp.Time, Last: e.LastTimestamp.Time})
 	}
 	return out

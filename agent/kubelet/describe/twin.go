@@ -14,7 +14,9 @@ func (a *Describer) twin() []string {
 		return []string{text}
 	}
 	if why := t.Held(); why != "" {
-		return []string{why + ": pods of the API server that write to volumes outside of this machine do not start. Turn the other machine off, or give one of them another name; then islet takeover"}
+		return []string{
+			why + ": pods of the API server that write to volumes outside of this machine do not start. Turn the other machine off, or give one of them another name; then islet takeover",
+		}
 	}
 	return nil
 }

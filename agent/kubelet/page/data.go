@@ -74,7 +74,8 @@ func (p *Page) gather(ctx context.Context) (*document, error) {
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {
 		return nil, err
 	}
-	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started, Attention: attention(&st), Interval: int(Interval / time.Second), History: p.history.list(),
+	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started,
+		Attention: attention(&st), Interval: int(Interval / time.Second), History: p.history.list(),
 		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{}}
 	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // the page goes on between two readings of the history
 		if now, err := p.c.Machine.Read(ctx); err == nil {
@@ -169,7 +170,8 @@ func attention(st *api.Status) []string {
 		out = append(out, "The node is not ready: "+why)
 	}
 	if c := st.Cluster; c != nil && c.Link != "Up" {
-		out = append(out, strings.TrimSuffix(fmt.Sprintf("The link to the control plane is %s: %s", strings.ToLower(c.Link), c.Message), ": "))
+		out = append(out,
+			strings.TrimSuffix(fmt.Sprintf("The link to the control plane is %s: %s", strings.ToLower(c.Link), c.Message), ": "))
 	}
 	if h := st.Held; h != nil {
 		out = append(out, fmt.Sprintf("%d pods run on that the control plane does not have: %s", h.Pods, h.Why))

@@ -66,8 +66,10 @@ func (p *Page) Run(ctx context.Context) error {
 		p.c.Log.Error("the status page is not on localhost", "address", at, "error", err)
 		return p.history.run(ctx, p.c.Machine)
 	}
-	hs := &http.Server{Handler: p.localOnly(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(p.c.Log.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx }}
+	hs := &http.Server{Handler: p.localOnly(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(p.c.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }}
 	door.Watch(hs)
 	ended := make(chan error, 1)
 	go func() {
@@ -117,7 +119,10 @@ func localName(host string) bool {
 // policy lets the page load its own files and nothing else, and be in no frame.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-var types = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".js": "text/javascript; charset=utf-8",
+}
 
 func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -175,7 +180,8 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	text, err := p.ask(r.Context(), fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", part("namespace"), part("pod"), part("container"), logLines))
+	text, err := p.ask(r.Context(),
+		fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", part("namespace"), part("pod"), part("container"), logLines))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return

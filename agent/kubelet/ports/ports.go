@@ -86,10 +86,16 @@ func (o *Ports) Close() error {
 func (a Config) kubeletPorts() (ports []port, err error) {
 	k := &a.Kubelet
 	if n := *k.HealthzPort; n > 0 {
-		ports = append(ports, port{address: k.HealthzBindAddress, number: n, what: "healthz", field: "healthzPort", run: (*server.Server).RunHealthz})
+		ports = append(ports, port{
+			address: k.HealthzBindAddress, number: n, what: "healthz", field: "healthzPort",
+			run: (*server.Server).RunHealthz,
+		})
 	}
 	if n := k.ReadOnlyPort; n > 0 {
-		ports = append(ports, port{address: k.Address, number: n, what: "the read-only kubelet API", field: "readOnlyPort", run: (*server.Server).RunReadOnly})
+		ports = append(ports, port{
+			address: k.Address, number: n, what: "the read-only kubelet API", field: "readOnlyPort",
+			run: (*server.Server).RunReadOnly,
+		})
 	}
 	if !*k.EnableServer || k.Port == 0 {
 		return ports, nil

@@ -55,7 +55,9 @@ func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Cer
 		}
 		return &call{conn, ln.Expect(conn.LocalAddr())}, nil
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: c, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}}
+	client := http.Client{
+		Transport: &http.Transport{DialContext: dial, TLSClientConfig: c, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

@@ -23,7 +23,10 @@ import (
 // text. (The library knows neither v5, nor when the client is gone, and holds
 // messages of up to 32 MiB in memory.)
 func channelProtocols() []string {
-	return []string{remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText, remotecommand.StreamProtocolV1Name, asText}
+	return []string{
+		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText,
+		remotecommand.StreamProtocolV1Name, asText,
+	}
 }
 
 func isChannelProtocol(name string) bool { return slices.Contains(channelProtocols(), name) }
@@ -56,7 +59,10 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	stdin, fromClient := io.Pipe()
-	c := &channels{conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.StreamIdleTimeout, stdin: fromClient, sizes: newSizes()}
+	c := &channels{
+		conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.StreamIdleTimeout,
+		stdin: fromClient, sizes: newSizes(),
+	}
 	context.AfterFunc(ctx, func() { // the runtime sees the end of its streams too
 		stdin.Close()
 		fromClient.Close()

@@ -22,7 +22,8 @@ func (s *Server) routeConfiguration(m mux) {
 	if s.Configuration == nil {
 		return
 	}
-	m.HandleFunc("GET "+api.PathConfiguration, answer(func(*http.Request) (api.Configuration, error) { return s.Configuration.Show(), nil }))
+	m.HandleFunc("GET "+api.PathConfiguration,
+		answer(func(*http.Request) (api.Configuration, error) { return s.Configuration.Show(), nil }))
 	m.HandleFunc("POST "+api.PathConfiguration, answer(s.configure))
 	m.HandleFunc("DELETE "+api.PathConfiguration, answer(func(*http.Request) (api.ConfigurationRef, error) {
 		ref, err := s.Configuration.Revert()
@@ -42,7 +43,9 @@ func (s *Server) configure(r *http.Request) (none api.ConfigurationRef, _ error)
 			consent = append(consent, f)
 		}
 	}
-	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{Consent: consent, Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")})
+	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{
+		Consent: consent, Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods"),
+	})
 	return ref, unprocessable(err)
 }
 

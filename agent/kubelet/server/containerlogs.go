@@ -50,7 +50,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	case out.begun:
 		out.breakOff(r, o.Timestamps, err)
 	case errors.Is(err, fs.ErrNotExist):
-		fail(w, refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
+		fail(w,
+			refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
 	default:
 		fail(w, err)
 	}

@@ -25,7 +25,8 @@ const (
 // Listen opens a TCP port for what (such as "the kubelet API"). The address need
 // not be there yet: a node starts before its network does. field names the
 // setting that chooses another port. Friends are addresses that keep places among the connections.
-func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger, friends ...netip.Addr) (*door.Listener, error) {
+func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
+	friends ...netip.Addr) (*door.Listener, error) {
 	where := net.JoinHostPort(address, strconv.Itoa(int(port)))
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -34,7 +35,8 @@ func Listen(ctx context.Context, address string, port int32, what, field string,
 	}}
 	ln, err := lc.Listen(ctx, "tcp", where)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %s for %s: the port is taken, perhaps by a kubelet or another agent; stop it, or choose another %s", where, what, field)
+		return nil, fmt.Errorf("listen on %s for %s: the port is taken, perhaps by a kubelet or another agent; stop it, or choose another %s",
+			where, what, field)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s (%s): %w", what, field, err)

@@ -54,9 +54,10 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(s.KubeVersion, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
 	out := []exposition.Sample{
-		{Name: "kubernetes_build_info", Help: "versions, as labels", Value: 1, Labels: []string{"build_date", "", "compiler", runtime.Compiler,
-			"git_commit", "", "git_tree_state", "", "git_version", s.KubeVersion, "go_version", runtime.Version(),
-			"major", major, "minor", minor, "platform", runtime.GOOS + "/" + runtime.GOARCH}},
+		{Name: "kubernetes_build_info", Help: "versions, as labels", Value: 1,
+			Labels: []string{"build_date", "", "compiler", runtime.Compiler,
+				"git_commit", "", "git_tree_state", "", "git_version", s.KubeVersion, "go_version", runtime.Version(),
+				"major", major, "minor", minor, "platform", runtime.GOOS + "/" + runtime.GOARCH}},
 		{Name: "islet_build_info", Help: "islet's own version, as a label", Value: 1, Labels: []string{"version", s.Version}},
 		{Name: "kubelet_node_name", Help: "the node's name, as a label", Value: 1, Labels: []string{"node", s.NodeName}},
 	}
@@ -71,8 +72,14 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	for _, static := range []bool{false, true} {
 		label := []string{"static", strconv.FormatBool(static)}
 		out = append(out,
-			exposition.Sample{Name: "kubelet_desired_pods", Help: "pods that are wanted here", Labels: label, Value: float64(desired[static])},
-			exposition.Sample{Name: "kubelet_active_pods", Help: "pods that are not finished", Labels: label, Value: float64(active[static])})
+			exposition.Sample{
+				Name: "kubelet_desired_pods", Help: "pods that are wanted here", Labels: label,
+				Value: float64(desired[static]),
+			},
+			exposition.Sample{
+				Name: "kubelet_active_pods", Help: "pods that are not finished", Labels: label,
+				Value: float64(active[static]),
+			})
 	}
 	out = append(out, s.runningMetrics(ctx)...)
 	if s.Metrics != nil {
@@ -150,7 +157,10 @@ func newRequests() *requests {
 	labels := []string{"long_running", "method", "path", "server_type"}
 	return &requests{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_http_requests_total", Help: "requests that came"}, labels),
-		going: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "requests that are being answered"}, labels),
+		going: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_http_inflight_requests", Help: "requests that are being answered",
+		},
+			labels),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
 			Help: "how long they took", Buckets: prometheus.DefBuckets}, labels),
 	}
@@ -193,7 +203,8 @@ func pathBucket(path string) string {
 			return root + "/" + parts[1]
 		}
 		return root
-	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz", "runningpods", "logs", "debug", "checkpoint":
+	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz",
+		"runningpods", "logs", "debug", "checkpoint":
 		return root
 	}
 	return "other"

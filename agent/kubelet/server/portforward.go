@@ -56,7 +56,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 	w, r, cancel := takeover(w, r, 0)
 	defer cancel()
-	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.StreamIdleTimeout, openTimeout, portforward.SupportedProtocols)
+	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.StreamIdleTimeout,
+		openTimeout, portforward.SupportedProtocols)
 }
 
 // maxForwarded bounds the connections that one client forwards at a time.

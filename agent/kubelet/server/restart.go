@@ -61,7 +61,9 @@ func restartable(pod *v1.Pod) error {
 			policy = v1.RestartPolicy(*c.RestartPolicy)
 		}
 		if policy != v1.RestartPolicyAlways && policy != "" {
-			return refuse(http.StatusConflict, "pod %s: container %s has the restartPolicy %s, so it would stay ended: delete the pod and apply it again", name, c.Name, policy)
+			return refuse(http.StatusConflict,
+				"pod %s: container %s has the restartPolicy %s, so it would stay ended: delete the pod and apply it again",
+				name, c.Name, policy)
 		}
 	}
 	return nil

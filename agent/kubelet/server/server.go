@@ -262,8 +262,10 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 			defer running.leave()
 			h.ServeHTTP(w, r)
 		}),
-		TLSConfig:         config,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout},
+		TLSConfig: config,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout,
+		},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, // and that of a handshake
 		ReadTimeout:       requestTimeout,

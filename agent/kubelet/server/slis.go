@@ -48,7 +48,8 @@ func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Chec
 			Labels: []string{"name", c.Name, "type", "healthz"}, Value: ok})
 		for _, status := range []string{"error", "success"} {
 			if n := s.slis.count(c.Name, status); n > 0 {
-				ever = append(ever, exposition.Sample{Name: "kubernetes_healthchecks_total", Help: "results of checks of health", Kind: exposition.Counter,
+				ever = append(ever, exposition.Sample{Name: "kubernetes_healthchecks_total",
+					Help: "results of checks of health", Kind: exposition.Counter,
 					Labels: []string{"name", c.Name, "status", status, "type", "healthz"}, Value: float64(n)})
 			}
 		}

@@ -114,7 +114,8 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 			in.Close()
 			in.Reset() // without a word to the client: input that nobody reads would hide its end
 		}
-		m.letGo(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout], streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
+		m.letGo(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout],
+			streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
 	})
 }
 

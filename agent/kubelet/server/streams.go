@@ -42,7 +42,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 
 // remote connects the client with a process: directly where the runtime is in
 // this process, else by way of the URL that the runtime gives.
-func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string, ask func(string, *remotecommand.Options) (string, error)) {
+func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string,
+	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // a form in a body is nobody's
 	id, err := s.running(r)
 	if err != nil {

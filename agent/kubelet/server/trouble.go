@@ -78,8 +78,10 @@ func troubleOf(p *v1.Pod, now time.Time) (t api.Trouble, bad bool) {
 // cannotStart says whether a container that waits for that reason waits for a
 // person.
 func cannotStart(reason string) bool {
-	return slices.Contains([]string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
-		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PostStartHookError"}, reason)
+	return slices.Contains([]string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull",
+		"InvalidImageName", "ImageInspectError",
+		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError",
+		"RunContainerError", "PostStartHookError"}, reason)
 }
 
 // exitText says with what the containers of a failed pod ended.

@@ -39,7 +39,8 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 			return nil, err
 		}
 		if pod != "" {
-			return nil, refuse(http.StatusConflict, "image %q is needed by %s: delete that first, or remove the image with --force", name, pod)
+			return nil, refuse(http.StatusConflict,
+				"image %q is needed by %s: delete that first, or remove the image with --force", name, pod)
 		}
 	}
 	gone := &api.Image{ID: st.Image.Id, Tags: st.Image.RepoTags, Digests: st.Image.RepoDigests, Size: st.Image.Size}

@@ -143,7 +143,8 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 // measurement.
 func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate, at time.Time, err error) {
 	var list []stats.PodStats
-	if at = time.Now(); t.onDisk() {
+	at = time.Now()
+	if t.onDisk() {
 		list, at, err = e.files.result.pods, e.files.result.at, e.files.result.err
 	} else {
 		list, err = e.c.Figures.Processes(ctx)

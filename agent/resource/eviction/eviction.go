@@ -243,7 +243,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 			continue
 		case found := <-e.limits.measuring:
 			e.cause = "limits"
-			if e.evictExceeding(ctx, found); len(found) == 0 {
+			e.evictExceeding(ctx, found)
+			if len(found) == 0 {
 				continue
 			}
 		case found := <-e.files.pending:
@@ -263,15 +264,9 @@ func (e *Eviction) Run(ctx context.Context) error {
 			e.cause = "kernel"
 		}
 		if woken {
-			if wait := wakeGap - time.Since(last); wait > 0 {
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-time.After(wait):
-				}
-			}
+			short := e.memoryShortAfter(ctx, last.Add(wakeGap)) // false when ctx has ended
 			last = time.Now()
-			if !e.memoryShort(ctx) {
+			if !short {
 				again = time.After(wakeGap)
 				continue
 			}
@@ -281,6 +276,18 @@ func (e *Eviction) Run(ctx context.Context) error {
 		due = last.Add(pause)
 		next.Reset(pause)
 	}
+}
+
+// memoryShortAfter waits until at, or the end of ctx, and then is memoryShort.
+func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
+	if wait := time.Until(at); wait > 0 {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+	return e.memoryShort(ctx)
 }
 
 // memoryShort reports whether a memory threshold is met. If none is, it arms the next kernel event.

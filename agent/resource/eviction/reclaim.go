@@ -102,7 +102,8 @@ func (e *Eviction) reclaim(ctx context.Context, met []Threshold, d Disks) {
 	}
 	var containers, images bool
 	for _, t := range met {
-		if in, s := d.parts(t.Signal), t.Signal; t.onDisk() {
+		in, s := d.parts(t.Signal), t.Signal
+		if t.onDisk() {
 			containers = containers || in.layers
 			images = images || s == ImageFs || s == ImageInodes || in.logs && d.Image || !in.logs && !d.Image && !d.Container
 		}

@@ -7,106 +7,112 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// A Sample is what was written so far, in bytes.
+// A Sample is the bytes written so far.
 type Sample struct {
-	Device uint64 `json:"d,omitempty"` // to the disk, by anybody, since boot
-	Agent  uint64 `json:"a,omitempty"` // by the agent since it started; Images is a part of it
+	Device uint64 `json:"d,omitempty"` // to the disk, by any process, since boot
+	Agent  uint64 `json:"a,omitempty"` // by the agent since it started; includes Images
 	Images uint64 `json:"i,omitempty"`
-	Shims  uint64 `json:"s,omitempty"` // by shims, processes of pods, and those that ended; Logs is a part of it
+	Shims  uint64 `json:"s,omitempty"` // by shims, processes of pods, and those that ended; includes Logs
 	Logs   uint64 `json:"l,omitempty"`
 }
 
-// Written is what was written within a time, in bytes.
+// Written is the bytes written in a period.
 type Written struct {
-	Device   uint64 `json:"d,omitempty"` // by anybody
-	Database uint64 `json:"b,omitempty"` // and small files of the agent
+	Device   uint64 `json:"d,omitempty"` // by any process
+	Database uint64 `json:"b,omitempty"` // and the agent's small files
 	Images   uint64 `json:"i,omitempty"`
 	Logs     uint64 `json:"l,omitempty"`
 	Pods     uint64 `json:"p,omitempty"`
 }
 
-// Stack is what the node's software and its pods wrote.
+// Stack returns the bytes that the node's software and its pods wrote.
 func (w Written) Stack() uint64 { return w.Database + w.Images + w.Logs + w.Pods }
 
 func (w Written) plus(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// part is a share of it.
+// part returns the share for a part of a period.
 func (w Written) part(of, in time.Duration) Written {
 	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(of) / float64(in))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
 }
 
 func (w Written) minus(o Written) Written {
-	return Written{since(w.Device, o.Device), since(w.Database, o.Database), since(w.Images, o.Images), since(w.Logs, o.Logs), since(w.Pods, o.Pods)}
+	return Written{
+		sumDelta(w.Device, o.Device), sumDelta(w.Database, o.Database), sumDelta(w.Images, o.Images),
+		sumDelta(w.Logs, o.Logs), sumDelta(w.Pods, o.Pods),
+	}
 }
 
-// days is how many days are known, with today.
+// days is how many days are kept, including today.
 const days = 8
 
-// day is the form of a day's name. It sorts by age.
+// day is the format of a day's name. Names sort by age.
 const day = "2006-01-02"
 
-// A dayOf is what was written on a day.
-type dayOf struct {
+// A dayTotal is the bytes written on a day.
+type dayTotal struct {
 	Day string `json:"n"`
 	Written
 }
 
-// account adds up by day. It is pure: no I/O, no clock.
+// account sums by day. It is pure: no I/O, no clock.
 type account struct {
-	Boot  string    `json:"boot"` // that Last is of
-	Run   int64     `json:"run"`  // of the agent that Last is of
-	At    time.Time `json:"at"`   // of Last
-	Up    int64     `json:"up"`   // nanoseconds since the boot, at Last
-	Last  Sample    `json:"last"`
-	Days  []dayOf   `json:"days"`  // the oldest first
-	Total Written   `json:"total"` // since the account was opened
+	Boot  string     `json:"boot"` // boot of Last
+	Run   int64      `json:"run"`  // the agent's run of Last
+	At    time.Time  `json:"at"`   // time of Last
+	Up    int64      `json:"up"`   // uptime at Last in nanoseconds
+	Last  Sample     `json:"last"`
+	Days  []dayTotal `json:"days"`  // oldest first
+	Total Written    `json:"total"` // since the account was opened
 }
 
-// A moment is when and in which lives a Sample was taken.
+// A moment is the time of a Sample, with the boot and the agent's run.
 type moment struct {
 	At     time.Time
-	Boot   string    // of the machine
-	Booted time.Time // when
-	Run    int64     // of the agent
+	Boot   string    // boot ID of the machine
+	Booted time.Time // time of the boot
+	Run    int64     // the agent's run
 }
 
-// add takes what was written since the last Sample.
+// add adds the bytes written since the last Sample.
 func (a *account) add(m moment, s Sample) {
 	up := m.At.Sub(m.Booted)
-	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // whatever the clock said then
+	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // independent of clock changes
 	if m.Boot != a.Boot {
 		a.Last, from = Sample{}, m.Booted
 	}
 	if m.Run != a.Run {
 		a.Last.Agent, a.Last.Images = 0, 0
 	}
-	w := Written{Device: restarted(s.Device, a.Last.Device), Images: restarted(s.Images, a.Last.Images), Logs: since(s.Logs, a.Last.Logs)}
-	w.Database = since(restarted(s.Agent, a.Last.Agent), w.Images)
-	w.Pods = since(since(s.Shims, a.Last.Shims), w.Logs)
+	w := Written{
+		Device: counterDelta(s.Device, a.Last.Device), Images: counterDelta(s.Images, a.Last.Images),
+		Logs: sumDelta(s.Logs, a.Last.Logs),
+	}
+	w.Database = sumDelta(counterDelta(s.Agent, a.Last.Agent), w.Images)
+	w.Pods = sumDelta(sumDelta(s.Shims, a.Last.Shims), w.Logs)
 	a.Boot, a.Run, a.At, a.Up, a.Last = m.Boot, m.Run, m.At, int64(up), s
 	a.Total = a.Total.plus(w)
 	a.spread(w, from.UTC(), m.At.UTC())
 }
 
-// restarted is what was counted since; a counter that went back began anew.
-func restarted(now, last uint64) uint64 {
+// counterDelta returns the increase of a counter. A lower value means that it restarted at 0.
+func counterDelta(now, last uint64) uint64 {
 	if now < last {
 		return now
 	}
 	return now - last
 }
 
-// since is what was counted since, of a sum that gets smaller when a part of it ends.
-func since(now, last uint64) uint64 { return now - min(now, last) }
+// sumDelta returns the increase of a sum, which may shrink when a summand ends.
+func sumDelta(now, last uint64) uint64 { return now - min(now, last) }
 
-// spread gives each day its share.
+// spread distributes w over the days of a period.
 func (a *account) spread(w Written, from, to time.Time) {
 	span := to.Sub(from)
 	if first := to.AddDate(0, 0, 1-days); span > 0 && from.Before(first) {
-		w, from = w.part(to.Sub(first), span), first // the rest is of days that nobody asks for
+		w, from = w.part(to.Sub(first), span), first // the rest belongs to days that are no longer kept
 		span = to.Sub(from)
 	}
 	left := w
@@ -116,27 +122,27 @@ func (a *account) spread(w Written, from, to time.Time) {
 			break
 		}
 		share := w.part(next.Sub(from), span)
-		a.at(from, share)
+		a.addTo(from, share)
 		left, from = left.minus(share), next
 	}
-	a.at(to, left)
-	a.settle(to)
+	a.addTo(to, left)
+	a.pruneDays(to)
 }
 
-// settle leaves the days that count. Those later than now are known from before a boot, and
-// may come again once the clock is set, unless they are so late that it was wrong then. What
-// was written before the clock was set is of the day on which it is.
-func (a *account) settle(now time.Time) {
+// pruneDays removes old days. Days in the future were recorded before a boot and are kept, because
+// the clock may not be set yet; those too far in the future are wrong. Bytes recorded before the
+// clock was set count for today.
+func (a *account) pruneDays(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
 	if first := clock.First().Format(day); today >= first {
 		var before Written
-		a.Days = slices.DeleteFunc(a.Days, func(d dayOf) bool {
+		a.Days = slices.DeleteFunc(a.Days, func(d dayTotal) bool {
 			if d.Day < first {
 				before = before.plus(d.Written)
 			}
 			return d.Day < first || d.Day > latest
 		})
-		a.at(now, before)
+		a.addTo(now, before)
 	}
 	for len(a.Days) > days {
 		oldest := 0
@@ -147,10 +153,10 @@ func (a *account) settle(now time.Time) {
 	}
 }
 
-// at adds to a day.
-func (a *account) at(t time.Time, w Written) {
+// addTo adds to a day.
+func (a *account) addTo(t time.Time, w Written) {
 	name := t.Format(day)
-	i, found := slices.BinarySearchFunc(a.Days, name, func(d dayOf, name string) int {
+	i, found := slices.BinarySearchFunc(a.Days, name, func(d dayTotal, name string) int {
 		switch {
 		case d.Day < name:
 			return -1
@@ -160,13 +166,13 @@ func (a *account) at(t time.Time, w Written) {
 		return 0
 	})
 	if !found {
-		a.Days = slices.Insert(a.Days, i, dayOf{Day: name})
+		a.Days = slices.Insert(a.Days, i, dayTotal{Day: name})
 	}
 	a.Days[i].Written = a.Days[i].Written.plus(w)
 }
 
-// on is what was written on the day of t.
-func (a *account) on(t time.Time) Written {
+// writtenOn returns the bytes written on the day of t.
+func (a *account) writtenOn(t time.Time) Written {
 	for _, d := range a.Days {
 		if d.Day == t.UTC().Format(day) {
 			return d.Written

@@ -22,29 +22,29 @@ import (
 )
 
 const (
-	metaKey    = "flash"          // of the account, in the store
-	fresh      = time.Minute      // how old figures may be to be given again
+	metaKey    = "flash"          // key of the account in the store
+	maxAge     = time.Minute      // how long figures are reused
 	lookEvery  = 10 * time.Minute // with a budget
 	storeEvery = 12 * time.Hour
-	endTimeout = 5 * time.Second // of storing at the end
+	endTimeout = 5 * time.Second // bounds storing at the end
 )
 
-// Meta keeps a value. *store.Store is one.
+// Meta stores single values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Events takes those of the node. *outbox.Events is one.
+// Events records events of the node. *outbox.Events implements it.
 type Events interface {
 	Node(eventType, reason, message string)
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	Dir    string        // whose disk it is about
+	Dir    string        // on the disk that is measured
 	Shims  string        // directory of the shims' program
-	Pods   string        // cgroup of all pods, from the root of the hierarchies
+	Pods   string        // cgroup of all pods
 	Images func() uint64 // bytes that pulls and imports wrote since the agent started
 	Budget uint64        // bytes a day; 0: none
 	Meta   Meta
@@ -52,27 +52,27 @@ type Config struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 
-	// Sample and Life are for tests. Nil: of this machine.
+	// Sample and Life are replaced by tests; nil: this machine.
 	Sample func() (Sample, string)
 	Life   func() moment
 }
 
-// A Flash measures. Its methods may be called at once.
+// A Flash measures writes. Its methods may be called concurrently.
 type Flash struct {
 	c Config
 
 	mu      sync.Mutex
-	account *account // nil: not loaded yet
+	account *account // nil: not loaded
 	device  string
-	pods    wrote
-	last    time.Time // of the last sample in this process, with a monotonic reading
-	stored  time.Time // when the account was, likewise; zero: not by this process
+	pods    cgroupWrites
+	last    time.Time // last sample of this process, with a monotonic reading
+	stored  time.Time // last time that the account was stored, likewise; zero: not by this process
 	dirty   bool
 
-	exceeded atomic.Pointer[string] // the day on which the budget was, as far as this process knows; nil: none
+	exceeded atomic.Pointer[string] // day on which the budget was exceeded, as far as this process knows; nil: none
 }
 
-// New reads nothing.
+// New returns a Flash. It reads nothing.
 func New(c Config) *Flash {
 	f := &Flash{c: c}
 	if f.c.Sample == nil {
@@ -80,12 +80,12 @@ func New(c Config) *Flash {
 	}
 	if f.c.Life == nil {
 		started := time.Now().UnixNano()
-		f.c.Life = func() moment { return life(c.Now(), started) }
+		f.c.Life = func() moment { return currentMoment(c.Now(), started) }
 	}
 	return f
 }
 
-// Run watches the budget until ctx ends, if there is one. At the end it stores the account.
+// Run watches the budget, if there is one, until ctx ends. Then it stores the account.
 func (f *Flash) Run(ctx context.Context) error {
 	defer f.end()
 	if f.c.Budget == 0 {
@@ -95,7 +95,7 @@ func (f *Flash) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		f.look(ctx, 0)
+		f.measure(ctx, 0)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -104,7 +104,7 @@ func (f *Flash) Run(ctx context.Context) error {
 	}
 }
 
-// end stores what was read and is not stored.
+// end stores the account if it has changed.
 func (f *Flash) end() {
 	ctx, stop := context.WithTimeout(context.Background(), endTimeout)
 	defer stop()
@@ -115,8 +115,8 @@ func (f *Flash) end() {
 	}
 }
 
-// look takes a sample unless the last one is young enough, and gives the account.
-func (f *Flash) look(ctx context.Context, age time.Duration) account {
+// measure takes a sample unless the last one is younger than age, and returns the account.
+func (f *Flash) measure(ctx context.Context, age time.Duration) account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.account == nil {
@@ -132,27 +132,30 @@ func (f *Flash) look(ctx context.Context, age time.Duration) account {
 		if f.stored.IsZero() {
 			f.stored = now
 		}
-		// Without the first one of a boot an agent that is killed would leave all to be spread over the time since it.
+		// The first sample of a boot is stored at once: otherwise a killed agent would spread all
+		// writes over the time since the boot.
 		if boot != m.Boot || now.Sub(f.stored) >= storeEvery || !was.IsZero() && was.UTC().Format(day) != m.At.UTC().Format(day) {
 			f.store(ctx)
 		}
-		f.judge(m.At)
+		f.checkBudget(m.At)
 	}
 	a := *f.account
-	a.Days = append([]dayOf(nil), a.Days...)
+	a.Days = append([]dayTotal(nil), a.Days...)
 	return a
 }
 
-// judge tells once a day that the budget is exceeded. The caller holds mu.
-func (f *Flash) judge(now time.Time) {
-	today, name := f.account.on(now), now.UTC().Format(day)
+// checkBudget records an event once a day when the budget is exceeded. The caller holds mu.
+func (f *Flash) checkBudget(now time.Time) {
+	today, name := f.account.writtenOn(now), now.UTC().Format(day)
 	switch {
 	case f.c.Budget == 0 || today.Stack() <= f.c.Budget:
 		f.exceeded.Store(nil)
 	case !f.exceededOn(name):
 		f.exceeded.Store(&name)
-		f.c.Events.Node(v1.EventTypeWarning, "FlashBudgetExceeded", fmt.Sprintf("%s were written to the disk today, more than the budget of %s: database %s, images %s, logs %s, pods %s. What can wait does until the day is over",
-			size(today.Stack()), size(f.c.Budget), size(today.Database), size(today.Images), size(today.Logs), size(today.Pods)))
+		f.c.Events.Node(v1.EventTypeWarning, "FlashBudgetExceeded",
+			fmt.Sprintf("%s were written to the disk today, more than the budget of %s: "+
+				"database %s, images %s, logs %s, pods %s. Work that can wait is postponed until the day is over",
+				size(today.Stack()), size(f.c.Budget), size(today.Database), size(today.Images), size(today.Logs), size(today.Pods)))
 	}
 }
 
@@ -166,8 +169,8 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// Exceeded reports whether more was written today than the budget allows. It reads nothing,
-// and waits for nobody who does.
+// Exceeded reports whether more was written today than the budget allows. It reads no file and
+// never blocks.
 func (f *Flash) Exceeded() bool { return f.exceededOn(f.c.Now().UTC().Format(day)) }
 
 func (f *Flash) exceededOn(name string) bool {
@@ -175,27 +178,30 @@ func (f *Flash) exceededOn(name string) bool {
 	return on != nil && *on == name
 }
 
-// Figures are for people.
+// Figures returns the figures for the status.
 func (f *Flash) Figures(ctx context.Context) *api.Flash {
-	a := f.look(ctx, fresh)
+	a := f.measure(ctx, maxAge)
 	now := f.c.Now()
-	out := &api.Flash{Budget: f.c.Budget, Exceeded: f.Exceeded(), Today: show(a.on(now)), Yesterday: show(a.on(now.Add(-24 * time.Hour)))}
+	out := &api.Flash{
+		Budget: f.c.Budget, Exceeded: f.Exceeded(), Today: apiWritten(a.writtenOn(now)),
+		Yesterday: apiWritten(a.writtenOn(now.Add(-24 * time.Hour))),
+	}
 	f.mu.Lock()
 	out.Device = f.device
 	f.mu.Unlock()
 	var sum Written
 	for i, d := range a.Days {
-		if i > 0 && d.Day < now.UTC().Format(day) { // the first may have begun at noon
+		if i > 0 && d.Day < now.UTC().Format(day) { // the first day may be incomplete
 			sum, out.Days = sum.plus(d.Written), out.Days+1
 		}
 	}
 	if out.Days > 0 {
-		out.Mean = show(sum.part(1, time.Duration(out.Days)))
+		out.Mean = apiWritten(sum.part(1, time.Duration(out.Days)))
 	}
 	return out
 }
 
-func show(w Written) api.Written {
+func apiWritten(w Written) api.Written {
 	return api.Written{Device: w.Device, Stack: w.Stack(), Database: w.Database, Images: w.Images, Logs: w.Logs, Pods: w.Pods}
 }
 
@@ -206,7 +212,7 @@ func (f *Flash) load(ctx context.Context) *account {
 		err = json.Unmarshal([]byte(text), a)
 	}
 	if err != nil {
-		f.c.Log.Warn("what was written to the disk before is not known", "error", err)
+		f.c.Log.Warn("cannot load the account of disk writes", "error", err)
 		return &account{}
 	}
 	return a
@@ -219,13 +225,14 @@ func (f *Flash) store(ctx context.Context) {
 		err = f.c.Meta.SetMeta(ctx, metaKey, string(text))
 	}
 	if err != nil {
-		f.c.Log.Warn("what was written to the disk is not stored", "error", err)
+		f.c.Log.Warn("cannot store the account of disk writes", "error", err)
 		return
 	}
 	f.stored, f.dirty = time.Now(), false
 }
 
-// read reads this machine. The name of the device is empty where there is none. The caller holds mu.
+// read measures this machine. device is empty if the state is on no block device. The caller holds
+// mu.
 func (f *Flash) read() (s Sample, device string) {
 	number, err := disk.NumberOf(f.c.Dir)
 	if err == nil {
@@ -241,11 +248,11 @@ func (f *Flash) read() (s Sample, device string) {
 		s.Shims += p.Written(pid)
 		s.Logs += p.OwnWritten(pid)
 	}
-	s.Shims += f.pods.now(cgroup.NewReader(cgroup.Mountpoint), p, f.c.Pods, maxDepth)
+	s.Shims += f.pods.update(cgroup.NewReader(cgroup.Mountpoint), p, f.c.Pods, maxDepth)
 	return s, device
 }
 
-func life(now time.Time, run int64) moment {
+func currentMoment(now time.Time, run int64) moment {
 	m := moment{At: now, Booted: now, Run: run, Boot: bootid.Kernel(os.DirFS("/"))}
 	var up unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) == nil {
@@ -254,15 +261,18 @@ func life(now time.Time, run int64) moment {
 	return m
 }
 
-// Collectors give what was written since the account was opened.
+// Collectors returns the bytes written since the account was opened.
 func (f *Flash) Collectors() []prometheus.Collector { return []prometheus.Collector{collector{f}} }
 
 type collector struct{ f *Flash }
 
 var (
-	byCause  = prometheus.NewDesc("islet_flash_written_bytes_total", "what islet and its pods wrote to disks, over restarts, by what: database, images, logs, pods", []string{"cause"}, nil)
-	byDevice = prometheus.NewDesc("islet_flash_device_written_bytes_total", "what was written to the disk of the state directory, by anybody, over restarts", nil, nil)
-	budget   = prometheus.NewDesc("islet_flash_budget_bytes", "what may be written a day; 0: no budget", nil, nil)
+	byCause = prometheus.NewDesc("islet_flash_written_bytes_total",
+		"what islet and its pods wrote to disks, over restarts, by what: database, images, logs, pods",
+		[]string{"cause"}, nil)
+	byDevice = prometheus.NewDesc("islet_flash_device_written_bytes_total",
+		"what was written to the disk of the state directory, by anybody, over restarts", nil, nil)
+	budget = prometheus.NewDesc("islet_flash_budget_bytes", "what may be written a day; 0: no budget", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -274,7 +284,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	w := c.f.look(context.Background(), fresh).Total
+	w := c.f.measure(context.Background(), maxAge).Total
 	add := func(d *prometheus.Desc, kind prometheus.ValueType, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, kind, float64(n), labels...)
 	}

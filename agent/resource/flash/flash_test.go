@@ -29,32 +29,32 @@ func at(t time.Time) moment {
 func TestAccount(t *testing.T) {
 	var a account
 	a.add(at(noon), Sample{Device: 1000, Agent: 300, Images: 200, Shims: 150, Logs: 50})
-	if want := (Written{Device: 1000, Database: 100, Images: 200, Logs: 50, Pods: 100}); a.on(noon) != want || a.Total != want || want.Stack() != 450 {
+	if want := (Written{Device: 1000, Database: 100, Images: 200, Logs: 50, Pods: 100}); a.writtenOn(noon) != want || a.Total != want || want.Stack() != 450 {
 		t.Errorf("first: %+v", a)
 	}
 	a.add(at(noon.Add(time.Hour)), Sample{Device: 1100, Agent: 310, Images: 200, Shims: 100, Logs: 40}) // a shim has ended
-	if want := (Written{Device: 1100, Database: 110, Images: 200, Logs: 50, Pods: 100}); a.on(noon) != want {
+	if want := (Written{Device: 1100, Database: 110, Images: 200, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a shim ended: %+v", a)
 	}
 	m := at(noon.Add(2 * time.Hour))
 	m.Run = 2
 	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, that has written more than the former
-	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.on(noon) != want {
+	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a new agent: %+v", a)
 	}
 	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, then 6 h of that day and 24 of the next
 	a.add(m, Sample{Device: 500})
-	if x, y := a.on(noon).Device, a.on(noon.Add(24*time.Hour)).Device; x != 1300 || y != 400 {
+	if x, y := a.writtenOn(noon).Device, a.writtenOn(noon.Add(24*time.Hour)).Device; x != 1300 || y != 400 {
 		t.Errorf("a reboot: %d, %d", x, y)
 	}
 	m.At = noon.AddDate(0, 0, 30)
 	a.add(m, Sample{Device: 500 + 2850})
-	if len(a.Days) != days || a.on(m.At.Add(-24*time.Hour)).Device < 99 || a.on(m.At.Add(-24*time.Hour)).Device > 101 || a.Total.Device != 1700+2850 {
+	if len(a.Days) != days || a.writtenOn(m.At.Add(-24*time.Hour)).Device < 99 || a.writtenOn(m.At.Add(-24*time.Hour)).Device > 101 || a.Total.Device != 1700+2850 {
 		t.Errorf("a month later: %+v", a)
 	}
 	m.At = noon // and the clock goes back
 	a.add(m, Sample{Device: 500 + 2850 + 7})
-	if len(a.Days) != 1 || a.on(noon).Device != 7 {
+	if len(a.Days) != 1 || a.writtenOn(noon).Device != 7 {
 		t.Errorf("the clock went back: %+v", a)
 	}
 }
@@ -65,7 +65,7 @@ func TestNoClock(t *testing.T) {
 	var a account
 	a.add(at(noon.Add(-24*time.Hour)), Sample{Device: 100})
 	a.add(at(noon), Sample{Device: 1100})
-	yesterday, today := a.on(noon.Add(-24*time.Hour)).Device, a.on(noon).Device
+	yesterday, today := a.writtenOn(noon.Add(-24*time.Hour)).Device, a.writtenOn(noon).Device
 	for boot := range 3 {
 		old := time.Unix(20, 0)
 		name := fmt.Sprint("boot ", boot)
@@ -74,13 +74,13 @@ func TestNoClock(t *testing.T) {
 		}
 		a.add(up(old, 20*time.Second), Sample{Device: 10})
 		a.add(up(old.Add(10*time.Minute), 10*time.Minute+20*time.Second), Sample{Device: 20})
-		if got := a.on(noon).Device; got != today {
+		if got := a.writtenOn(noon).Device; got != today {
 			t.Errorf("%s, in 1970: %d today, not %d", name, got, today)
 		}
 		now := noon.Add(time.Duration(boot+1) * time.Hour) // which a network tells
 		a.add(up(now, 20*time.Minute), Sample{Device: 50})
 		today += 50
-		if got := a.on(noon).Device; got != today || len(a.Days) != 2 || a.on(noon.Add(-24*time.Hour)).Device != yesterday {
+		if got := a.writtenOn(noon).Device; got != today || len(a.Days) != 2 || a.writtenOn(noon.Add(-24*time.Hour)).Device != yesterday {
 			t.Errorf("%s: %d today, not %d; %+v", name, got, today, a.Days)
 		}
 	}
@@ -88,7 +88,7 @@ func TestNoClock(t *testing.T) {
 	far.Booted = far.At.Add(-2 * time.Hour)
 	a.add(far, Sample{Device: 60})
 	a.add(at(noon.Add(5*time.Hour)), Sample{Device: 70})
-	if got := a.on(noon).Device; len(a.Days) != 2 || got != today+10 {
+	if got := a.writtenOn(noon).Device; len(a.Days) != 2 || got != today+10 {
 		t.Errorf("after a clock that was far ahead: %+v", a.Days)
 	}
 }
@@ -116,7 +116,7 @@ func FuzzAccount(f *testing.F) {
 					t.Fatalf("days %+v at %v", a.Days, m.At)
 				}
 			}
-			if !slices.ContainsFunc(a.Days, func(d dayOf) bool { return d.Day == m.At.Format(day) }) || len(a.Days) > days || sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
+			if !slices.ContainsFunc(a.Days, func(d dayTotal) bool { return d.Day == m.At.Format(day) }) || len(a.Days) > days || sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
 				t.Fatalf("%+v", a)
 			}
 			text, err := json.Marshal(&a)

@@ -8,30 +8,30 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// maxDepth bounds how deep cgroups are kept, of which a container may make some that may do so.
-// Those below are read together with the last that is kept.
+// maxDepth bounds the depth at which cgroups are tracked one by one, because a container may create
+// its own. Deeper ones are read together with their ancestor.
 const maxDepth = 8
 
-// A wrote is what the processes of a cgroup, and of those below it, had written when they had used
-// so much CPU time. Who writes uses some: as long as there is no more, nothing is looked at, and
-// most pods wait most of the time.
-type wrote struct {
-	used  time.Duration // 0: not known
+// A cgroupWrites is the bytes written by a cgroup's processes, including its descendants, at a CPU
+// time. Writing uses CPU time, so an unchanged CPU time means that nothing has to be read. Most
+// pods are idle most of the time.
+type cgroupWrites struct {
+	used  time.Duration // CPU time; 0: unknown
 	sum   uint64        // bytes
-	below map[string]*wrote
+	below map[string]*cgroupWrites
 }
 
-// now brings it up to date.
-func (w *wrote) now(cgroups cgroup.Reader, p process.Reader, path string, depth int) uint64 {
+// update measures again if needed and returns the sum.
+func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path string, depth int) uint64 {
 	if depth == 0 {
-		return deeper(cgroups, p, path)
+		return sumBelow(cgroups, p, path)
 	}
-	used, _ := cgroups.Used(path) // first: what is used later shows the next time
+	used, _ := cgroups.Used(path) // read first: later use is seen at the next update
 	if used > 0 && used == w.used {
 		return w.sum
 	}
 	before := w.below
-	*w = wrote{used: used}
+	*w = cgroupWrites{used: used}
 	pids, err := cgroups.Processes(path)
 	if err != nil {
 		w.used = 0
@@ -40,27 +40,28 @@ func (w *wrote) now(cgroups cgroup.Reader, p process.Reader, path string, depth 
 	for _, pid := range pids {
 		w.sum += p.Written(pid)
 	}
-	children, _ := cgroups.Children(path) // gone: it has none
+	children, _ := cgroups.Children(path) // none if the cgroup was removed
 	for _, name := range children {
 		one := before[name]
 		if one == nil {
-			one = new(wrote)
+			one = new(cgroupWrites)
 		}
 		if w.below == nil {
-			w.below = make(map[string]*wrote, len(children))
+			w.below = make(map[string]*cgroupWrites, len(children))
 		}
 		w.below[name] = one
-		w.sum += one.now(cgroups, p, filepath.Join(path, name), depth-1)
+		w.sum += one.update(cgroups, p, filepath.Join(path, name), depth-1)
 	}
 	return w.sum
 }
 
-// deeper is what the processes of a cgroup, and of all below it, have written: nothing of it is kept.
-func deeper(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
+// sumBelow returns the bytes written by a cgroup's processes, including its descendants, without
+// tracking them.
+func sumBelow(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
 	for left := []string{path}; len(left) > 0; {
 		at := left[len(left)-1]
 		left = left[:len(left)-1]
-		pids, _ := cgroups.Processes(at) // gone: it has none
+		pids, _ := cgroups.Processes(at) // none if the cgroup was removed
 		for _, pid := range pids {
 			sum += p.Written(pid)
 		}

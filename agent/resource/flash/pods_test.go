@@ -39,10 +39,10 @@ func TestPods(t *testing.T) {
 		write(proc, strconv.Itoa(pid)+"/io", "rchar: 1\nwrite_bytes: "+strconv.Itoa(bytes)+"\n")
 		run(path)
 	}
-	var w wrote
+	var w cgroupWrites
 	see := func(what string, want uint64) {
 		t.Helper()
-		if got := w.now(cgroup.NewReader(groups), process.Reader{Root: proc}, "/pods", maxDepth); got != want {
+		if got := w.update(cgroup.NewReader(groups), process.Reader{Root: proc}, "/pods", maxDepth); got != want {
 			t.Errorf("%s: %d bytes, want %d", what, got, want)
 		}
 	}

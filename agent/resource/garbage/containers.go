@@ -12,28 +12,28 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// View is what the runtime last said. *observe.Observer is one.
+// View is the observed state of pods. *observe.Observer implements it.
 type View interface {
 	UIDs() []types.UID
 	Pod(types.UID) plan.Observed
 }
 
-// Dead is how dead containers go.
+// Dead removes dead containers.
 type Dead struct {
 	View   View
-	Remove func(ctx context.Context, uid types.UID, c plan.Container) error // with its log
-	Sweep  func(ctx context.Context)                                        // removes what pods left that are gone
+	Remove func(ctx context.Context, uid types.UID, c plan.Container) error // removes its log too
+	Sweep  func(ctx context.Context)                                        // removes remains of removed pods
 }
 
-// layers is an optional ability of a runtime: it frees the writable layers of containers
-// that have ended, and keeps what it knows of them.
+// layers is an optional ability of a runtime: it deletes the writable layers of ended containers,
+// and keeps their metadata.
 type layers interface {
 	DropLayers(ctx context.Context) error
 }
 
-// ReclaimContainers removes the dead containers that are kept only to be looked at: those
-// after which another of the name runs. The last attempt at a container stays, whose end
-// and number decide whether and when there is a next one; but its writable layer goes.
+// ReclaimContainers removes dead containers that a newer attempt has replaced and that are kept
+// only for inspection. The last attempt stays, because its exit and number determine the next one,
+// but its writable layer is deleted.
 func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	var errs []error
 	for _, uid := range g.c.Dead.View.UIDs() {
@@ -50,8 +50,7 @@ func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Followed are the containers of a pod that have ended and after which a newer one of the
-// same name runs.
+// Followed returns the ended containers for which a newer container of the same name runs.
 func Followed(seen plan.Observed) (out []plan.Container) {
 	for _, c := range seen.Containers {
 		newest, _ := seen.Last(c.Name)
@@ -62,7 +61,7 @@ func Followed(seen plan.Observed) (out []plan.Container) {
 	return out
 }
 
-// Bounds is which ended containers are kept, by the flags of a kubelet.
+// Bounds limits the ended containers that are kept, by a kubelet's flags.
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-garbage-collection
 type Bounds struct {
 	MinAge       time.Duration // minimum-container-ttl-duration
@@ -70,8 +69,8 @@ type Bounds struct {
 	All          int           // maximum-dead-containers; negative: no bound
 }
 
-// Keep is what the plans of pods are to keep. A bound for all is shared evenly among the
-// containers that have an ended one.
+// Keep returns the bound for the plans of pods. A bound for all containers is divided evenly among
+// the names with an ended container.
 func (b Bounds) Keep(view View) func() plan.Dead {
 	more := b.PerContainer - 1
 	if b.PerContainer < 0 {

@@ -1,5 +1,5 @@
-// Package garbage gives back the space of what nobody needs: images, dead containers, and
-// what pods that are gone left behind.
+// Package garbage frees disk space: it removes unused images, dead containers, and remains of
+// removed pods.
 //
 //	Run, every 5 min: note which images are in use (from memory); one look at the disk
 //	    |  full above the high threshold, or an image unused beyond the maximum age
@@ -14,18 +14,17 @@
 //	                                              writable layers of ended ones, logs of pods
 //	                                              that are gone
 //
-// Decide is pure. What it never gives away is what this node needs to start again without
-// any network: every image that a stored pod names, by tag, digest or ID, whether the pod
-// runs or not; what containers were made from; what the runtime pins, and the sandbox image
-// of a runtime behind a socket, which old ones do not pin. Pods that are over for good need
-// their images no more, but as long as the control plane cannot be reached, or there is
-// none, theirs stay too: nobody could bring them back.
+// Decide is pure. It never removes what this node needs to restart without a network: images that a
+// stored pod names, by tag, digest or ID, whether the pod runs or not; images of existing
+// containers; pinned images; and the sandbox image of a runtime behind a socket, which old runtimes
+// do not pin. Images of pods that have ended for good may be removed, except while the control
+// plane is unreachable or there is none, because then nothing could restore them.
 //
-// When an image was last used is kept in the store, and written when an image begins or
-// ceases to be used, not while it is. A kubelet forgets it with each restart.
+// The time of an image's last use is stored when its use begins or ends. A kubelet loses it at each
+// restart.
 //
-// Without a threshold and a maximum age nothing runs; else one system call and one list of
-// images is asked for every five minutes, and nothing more.
+// Without a threshold and a maximum age nothing runs. Otherwise each round costs one system call
+// and one list of images.
 //
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/#containers-images
 package garbage

@@ -15,24 +15,25 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Period is how often Run looks, as a kubelet does.
+// Period is the interval of Run, as in a kubelet.
 const Period = 5 * time.Minute
 
-// tellAgain is how soon an event is told again of a trouble that goes on: events live an hour.
-const tellAgain = 50 * time.Minute
+// repeatEvent is the interval for repeating an event while a problem lasts. Events expire after an
+// hour.
+const repeatEvent = 50 * time.Minute
 
-// Events takes those of the node. *outbox.Events is one.
+// Events records events of the node. *outbox.Events implements it.
 type Events interface {
 	Node(eventType, reason, message string)
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	Images  cri.Images // which may be a Reclaimer
+	Images  cri.Images // may implement Reclaimer
 	Runtime cri.Runtime
 	Remote  bool                                    // the runtime is behind a socket
-	Pods    func() []*v1.Pod                        // that are stored, with their statuses
-	Disk    func(ctx context.Context) (Disk, error) // that images are on
+	Pods    func() []*v1.Pod                        // stored pods with their statuses
+	Disk    func(ctx context.Context) (Disk, error) // disk of the images
 
 	// High and Low are in percent of the disk: imageGCHighThresholdPercent and
 	// imageGCLowThresholdPercent of the KubeletConfiguration. MinAge and MaxAge are its
@@ -40,9 +41,9 @@ type Config struct {
 	High, Low      int
 	MinAge, MaxAge time.Duration
 
-	Offline func() bool  // images could not be had again now
-	Wait    func() bool  // what is only for tidiness waits, to spare the disk. Nil: never
-	Known   func() error // nil once it is known what runs
+	Offline func() bool  // images could not be pulled again now
+	Wait    func() bool  // postpones collection by age, to spare the disk; nil: never
+	Known   func() error // returns nil once the running containers are known
 	Dead    Dead
 	Meta    Meta
 	Events  Events
@@ -50,24 +51,24 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Garbage collects.
+// Garbage collects images and dead containers.
 type Garbage struct {
 	c         Config
 	collected *prometheus.CounterVec
 
-	mu     sync.Mutex           // one collection at a time; guards the rest
-	uses   *uses                // nil: not loaded yet
-	failed int                  // collections in a row
-	told   map[string]time.Time // when an event was last told of the trouble that there is, by reason
+	mu         sync.Mutex           // one collection at a time; guards the rest
+	uses       *uses                // nil: not loaded
+	failures   int                  // consecutive failed collections
+	reportedAt map[string]time.Time // last event of each current problem, by reason
 }
 
-// New starts nothing.
+// New returns a Garbage. It starts nothing.
 func New(c Config) *Garbage {
 	return &Garbage{c: c, collected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
-		Help: "images that were removed, by why: space or age"}, []string{"reason"})}
+		Help: "images that were removed, by reason: space or age"}, []string{"reason"})}
 }
 
-// Collectors count what was collected.
+// Collectors returns the metrics of removed images.
 func (g *Garbage) Collectors() []prometheus.Collector { return []prometheus.Collector{g.collected} }
 
 // Run collects images until ctx ends.
@@ -88,36 +89,36 @@ func (g *Garbage) Run(ctx context.Context) error {
 	}
 }
 
-// result tells of collections that fail again and again.
+// result reports repeated failures.
 func (g *Garbage) result(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
-		g.failed, g.told = 0, nil
+		g.failures, g.reportedAt = 0, nil
 		return
 	}
-	g.failed++
-	g.c.Log.Warn("images are not collected", "error", err)
-	if g.failed > 1 {
-		g.tell("ImageGCFailed", err.Error())
+	g.failures++
+	g.c.Log.Warn("cannot collect images", "error", err)
+	if g.failures > 1 {
+		g.report("ImageGCFailed", err.Error())
 	}
 }
 
-// tell tells the first time, and then now and again. The caller holds mu.
-func (g *Garbage) tell(reason, message string) {
-	last, before := g.told[reason]
-	if now := time.Now(); !before || now.Sub(last) >= tellAgain {
+// report records an event, and repeats it while the problem lasts. The caller holds mu.
+func (g *Garbage) report(reason, message string) {
+	last, before := g.reportedAt[reason]
+	if now := time.Now(); !before || now.Sub(last) >= repeatEvent {
 		g.c.Events.Node(v1.EventTypeWarning, reason, message)
-		if g.told == nil {
-			g.told = map[string]time.Time{}
+		if g.reportedAt == nil {
+			g.reportedAt = map[string]time.Time{}
 		}
-		g.told[reason] = now
+		g.reportedAt[reason] = now
 	}
 }
 
-// Needed is who needs an image, by its ID; empty: nobody.
+// Needed returns what needs the image with this ID; empty: nothing.
 func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
-	_, needs, err := g.look(ctx)
+	_, needs, err := g.inspect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -127,28 +128,31 @@ func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
 	return "", nil
 }
 
-// A wish is what is to be removed of what may go.
-type wish struct {
-	all            bool // whatever nothing needs
+// A removal says which unused images to remove.
+type removal struct {
+	all            bool // all unused images
 	minAge, maxAge time.Duration
 	dry            bool
-	enough         func() (bool, error) // asked after each image
+	enough         func() (bool, error) // called after each image
 }
 
-// remove removes images, and gives them with those that stay. It looks anew after each, for
-// a pod may have come meanwhile. The caller holds mu.
-func (g *Garbage) remove(ctx context.Context, w wish) (done []Verdict, err error) {
+// remove removes images, and returns them and the remaining ones. It inspects again after each,
+// because a pod may have been added. The caller holds mu.
+func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err error) {
 	tried := map[string]bool{}
 	var failed []error
 	for {
-		images, needs, err := g.look(ctx)
+		images, needs, err := g.inspect(ctx)
 		if err != nil {
 			return done, errors.Join(append(failed, err)...)
 		}
-		if err := g.note(ctx, images, needs); err != nil {
+		if err := g.recordUses(ctx, images, needs); err != nil {
 			return done, errors.Join(append(failed, err)...)
 		}
-		judged := Decide(Input{Images: images, Needs: needs, MinAge: w.minAge, MaxAge: w.maxAge, All: w.all, Offline: g.c.Offline(), Since: time.Unix(g.uses.Since, 0), Now: g.c.Now()})
+		judged := Decide(Input{
+			Images: images, Needs: needs, MinAge: w.minAge, MaxAge: w.maxAge, All: w.all,
+			Offline: g.c.Offline(), Since: time.Unix(g.uses.Since, 0), Now: g.c.Now(),
+		})
 		if w.dry {
 			return judged, nil
 		}
@@ -185,8 +189,8 @@ func (g *Garbage) remove(ctx context.Context, w wish) (done []Verdict, err error
 	}
 }
 
-// note keeps what is known of the use of images, and sets it in them. The caller holds mu.
-func (g *Garbage) note(ctx context.Context, images []Image, needs []Need) error {
+// recordUses updates the stored uses, and sets them in images. The caller holds mu.
+func (g *Garbage) recordUses(ctx context.Context, images []Image, needs []Need) error {
 	now := g.c.Now()
 	if g.uses == nil {
 		u, err := loadUses(ctx, g.c.Meta, now)
@@ -195,11 +199,11 @@ func (g *Garbage) note(ctx context.Context, images []Image, needs []Need) error 
 		}
 		g.uses = u
 	}
-	if g.uses.note(images, needs, now) {
-		if err := g.uses.store(ctx, g.c.Meta); err != nil { // such as that the disk is full, which is no reason to keep it so
-			g.c.Log.Warn("when images were used is not stored", "error", err)
+	if g.uses.update(images, needs, now) {
+		if err := g.uses.store(ctx, g.c.Meta); err != nil { // a full disk must not keep images from being removed
+			g.c.Log.Warn("cannot store when images were used", "error", err)
 		}
 	}
-	g.uses.fill(images, now)
+	g.uses.apply(images, now)
 	return nil
 }

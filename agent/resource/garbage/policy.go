@@ -9,42 +9,40 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// An Image is one that is here, with what is known of its use.
+// An Image is a local image with its uses.
 type Image struct {
 	ID      string
 	Tags    []string
 	Digests []string
-	Size    uint64 // bytes, as the runtime says; layers that others share count too
-	Pinned  bool   // the runtime says that it must stay
+	Size    uint64 // bytes, as the runtime reports; includes shared layers
+	Pinned  bool   // the runtime must keep it
 	First   time.Time
-	Used    time.Time // when it was last known to be in use; zero: never
+	Used    time.Time // last known use; zero: never
 }
 
 // A Need is an image that something needs.
 type Need struct {
-	Refs []string // names of the image, and the IDs that they stand for here
-	By   string   // who needs it, in words: pod default/web
-	Over bool     // it is a pod that has ended for good
+	Refs []string // names of the image and their IDs
+	By   string   // what needs it, for messages: pod default/web
+	Over bool     // a pod that has ended for good
 }
 
-// Input is all that Decide may look at.
+// Input is the input of Decide.
 type Input struct {
 	Images []Image
 	Needs  []Need
-	// MinAge is how long an image is left alone since it came. MaxAge is how long it may
-	// be unused; 0: for ever.
+	// MinAge protects new images. MaxAge is how long an image may be unused; 0: for ever.
 	MinAge, MaxAge time.Duration
-	// All says that the space of every image that nothing needs is wanted, not only of
-	// those unused for MaxAge.
+	// All removes every unused image, not only those unused for MaxAge.
 	All bool
-	// Offline says that images could not be had again.
+	// Offline: images could not be pulled again.
 	Offline bool
-	// Since is from when on uses are known: MaxAge counts from then at the earliest.
+	// Since is when recording of uses began. MaxAge counts from then at the earliest.
 	Since time.Time
 	Now   time.Time
 }
 
-// A Cause says why an image goes, in the words of kubelet_image_garbage_collected_total.
+// A Cause is the reason for a removal, as in kubelet_image_garbage_collected_total.
 type Cause string
 
 // The causes.
@@ -53,22 +51,22 @@ const (
 	Space Cause = "space"
 )
 
-// A Verdict says of an image whether it goes. One of Goes and Stays is set.
+// A Verdict is the decision about an image. One of Goes and Stays is set.
 type Verdict struct {
 	Image
 	Goes  Cause
-	Stays string // why, in words
+	Stays string // reason, for messages
 }
 
-// Decide judges every image: first those that go, by age and then in the order in which
-// space is to be had from them, the longest unused first; then those that stay, by name.
+// Decide judges every image. The result lists first the images to remove, by age, then for space
+// with the longest unused first; then the others by name.
 func Decide(in Input) []Verdict {
 	needs := index(in.Needs)
 	out := make([]Verdict, 0, len(in.Images))
 	for _, i := range in.Images {
 		v := Verdict{Image: i}
-		if v.Stays = in.keep(needs, i); v.Stays == "" {
-			v.Goes, v.Stays = in.goes(i)
+		if v.Stays = in.whyKept(needs, i); v.Stays == "" {
+			v.Goes, v.Stays = in.whyRemoved(i)
 		}
 		out = append(out, v)
 	}
@@ -76,13 +74,14 @@ func Decide(in Input) []Verdict {
 		if a.Goes == "" || b.Goes == "" {
 			return cmp.Or(cmp.Compare(b.Goes, a.Goes), slices.Compare(a.Tags, b.Tags), cmp.Compare(a.ID, b.ID))
 		}
-		return cmp.Or(cmp.Compare(a.Goes, b.Goes), a.Used.Compare(b.Used), a.First.Compare(b.First), cmp.Compare(b.Size, a.Size), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Goes, b.Goes), a.Used.Compare(b.Used), a.First.Compare(b.First),
+			cmp.Compare(b.Size, a.Size), cmp.Compare(a.ID, b.ID))
 	})
 	return out
 }
 
-// keep is why an image must stay; empty: nothing needs it.
-func (in *Input) keep(needs map[string][]*Need, i Image) string {
+// whyKept returns why an image must stay; empty: nothing needs it.
+func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	if i.Pinned {
 		return "the container runtime pins it"
 	}
@@ -96,26 +95,26 @@ func (in *Input) keep(needs map[string][]*Need, i Image) string {
 		}
 	}
 	if over != "" && in.Offline {
-		return "named by " + over + ", which has ended; there is no control plane that could bring it again"
+		return "named by " + over + ", which has ended; no control plane is reachable that could restore it"
 	}
 	return ""
 }
 
-// goes is why an image goes that nothing needs, or why not yet.
-func (in *Input) goes(i Image) (Cause, string) {
+// whyRemoved returns why an unused image is removed, or why not yet.
+func (in *Input) whyRemoved(i Image) (Cause, string) {
 	if unused := in.ago(later(i.Used, i.First, in.Since)); in.MaxAge > 0 && unused > in.MaxAge {
 		return Age, ""
 	}
 	if young := in.ago(i.First); young < in.MinAge {
-		return "", "it came less than " + in.MinAge.String() + " ago"
+		return "", "it was pulled less than " + in.MinAge.String() + " ago"
 	}
 	if in.All {
 		return Space, ""
 	}
-	return "", "nothing needs it, but its space is not wanted"
+	return "", "it is unused, but its space is not needed"
 }
 
-// ago is how long ago something was. A clock that went back makes nothing old.
+// ago returns the time since at. A clock that was set back makes nothing older.
 func (in *Input) ago(at time.Time) time.Duration {
 	if at.IsZero() {
 		return 1<<63 - 1
@@ -132,7 +131,7 @@ func later(at ...time.Time) (last time.Time) {
 	return last
 }
 
-// names are all that an image may be asked for by.
+// names returns all names of the image.
 func (i Image) names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_, hex, _ := strings.Cut(i.ID, ":")
@@ -143,8 +142,8 @@ func (i Image) names() func(yield func(string) bool) {
 				}
 			}
 		}
-		// A digest is the name of what it is of, whatever registry it came from: a mirror's, or
-		// one that the image was tagged for later.
+		// A digest identifies the content whatever the registry: a mirror, or one for which the
+		// image was tagged later.
 		for _, d := range i.Digests {
 			if _, sum, ok := strings.Cut(d, "@"); ok && !yield(sum) {
 				return
@@ -153,7 +152,7 @@ func (i Image) names() func(yield func(string) bool) {
 	}
 }
 
-// index gives the needs by each name that an image may have.
+// index returns the needs by image name.
 func index(needs []Need) map[string][]*Need {
 	out := map[string][]*Need{}
 	for i := range needs {

@@ -8,61 +8,58 @@ import (
 	agentapi "github.com/islet-edge/islet/internal/api"
 )
 
-// Reclaimer is an optional ability of Images: it frees what belongs to no image, such as
-// downloads that stopped, and layers and content that nothing refers to. It has to write a
-// little for that, which a disk that is full to the last byte does not let it.
+// Reclaimer is an optional ability of Images: it frees space that belongs to no image, such as
+// interrupted downloads and unreferenced layers. It needs a little free space to do so.
 type Reclaimer interface {
 	Reclaim(ctx context.Context) error
 }
 
-// rest frees what belongs to no image, where the runtime can.
-func (g *Garbage) rest(ctx context.Context) error {
+// reclaimRest frees space that belongs to no image, if the runtime can.
+func (g *Garbage) reclaimRest(ctx context.Context) error {
 	r, ok := g.c.Images.(Reclaimer)
 	if !ok {
 		return nil
 	}
 	if err := r.Reclaim(ctx); err != nil {
-		return fmt.Errorf("free what belongs to no image: %w", err)
+		return fmt.Errorf("free space that belongs to no image: %w", err)
 	}
 	return nil
 }
 
-// clear frees what belongs to no image, and removes images until there is enough. If the
-// former fails, images go all the same, and it is tried again with the room that they
-// leave. The caller holds mu.
-func (g *Garbage) clear(ctx context.Context, w wish) error {
-	failed := g.rest(ctx)
+// freeSpace frees space that belongs to no image, and removes images until there is enough. If the
+// former fails, it is tried again after the images have been removed. The caller holds mu.
+func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
+	failed := g.reclaimRest(ctx)
 	if done, err := w.enough(); done || err != nil {
 		return errors.Join(failed, err)
 	}
 	_, err := g.remove(ctx, w)
 	if failed != nil {
-		failed = g.rest(ctx)
-		_, unknown := w.enough() // which measures
+		failed = g.reclaimRest(ctx)
+		_, unknown := w.enough() // measures again
 		failed = errors.Join(failed, unknown)
 	}
 	return errors.Join(failed, err)
 }
 
-// ReclaimImages frees the space of every image that nothing needs and that did not come
-// just now, for an eviction that can be spared by it.
+// ReclaimImages removes all unused images except new ones, to avoid an eviction.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
 func (g *Garbage) ReclaimImages(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.clear(ctx, wish{all: true, minAge: g.c.MinAge, enough: never})
+	return g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: notEnough})
 }
 
-// never is the wish for all that there is.
-func never() (bool, error) { return false, nil }
+// notEnough makes remove go on until no image is left to remove.
+func notEnough() (bool, error) { return false, nil }
 
-// Prune is the same for a person, whatever the age of images; dry only says what would be
-// done. It also says what stays and why, and on an error what is done already.
+// Prune removes all unused images for a user, regardless of their age. With dry it only returns the
+// plan. The result lists the images that stay and why; after an error it lists what was done.
 func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := agentapi.Pruned{Removed: []agentapi.Image{}, Kept: []agentapi.Kept{}}
-	judged, err := g.remove(ctx, wish{all: true, dry: dry, enough: never})
+	judged, err := g.remove(ctx, removal{all: true, dry: dry, enough: notEnough})
 	for _, v := range judged {
 		i := agentapi.Image{ID: v.ID, Tags: v.Tags, Digests: v.Digests, Size: v.Size, Pinned: v.Pinned}
 		if v.Goes != "" {
@@ -73,7 +70,7 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	}
 	if _, out.Rest = g.c.Images.(Reclaimer); out.Rest && !dry {
 		var more error
-		out.Freed, more = g.measured(ctx, g.rest)
+		out.Freed, more = g.measureFreed(ctx, g.reclaimRest)
 		err = errors.Join(err, more)
 	}
 	if err != nil {
@@ -82,9 +79,8 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	return out
 }
 
-// measured does something that makes room, and says how many bytes more are free then. What
-// others write meanwhile is not told apart.
-func (g *Garbage) measured(ctx context.Context, do func(context.Context) error) (uint64, error) {
+// measureFreed calls do and returns how many bytes it freed. Concurrent writes distort the result.
+func (g *Garbage) measureFreed(ctx context.Context, do func(context.Context) error) (uint64, error) {
 	before, unknown := g.c.Disk(ctx)
 	if err := errors.Join(do(ctx), unknown); err != nil {
 		return 0, err

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Settings is a Config with what a configuration says. The disk of images is that of the
-// state directory, or where a runtime behind a socket has them.
+// Settings returns a Config from the configuration. The images' disk is that of the state
+// directory, or the one that a runtime behind a socket reports.
 func Settings(c *config.Config, images cri.Images) Config {
 	k, h := &c.Kubelet, host.New(host.Config{})
 	g := Config{
@@ -27,10 +27,10 @@ func Settings(c *config.Config, images cri.Images) Config {
 		if g.Remote {
 			fs, err := images.ImageFsInfo(ctx, &api.ImageFsInfoRequest{})
 			if err != nil {
-				return Disk{}, fmt.Errorf("ask where images are: %w", err)
+				return Disk{}, fmt.Errorf("read the image file system: %w", err)
 			}
 			if len(fs.ImageFilesystems) == 0 {
-				return Disk{}, fmt.Errorf("the container runtime names no file system of images")
+				return Disk{}, fmt.Errorf("the container runtime reported no image file system")
 			}
 			dir = filepath.Clean(cmp.Or(fs.ImageFilesystems[0].GetFsId().GetMountpoint(), "/"))
 		}
@@ -40,7 +40,7 @@ func Settings(c *config.Config, images cri.Images) Config {
 	return g
 }
 
-// Kept are the bounds of a configuration.
+// Kept returns the bounds of a configuration for ended containers.
 func Kept(c *config.Config) Bounds {
 	return Bounds{MinAge: c.Dead.MinAge, PerContainer: int(c.Dead.MaxPerContainer), All: int(c.Dead.Max)}
 }

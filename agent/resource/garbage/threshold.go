@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// A Disk is a file system, in bytes. Free is what is left to those who may not use what is
-// reserved for root.
+// A Disk is a file system's size in bytes. Free excludes the space reserved for root.
 type Disk struct{ Total, Free uint64 }
 
-// collect is one turn of Run.
+// collect runs one round.
 func (g *Garbage) collect(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -22,7 +21,7 @@ func (g *Garbage) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.note(ctx, images, g.podNeeds()); err != nil {
+	if err := g.recordUses(ctx, images, g.podNeeds()); err != nil {
 		return err
 	}
 	if g.c.Wait == nil || !g.c.Wait() {
@@ -36,7 +35,7 @@ func (g *Garbage) collect(ctx context.Context) error {
 	}
 	if disk.Total == 0 {
 		err := errors.New("invalid capacity 0 on image filesystem")
-		g.tell("InvalidDiskCapacity", err.Error())
+		g.report("InvalidDiskCapacity", err.Error())
 		return err
 	}
 	if g.c.High >= 100 || disk.used() < g.c.High {
@@ -45,47 +44,51 @@ func (g *Garbage) collect(ctx context.Context) error {
 	return g.makeRoom(ctx, disk)
 }
 
-// used is how full a disk is, in percent, as a kubelet reckons.
+// used returns the use of a disk in percent, rounded as in a kubelet.
 func (d Disk) used() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
 
-// removeOld removes images that were unused for too long. images are those that are here,
-// with what is known of their use.
+// removeOld removes images that were unused for too long. images are the local images with their
+// uses.
 func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if g.c.MaxAge == 0 {
 		return nil
 	}
-	in := Input{Images: images, Needs: g.podNeeds(), MinAge: g.c.MinAge, MaxAge: g.c.MaxAge, Since: time.Unix(g.uses.Since, 0), Offline: g.c.Offline(), Now: g.c.Now()}
-	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // as it mostly is: the runtime is not asked
+	in := Input{
+		Images: images, Needs: g.podNeeds(), MinAge: g.c.MinAge, MaxAge: g.c.MaxAge,
+		Since: time.Unix(g.uses.Since, 0), Offline: g.c.Offline(), Now: g.c.Now(),
+	}
+	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // usually; saves calls to the runtime
 		return nil
 	}
-	_, err := g.remove(ctx, wish{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: never})
+	_, err := g.remove(ctx, removal{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: notEnough})
 	return err
 }
 
-// makeRoom removes what needs be until the disk is at the low threshold.
+// makeRoom removes images until the disk's use is at the low threshold.
 func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 	full := disk.used()
-	g.c.Log.Info("the disk of images is too full", "percent", full, "high", g.c.High, "low", g.c.Low)
+	g.c.Log.Info("the image file system is above its high threshold", "percent", full, "high", g.c.High, "low", g.c.Low)
 	before := disk.Free
 	enough := func() (bool, error) {
 		var err error
 		disk, err = g.c.Disk(ctx)
 		return disk.used() <= g.c.Low, err
 	}
-	if err := g.clear(ctx, wish{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
+	if err := g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
 		return err
 	}
 	if disk.used() <= g.c.Low {
 		return nil
 	}
 	freed := max(disk.Free, before) - before
-	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
+		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", full, size(disk.Total), freed)
-	g.tell("FreeDiskSpaceFailed", message)
+	g.report("FreeDiskSpaceFailed", message)
 	return errors.New(message)
 }
 
-// size is for people, in the words of the event.
+// size formats bytes for the event.
 func size(bytes uint64) string {
 	unit, n := 0, float64(bytes)
 	for ; n >= 1024 && unit < 4; unit++ {

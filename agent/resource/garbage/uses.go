@@ -10,30 +10,30 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// metaUses is the key under which the store has when images were used.
+// metaUses is the key of the uses in the store.
 const metaUses = "image-uses"
 
-// Meta keeps a value. *store.Store is one.
+// Meta stores single values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A use is what is known of an image's use, in seconds since 1970.
+// A use is the known use of an image, in seconds since 1970.
 type use struct {
-	First int64 `json:"f,omitempty"` // 0: it was there before anybody looked
+	First int64 `json:"f,omitempty"` // 0: it existed before uses were recorded
 	Used  int64 `json:"u,omitempty"` // 0: never
-	Now   bool  `json:"n,omitempty"` // it is in use, so Used has no meaning
+	Now   bool  `json:"n,omitempty"` // in use now; Used is not set
 }
 
-// uses are the images by short, as they are stored.
+// uses are the stored uses, by shortID.
 type uses struct {
 	Since  int64          `json:"since"`
 	Images map[string]use `json:"images"`
 }
 
-// short is enough of an ID to tell images of a node apart.
-func short(id string) string {
+// shortID returns a prefix of an ID that is unique on a node.
+func shortID(id string) string {
 	if _, hex, ok := strings.Cut(id, ":"); ok {
 		id = hex
 	}
@@ -44,17 +44,16 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
 	u := &uses{}
 	text, known, err := meta.Meta(ctx, metaUses)
 	if err != nil {
-		return nil, fmt.Errorf("when images were used: %w", err)
+		return nil, fmt.Errorf("read the uses of images: %w", err)
 	}
 	if !known || json.Unmarshal([]byte(text), u) != nil || u.Since == 0 {
-		return &uses{Since: now.Unix()}, nil // what cannot be read is as good as unknown
+		return &uses{Since: now.Unix()}, nil // an unreadable value counts as unknown
 	}
 	return u, nil
 }
 
-// settle has what was noted before the clock was set count from now on. It reports whether
-// there was any.
-func (u *uses) settle(now int64) (changed bool) {
+// fixClock replaces times from before the clock was set by now. It reports whether there were any.
+func (u *uses) fixClock(now int64) (changed bool) {
 	first := clock.First().Unix()
 	if now < first {
 		return false
@@ -73,17 +72,16 @@ func (u *uses) settle(now int64) (changed bool) {
 	return changed
 }
 
-// note takes what is there and what is needed now. It reports whether there is anything
-// new to keep.
-func (u *uses) note(images []Image, needs []Need, now time.Time) (changed bool) {
+// update records the current images and needs. It reports whether anything changed.
+func (u *uses) update(images []Image, needs []Need, now time.Time) (changed bool) {
 	first := now.Unix()
-	changed = u.settle(first)
+	changed = u.fixClock(first)
 	if u.Images == nil {
 		u.Images, first, changed = map[string]use{}, 0, true
 	}
 	needed, here := index(needs), map[string]bool{}
 	for _, i := range images {
-		key := short(i.ID)
+		key := shortID(i.ID)
 		here[key] = true
 		was, known := u.Images[key]
 		is := was
@@ -114,10 +112,10 @@ func (u *uses) note(images []Image, needs []Need, now time.Time) (changed bool) 
 	return changed
 }
 
-// fill sets when images came and were used.
-func (u *uses) fill(images []Image, now time.Time) {
+// apply sets First and Used of the images.
+func (u *uses) apply(images []Image, now time.Time) {
 	for i := range images {
-		use := u.Images[short(images[i].ID)]
+		use := u.Images[shortID(images[i].ID)]
 		if use.First != 0 {
 			images[i].First = time.Unix(use.First, 0)
 		}

@@ -16,27 +16,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Events takes those of the node. *outbox.Events is one.
+// Events records events of the node. *outbox.Events implements it.
 type Events interface {
 	Node(eventType, reason, message string)
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Kernel func() (*os.File, error) // opens the kernel's log; nil: /dev/kmsg
 	File   string                   // in the run directory
-	Killed func(ago time.Duration)  // is called of each kill; it must not block
+	Killed func(ago time.Duration)  // called for each kill; it must not block
 	Events Events
 	Log    *slog.Logger
 }
 
-// A Watch tells.
+// A Watch reports kills.
 type Watch struct {
 	c     Config
 	kills prometheus.Counter
 }
 
-// New starts nothing.
+// New returns a Watch. It starts nothing.
 func New(c Config) *Watch {
 	if c.Kernel == nil {
 		c.Kernel = func() (*os.File, error) {
@@ -47,46 +47,46 @@ func New(c Config) *Watch {
 		Help: "processes that the kernel killed because the machine had no memory left"})}
 }
 
-// Collectors count kills since the agent started.
+// Collectors returns the count of kills since the agent started.
 func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collector{w.kills} }
 
-// A Kill is what the kernel did when the machine had no memory left.
+// A Kill is a process that the kernel killed because the machine ran out of memory.
 type Kill struct {
-	Number uint64 // of its record, since boot
+	Number uint64 // number of the record since boot
 	PID    int
-	Name   string        // of the program; as it called itself, so a claim
+	Name   string        // of the program; set by the program itself, so not trusted
 	At     time.Duration // since boot, by the kernel's clock
 }
 
-// record is the longest that the kernel gives (CONSOLE_EXT_LOG_MAX).
-const record = 8192
+// maxRecord is the kernel's maximum length of a record (CONSOLE_EXT_LOG_MAX).
+const maxRecord = 8192
 
-// Run tells until ctx ends. Where the kernel's log cannot be read nothing is told.
+// Run reports kills until ctx ends. If the kernel's log cannot be read it reports none.
 func (w *Watch) Run(ctx context.Context) error {
 	f, err := w.c.Kernel()
 	if err != nil {
-		w.c.Log.Info("the kernel's log cannot be read: nobody will learn when the machine runs out of memory", "error", err)
+		w.c.Log.Info("cannot read the kernel's log: out-of-memory kills will not be reported", "error", err)
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	defer f.Close()
 	stop := context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	told, again := w.last()
+	told, again := w.loadNext()
 	if !again {
 		told = skip(f)
-		w.note(told)
+		w.saveNext(told)
 	}
-	buf := make([]byte, record)
+	buf := make([]byte, maxRecord)
 	for {
 		n, err := f.Read(buf)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // overwritten before it was read; longer than any
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // overwritten before it was read; longer than the buffer
 			continue
 		case err != nil:
-			w.c.Log.Warn("the kernel's log cannot be read any more: nobody will learn when the machine runs out of memory", "error", err)
+			w.c.Log.Warn("cannot read the kernel's log any more: out-of-memory kills will not be reported", "error", err)
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -95,18 +95,19 @@ func (w *Watch) Run(ctx context.Context) error {
 			continue
 		}
 		told = kill.Number + 1
-		w.note(told)
+		w.saveNext(told)
 		w.kills.Inc()
 		w.c.Log.Error("the machine ran out of memory", "victim", kill.Name, "pid", kill.PID)
-		w.c.Events.Node(v1.EventTypeWarning, "SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", kill.Name, kill.PID))
+		w.c.Events.Node(v1.EventTypeWarning, "SystemOOM",
+			fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", kill.Name, kill.PID))
 		if w.c.Killed != nil {
 			w.c.Killed(ago(kill.At))
 		}
 	}
 }
 
-// ago is how long ago the kernel said something, about: its log's clock is not that of any
-// program, but is set off from it by no more than a few seconds a day.
+// ago returns about how long ago the kernel wrote a record. The log's clock differs from programs'
+// clocks, but by no more than a few seconds a day.
 func ago(at time.Duration) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
@@ -115,20 +116,20 @@ func ago(at time.Duration) time.Duration {
 	return max(time.Duration(now.Nano())-at, 0)
 }
 
-// skip reads all that the kernel's log has, and gives the number of the record to come.
+// skip reads all present records, and returns the number of the next one.
 func skip(f *os.File) (next uint64) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return 0
 	}
-	buf := make([]byte, record)
+	buf := make([]byte, maxRecord)
 	_ = c.Control(func(fd uintptr) {
 		for {
 			n, err := unix.Read(int(fd), buf)
 			switch {
 			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EINTR): // as in Run
 				continue
-			case err != nil || n == 0: // EAGAIN: that was all
+			case err != nil || n == 0: // EAGAIN: no more records
 				return
 			}
 			if _, number, _, ok := fields(string(buf[:n])); ok {
@@ -139,28 +140,27 @@ func skip(f *os.File) (next uint64) {
 	return next
 }
 
-// last is the number of the first record that nobody dealt with; false: it is not known.
-func (w *Watch) last() (next uint64, known bool) {
+// loadNext returns the number of the first unhandled record; false: unknown.
+func (w *Watch) loadNext() (next uint64, known bool) {
 	b, err := os.ReadFile(w.c.File)
 	if err != nil {
 		return 0, false
 	}
-	text, ok := strings.CutPrefix(string(b), noted)
+	text, ok := strings.CutPrefix(string(b), recordPrefix)
 	next, err = strconv.ParseUint(text, 10, 64)
 	return next, ok && err == nil
 }
 
-// noted is before the number in File. Older versions kept a time there.
-const noted = "record "
+// recordPrefix precedes the number in File. Older versions stored a time.
+const recordPrefix = "record "
 
-func (w *Watch) note(next uint64) {
-	if err := os.WriteFile(w.c.File, strconv.AppendUint([]byte(noted), next, 10), 0o600); err != nil {
-		w.c.Log.Warn("how far the kernel's log was read is not kept", "error", err)
+func (w *Watch) saveNext(next uint64) {
+	if err := os.WriteFile(w.c.File, strconv.AppendUint([]byte(recordPrefix), next, 10), 0o600); err != nil {
+		w.c.Log.Warn("cannot store the position in the kernel's log", "error", err)
 	}
 }
 
-// fields takes a record of the kernel's log apart: its priority, its number, its time in
-// microseconds.
+// fields parses the head of a record: priority, number, time in microseconds.
 func fields(record string) (priority, number uint64, at int64, ok bool) {
 	head, _, ok := strings.Cut(record, ";")
 	field := strings.Split(head, ",")
@@ -177,7 +177,7 @@ func fields(record string) (priority, number uint64, at int64, ok bool) {
 //
 //	3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:...
 //
-// and reports whether it tells of a kill for want of memory of the whole machine.
+// and reports whether it is about a kill because the whole machine ran out of memory.
 // https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
 func Parse(record string) (Kill, bool) {
 	priority, number, at, ok := fields(record)
@@ -186,7 +186,8 @@ func Parse(record string) (Kill, bool) {
 	}
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
-	text, ok = strings.CutPrefix(text, "Out of memory: Kill") // newer kernels: Killed. Elsewhere in a line it is a device's or a file's name
+	// Newer kernels write Killed. Anywhere else in a line it may be a name.
+	text, ok = strings.CutPrefix(text, "Out of memory: Kill")
 	if !ok {
 		return Kill{}, false
 	}
@@ -200,6 +201,6 @@ func Parse(record string) (Kill, bool) {
 	return Kill{Number: number, PID: int(pid), Name: text[:end], At: time.Duration(at) * time.Microsecond}, true
 }
 
-// longestName bounds a program's name: 15 bytes, of which the kernel may escape each with
-// four, and the parenthesis.
+// longestName bounds a program's name: 15 bytes, each of which the kernel may escape with four, and
+// the parenthesis.
 const longestName = 15*4 + 1

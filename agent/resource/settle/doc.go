@@ -1,8 +1,8 @@
-// Package settle gives memory back when the node has come to rest. It has no ticker:
-// a node on which nothing changes does nothing.
+// Package settle returns memory to the system when no pod changes. It has no ticker: an idle node
+// does nothing.
 //
-//	pods change --> Run --(quiet for a while)--> free memory, collect garbage early
-//	                    <--(pods change again)-- let garbage grow
-//	Touched --> Run --(at rest)--> give the program's own pages back
-//	Bound: how much garbage there may be where memory is small
+//	pods change --> Run --(no change for a while)--> free memory, collect garbage early
+//	                    <--(pods change again)----- let garbage grow
+//	Touched --> Run --(idle)--> return the pages of the program's file
+//	Bound: limits the heap where memory is small
 package settle

@@ -12,28 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The agent's own memory, without the pages of its program, may be this part of what there
-// is, but not less than it needs: garbage is collected the more often the closer it comes.
-// It is a bound that is kept as long as no more than that is in use at a time.
+// The limit for the agent's own memory, without its program's pages, is this fraction of the total
+// but not less than it needs. Garbage is collected more often the closer the use is to the limit.
+// It is a soft limit.
 const (
-	heapPart  = 4
-	leastHeap = 24 << 20
+	heapFraction = 4
+	leastHeap    = 24 << 20
 )
 
-// small is a machine on which the pages of the program compete with all else for memory.
+// small is the memory below which the program's pages compete with everything else.
 const small = 256 << 20
 
-// Begin is called first in an agent's life: garbage may grow while all pods start, within
-// what the machine has.
+// Begin is called first in an agent's life. It lets garbage grow while all pods start, within the
+// memory limit.
 func Begin(log *slog.Logger) {
 	Busy()
 	if err := Bound(); err != nil {
-		log.Debug("the agent's memory is not bounded", "error", err)
+		log.Debug("cannot limit the agent's memory", "error", err)
 	}
 }
 
-// Bound keeps this process within the memory of the machine, or of the cgroup that it is in.
-// The administrator's GOMEMLIMIT is stronger.
+// Bound sets the Go memory limit by the memory of the machine or of this process's cgroup. A
+// GOMEMLIMIT of the administrator takes precedence.
 func Bound() error {
 	var machine unix.Sysinfo_t
 	if err := unix.Sysinfo(&machine); err != nil {
@@ -44,27 +44,26 @@ func Bound() error {
 		debug.SetMemoryLimit(heapLimit(total, cgroup))
 	}
 	if total < small || cgroup > 0 && cgroup < small {
-		return spare()
+		return adviseRandom()
 	}
 	return nil
 }
 
-// spare has the kernel read only those pages of the program that are needed, and not the 32
-// around each, and gives back what was mapped before: a program that has just started has
-// touched 28 MB of its file, most of which it never needs again.
-func spare() error { return errors.Join(advise(unix.MADV_RANDOM), forgetPages()) }
+// adviseRandom has the kernel read only pages of the program that are accessed, without the 32
+// around each, and returns the pages mapped so far: a starting program touches 28 MB of its file
+// and needs most of it only once.
+func adviseRandom() error { return errors.Join(advise(unix.MADV_RANDOM), forgetPages()) }
 
-// heapLimit is the bound where there is so much memory in all, and so much in the cgroup;
-// 0: no limit.
+// heapLimit returns the limit for a machine's and a cgroup's memory; cgroup 0: no limit.
 func heapLimit(machine, cgroup uint64) int64 {
 	if cgroup > 0 {
 		machine = min(machine, cgroup)
 	}
-	return int64(max(machine/heapPart, leastHeap))
+	return int64(max(machine/heapFraction, leastHeap))
 }
 
-// cgroupLimit is the lowest limit of memory of this process's cgroup and of those above
-// it; 0: none. The root is that of the host's files.
+// cgroupLimit returns the lowest memory limit of this process's cgroup and its ancestors; 0: none.
+// root is the root directory of the host's files.
 func cgroupLimit(root string) (lowest uint64) {
 	own, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -87,7 +86,7 @@ func cgroupLimit(root string) (lowest uint64) {
 		for at := path.Clean("/" + part[2]); ; at = path.Dir(at) {
 			text, err := os.ReadFile(path.Join(root, dir, at, file))
 			if n, perr := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && perr == nil && (lowest == 0 || n < lowest) {
-				lowest = n // "max" is no number, and what v1 has for it is more than any machine has
+				lowest = n // "max" is not a number; the v1 equivalent is larger than any memory
 			}
 			if at == "/" {
 				break

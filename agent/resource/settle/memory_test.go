@@ -88,11 +88,11 @@ func TestSpare(t *testing.T) {
 		}
 		return n
 	}
-	all, err := program()
+	all, err := programMappings()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spare(); err != nil {
+	if err := adviseRandom(); err != nil {
 		t.Fatal(err)
 	}
 	if n := flagged(); n != len(all) || n == 0 {

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// quiet is how long no pod may have changed before memory is given back: what
-	// starting pods needed is not needed by a node that only keeps them.
+	// quiet is how long no pod may have changed before memory is returned.
 	quiet = 3 * time.Second
-	// seldom is the least time between two such times, since the pages that are
-	// needed after all have to be found again: some ten milliseconds of CPU.
+	// seldom is the minimum interval between two returns, because mapping needed pages again takes
+	// some ten milliseconds of CPU.
 	seldom = 15 * time.Second
-	// aftermath is how long what follows from the start of pods may take: events and
-	// statuses are sent, caches filled. Then memory is given back once more.
+	// aftermath is how long work continues after pods have started: sending events and statuses,
+	// filling caches. Memory is returned again afterwards.
 	aftermath = 12 * time.Second
-	// soon is how long a short task may go on after it called Touched.
+	// soon is how long a short task may run after it called Touched.
 	soon = time.Second
 	// restingGC and busyGC are the values of GOGC while the node rests and while pods
 	// change. Garbage that lies between objects that stay leaves partly filled spans
@@ -34,37 +33,36 @@ const (
 	restingGC, busyGC = 50, 70
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Changed func() <-chan struct{} // closed at the next change of a pod
 	Log     *slog.Logger
 }
 
-// A Settler gives memory back.
+// A Settler returns memory to the system.
 type Settler struct {
 	changed func() <-chan struct{}
 	touched chan struct{} // capacity 1
 	free    func() error
 	forget  func() error
-	busy    func() // pods change again
+	busy    func() // called when pods change again
 	failed  func(error)
 }
 
-// New starts nothing.
+// New returns a Settler. It starts nothing.
 func New(c Config) *Settler {
 	return &Settler{
 		changed: c.Changed, touched: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, busy: Busy,
-		failed: func(err error) { c.Log.Debug("memory is not given back", "error", err) },
+		failed: func(err error) { c.Log.Debug("cannot return memory", "error", err) },
 	}
 }
 
-// Busy lets garbage grow: pods are about to change.
-func Busy() { garbage(busyGC) }
+// Busy lets garbage grow because pods are about to change.
+func Busy() { setGCPercent(busyGC) }
 
-// Touched says that the agent did something short that it does again and again, such
-// as the renewal of its lease. Each touches some hundred places of the program, and the
-// kernel maps 64 KiB around each of them: mapping them anew costs half a millisecond,
-// keeping them a dozen MiB.
+// Touched reports that the agent ran a short periodic task, such as a lease renewal. Such a task
+// touches some hundred places of the program, and the kernel maps 64 KiB around each: mapping them
+// again costs half a millisecond, keeping them a dozen MiB.
 func (s *Settler) Touched() {
 	select {
 	case s.touched <- struct{}{}:
@@ -72,7 +70,7 @@ func (s *Settler) Touched() {
 	}
 }
 
-// Run waits for changes until ctx ends.
+// Run returns memory whenever no pod changes, until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	var freed time.Time // zero: never
 	for {
@@ -85,20 +83,22 @@ func (s *Settler) Run(ctx context.Context) error {
 			continue
 		case <-rest.C:
 		}
-		if freed = s.rest(ctx, next); ctx.Err() != nil {
+		freed = s.rest(ctx, next)
+		if ctx.Err() != nil {
 			return nil
 		}
 		s.busy()
 	}
 }
 
-// rest gives memory back until a pod changes or ctx ends, and says when it did last.
+// rest returns memory until a pod changes or ctx ends. It returns the time of the last return of
+// heap memory.
 func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Time) {
-	s.try(s.free)
+	s.attempt(s.free)
 	freed = time.Now()
 	again := time.NewTimer(aftermath)
 	defer again.Stop()
-	var ended <-chan time.Time // a short task has
+	var ended <-chan time.Time // a short task ended
 	for {
 		select {
 		case <-ctx.Done():
@@ -106,44 +106,44 @@ func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Ti
 		case <-next:
 			return freed
 		case <-again.C:
-			s.try(s.free)
+			s.attempt(s.free)
 			freed = time.Now()
 		case <-s.touched:
 			ended = time.After(soon)
 		case <-ended:
-			s.try(s.forget)
+			s.attempt(s.forget)
 		}
 	}
 }
 
-func (s *Settler) try(give func() error) {
+func (s *Settler) attempt(give func() error) {
 	if err := give(); err != nil {
 		s.failed(err)
 	}
 }
 
-// garbage sets how much garbage there may be, unless the administrator has.
-func garbage(percent int) {
+// setGCPercent sets GOGC unless the administrator has.
+func setGCPercent(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}
 }
 
-// freeMemory returns what the heap does not use, and the program's pages.
+// freeMemory returns unused heap memory and the program's pages.
 func freeMemory() error {
-	garbage(restingGC)
-	runtime.GC() // makes pools and deep stacks smaller; the next frees what they held
+	setGCPercent(restingGC)
+	runtime.GC() // shrinks pools and deep stacks; the next call frees their memory
 	debug.FreeOSMemory()
 	return forgetPages()
 }
 
-// forgetPages forgets the pages of this program's file. Those that are needed again are
-// still in the page cache, so the kernel maps them without reading.
+// forgetPages unmaps the pages of this program's file. They stay in the page cache, so the kernel
+// maps them again without reading.
 func forgetPages() error { return advise(unix.MADV_DONTNEED) }
 
-// advise says to the kernel how the pages of this program's file are used.
+// advise sets the kernel's advice for the pages of this program's file.
 func advise(how uintptr) error {
-	all, err := program()
+	all, err := programMappings()
 	if err != nil {
 		return err
 	}
@@ -155,12 +155,12 @@ func advise(how uintptr) error {
 	return nil
 }
 
-// A mapping is a part of this program's file in memory.
+// A mapping is a mapped range of this program's file.
 type mapping struct{ from, to uintptr }
 
-// program lists the mappings that nobody can have changed: a page that was written would
-// be lost. They stay as they are while the process lives.
-var program = sync.OnceValues(func() (all []mapping, err error) {
+// programMappings returns the read-only mappings; a modified page would be lost. They do not change
+// while the process lives.
+var programMappings = sync.OnceValues(func() (all []mapping, err error) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return nil, err

@@ -28,7 +28,8 @@ func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
 				count = disk.Counted("/sys", d.Device)
 				counts[d.Device] = count
 			}
-			if known = true; count {
+			known = true
+			if count {
 				io.Read, io.Written = io.Read+d.ReadBytes, io.Written+d.WriteBytes
 			}
 		}

@@ -68,9 +68,11 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
 	cfg := server.Config{Ignored: ignored, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
-		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n, Devices: n.devices,
-		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"), Config: &kubelet.KubeletConfiguration{
-			StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
+		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode,
+		Log: log, Clock: n, Devices: n.devices,
+		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"),
+			Config: &kubelet.KubeletConfiguration{
+				StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
 		Restart: func(uid types.UID, container, id string, grace time.Duration) {
 			if n.Restart != nil {
 				n.Restart(uid, container, id, grace)
@@ -99,7 +101,10 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 			}
 			return d
 		}}
-	cfg.Garbage = garbage.New(garbage.Config{Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false }, Meta: meta{}, Now: time.Now, Log: log})
+	cfg.Garbage = garbage.New(garbage.Config{
+		Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false },
+		Meta: meta{}, Now: time.Now, Log: log,
+	})
 	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.look, Started: time.Now()})
 	for _, f := range change {
 		f(&cfg)

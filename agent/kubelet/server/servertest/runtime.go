@@ -131,7 +131,10 @@ func (r *Runtime) ListContainerStats(context.Context, *api.ListContainerStatsReq
 	out := &api.ListContainerStatsResponse{}
 	for _, c := range r.containers {
 		out.Stats = append(out.Stats, &api.ContainerStats{Attributes: &api.ContainerAttributes{Id: c.Id, Labels: c.Labels},
-			Cpu:    &api.CpuUsage{Timestamp: int64(r.cpu) * int64(time.Second/2), UsageCoreNanoSeconds: &api.UInt64Value{Value: r.cpu * 50e6}},
+			Cpu: &api.CpuUsage{
+				Timestamp:            int64(r.cpu) * int64(time.Second/2),
+				UsageCoreNanoSeconds: &api.UInt64Value{Value: r.cpu * 50e6},
+			},
 			Memory: &api.MemoryUsage{WorkingSetBytes: &api.UInt64Value{Value: 3 << 20}}})
 	}
 	return out, nil

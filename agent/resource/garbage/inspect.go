@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// images lists what is here, without what is known of its use.
+// images lists the images without their uses.
 func (g *Garbage) images(ctx context.Context) ([]Image, error) {
 	list, err := g.c.Images.ListImages(ctx, &api.ListImagesRequest{})
 	if err != nil {
@@ -26,7 +26,7 @@ func (g *Garbage) images(ctx context.Context) ([]Image, error) {
 	return out, nil
 }
 
-// podNeeds are the images that stored pods name, or ran with last. It asks nobody.
+// podNeeds returns the images that stored pods name or ran with. It makes no call.
 func (g *Garbage) podNeeds() []Need {
 	pods := g.c.Pods()
 	out := make([]Need, 0, len(pods))
@@ -40,17 +40,17 @@ func (g *Garbage) podNeeds() []Need {
 	return out
 }
 
-// isOver reports whether a pod never runs again. One whose source is this node itself may:
-// it is taken up anew after a restart, or when there is room for it again.
+// isOver reports whether a pod never runs again. A pod of this node's own sources may: after a
+// restart, or when resources are available again.
 func isOver(p *v1.Pod) bool {
 	source := p.Annotations[keys.ConfigSource]
 	return (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed) && (source == "" || source == keys.SourceAPI)
 }
 
-// look finds out all that Decide needs. What cannot be found out is an error, so that
-// nothing is removed by mistake. Pods are read last but for the names that they stand for:
-// one that came meanwhile is among them.
-func (g *Garbage) look(ctx context.Context) ([]Image, []Need, error) {
+// inspect collects all input of Decide. Any failure is an error, so that nothing is removed by
+// mistake. Pods are read after the images and containers, so that pods added meanwhile are
+// included.
+func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	images, err := g.images(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -73,7 +73,7 @@ func (g *Garbage) look(ctx context.Context) ([]Image, []Need, error) {
 		}
 		needs = append(needs, more...)
 	}
-	needs = append(g.podNeeds(), needs...) // a pod says more than its container
+	needs = append(g.podNeeds(), needs...) // a pod's reason is more specific than its container's
 	found := map[string]string{}
 	for i := range needs {
 		for _, ref := range needs[i].Refs {
@@ -94,8 +94,8 @@ func (g *Garbage) look(ctx context.Context) ([]Image, []Need, error) {
 	return images, needs, nil
 }
 
-// containerNeeds are the images that containers were made from, also those that have
-// ended. foreign are the containers that are not of the node's pods.
+// containerNeeds returns the images of all containers, including ended ones. foreign are containers
+// that belong to no stored pod.
 func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []string, err error) {
 	list, err := g.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
 	if err != nil {
@@ -118,14 +118,14 @@ func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []s
 	return needs, foreign, nil
 }
 
-// mountedNeeds are the images that a container mounts whose pod nobody here knows.
+// mountedNeeds returns the images that a container of an unknown pod mounts.
 func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, err error) {
 	st, err := g.c.Runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
 	if errdefs.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at container %s: %w", id, err)
+		return nil, fmt.Errorf("inspect container %s: %w", id, err)
 	}
 	for _, m := range st.GetStatus().GetMounts() {
 		if ref := m.GetImage().GetImage(); ref != "" {
@@ -135,21 +135,21 @@ func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, er
 	return needs, nil
 }
 
-// sandboxImage is what a runtime behind a socket makes sandboxes from; empty: it has none,
-// or does not say. Newer ones pin it.
+// sandboxImage returns the sandbox image of a runtime behind a socket; empty: none, or unknown.
+// Newer runtimes pin it.
 func (g *Garbage) sandboxImage(ctx context.Context) (string, error) {
 	if !g.c.Remote {
 		return "", nil
 	}
 	st, err := g.c.Runtime.Status(ctx, &api.StatusRequest{Verbose: true})
 	if err != nil {
-		return "", fmt.Errorf("ask for the sandbox image: %w", err)
+		return "", fmt.Errorf("read the sandbox image: %w", err)
 	}
 	var config struct {
 		SandboxImage string `json:"sandboxImage"` // containerd 1
 	}
 	if json.Unmarshal([]byte(st.Info["config"]), &config) != nil {
-		return "", nil // another runtime, which has its own way to keep it
+		return "", nil // another runtime, which protects the image itself
 	}
 	return config.SandboxImage, nil
 }
