@@ -14,68 +14,68 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// userTick is the unit of cpuacct.stat: the kernel shows it as if it were this,
-// whatever it is.
+// userTick is the unit of cpuacct.stat: USER_HZ, which is 100 on every architecture that islet
+// supports.
 const userTick = 10 * time.Millisecond
 
-// Details are Figures with what is asked for more seldom.
+// Details are Figures and the figures that are needed less often.
 type Details struct {
 	Figures
 	Created       time.Time     // of the cgroup
 	User, System  time.Duration // of CPU
 	Periods       uint64        // in which a CPU quota was in force
-	Throttled     uint64        // of these, those in which it was used up
+	Throttled     uint64        // of these, how many exhausted the quota
 	ThrottledTime time.Duration
-	Bursts        uint64 // periods in which more was used than the quota
+	Bursts        uint64 // periods with more CPU time than the quota
 	BurstTime     time.Duration
-	Shares        uint64 // of CPU time, against others; 0: not known
+	Shares        uint64 // weight of CPU time relative to others; 0: unknown
 	Quota, Period uint64 // of CPU time, in microseconds; Quota 0: no limit
 
 	Cache, Mapped, Kernel    uint64 // bytes
 	ActiveFile, InactiveFile uint64 // bytes
-	OwnFaults, OwnMajor      uint64 // page faults without those of the cgroups below
-	Peak                     uint64 // bytes: the most memory so far; 0: not known
-	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit is of swap, on v1 of memory and swap together
-	SwapMax                  uint64 // bytes of swap that it may use; no limit unless SwapLimited
+	OwnFaults, OwnMajor      uint64 // page faults of this cgroup without its children
+	Peak                     uint64 // bytes: the maximum memory usage so far; 0: unknown
+	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit limits swap, with cgroup v1 memory and swap together
+	SwapMax                  uint64 // bytes: limit of swap; valid only if SwapLimited
 	SwapLimited              bool
-	LimitHits                uint64 // how often the limit was met
+	LimitHits                uint64 // how often the memory limit was reached
 	OOMKills                 uint64
 	MaxPIDs                  uint64 // 0: no limit
-	Processes                uint64 // without those of the cgroups below
-	First                    int    // one of these processes; 0: there is none
+	Processes                uint64 // in this cgroup without its children
+	First                    int    // PID of one of these processes; 0: there is none
 	IO                       []IO   // by device
 	Pressure                 Pressures
 
-	id     uint64    // an inode that no other cgroup has at this time
-	limits time.Time // when they were read
-	all    time.Time // when everything was
+	id     uint64    // inode number that identifies the cgroup while it exists
+	limits time.Time // when the limits were read
+	all    time.Time // when everything was read
 }
 
-// An IO is what was read from and written to one device.
+// An IO counts the bytes and operations of one block device.
 type IO struct {
 	Device                string // major:minor
 	ReadBytes, WriteBytes uint64
 	Reads, Writes         uint64
 }
 
-// Pressures are the pressure stall information of a cgroup; nil: the kernel has none.
+// Pressures are the pressure stall information of a cgroup; nil: the kernel does not provide it.
 // https://docs.kernel.org/accounting/psi.html
 type Pressures struct{ CPU, Memory, IO *Pressure }
 
-// A Pressure is how long processes lacked something.
+// A Pressure says how long processes were stalled for lack of a resource.
 type Pressure struct{ Some, Full Stall }
 
-// A Stall is how long some or all processes waited: in all, and as a share (0 to 100) of
-// the last 10, 60 and 300 seconds.
+// A Stall is the time for which some or all processes were stalled: in total, and as a percentage
+// of the last 10, 60 and 300 seconds.
 type Stall struct {
 	Total                time.Duration
 	Avg10, Avg60, Avg300 float64
 }
 
-// ReadDetails is Read with everything else.
+// ReadDetails is Read with all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails takes limits from what was read before, if they are young.
+// readDetails copies the limits of before if they were read a short time ago.
 func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
@@ -95,7 +95,7 @@ func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	return d, memory.err()
 }
 
-// created takes the birth of a cgroup, or what comes nearest.
+// created sets the creation time of a cgroup, or its modification time if the former is unknown.
 func (d *Details) created(fd int) {
 	var st unix.Statx_t
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_MTIME, &st) != nil {
@@ -108,7 +108,7 @@ func (d *Details) created(fd int) {
 	d.Created = time.Unix(t.Sec, int64(t.Nsec))
 }
 
-// count takes the list of processes.
+// count evaluates the list of processes.
 func (d *Details) count(list []byte) {
 	first, _, _ := bytes.Cut(list, []byte("\n"))
 	d.First, _ = strconv.Atoi(kernfile.View(first))
@@ -163,22 +163,22 @@ func (d *Details) readV2(dir *dir, before *Details) {
 		}
 	})
 	d.Peak = dir.number("memory.peak")
-	d.IO, d.Pressure, _ = cmp.Or(before, d).waits(dir)
+	d.IO, d.Pressure, _ = cmp.Or(before, d).readWaiting(dir)
 	if known {
 		return
 	}
 	d.created(dir.fd)
 	d.limits, d.MaxPIDs = d.At, dir.number("pids.max")
-	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // one of them, by the pod's class
+	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // only one of them is set, depending on the pod's QoS class
 	d.SwapMax, d.SwapLimited = dir.limit("memory.swap.max")
 	d.SwapLimit = d.SwapMax
 	d.Quota, d.Period = dir.numbers("cpu.max")
 	d.Shares = sharesOf(dir.number("cpu.weight"))
 }
 
-// waits reads what changes also while no process runs: pages are written later, and one that
-// waits uses no CPU. What is the same as it was is not made again; same: all is.
-func (d *Details) waits(dir *dir) (all []IO, p Pressures, same bool) {
+// readWaiting reads the figures that can change while no process runs: written pages, and the stall of a
+// waiting process. Unchanged values are not copied; same reports whether all are unchanged.
+func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
 	all, same = parseIO(dir.text("io.stat"), d.IO)
 	p.CPU = dir.pressure("cpu.pressure", d.Pressure.CPU)
 	p.Memory = dir.pressure("memory.pressure", d.Pressure.Memory)
@@ -186,8 +186,8 @@ func (d *Details) waits(dir *dir) (all []IO, p Pressures, same bool) {
 	return all, p, same && p == d.Pressure
 }
 
-// sharesOf turns a weight of v2 into the shares that others than the kernel speak of, as
-// OCI runtimes turned them into it.
+// sharesOf converts a weight of cgroup v2 to CPU shares. It is the inverse of the conversion by OCI
+// runtimes.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -195,8 +195,8 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
-// parseIO reads io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. It gives what
-// was read before if that is the same.
+// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. It returns
+// before if nothing has changed.
 func parseIO(text []byte, before []IO) (out []IO, same bool) {
 	n := 0
 	for line := range bytes.Lines(text) {
@@ -216,13 +216,13 @@ func parseIO(text []byte, before []IO) (out []IO, same bool) {
 	switch {
 	case out != nil:
 		return out, false
-	case n < len(before): // some have gone
+	case n < len(before): // some devices were removed
 		return slices.Clone(before[:n]), false
 	}
 	return before, true
 }
 
-// parseDevice reads a line of io.stat; the name of the device is valid as long as the line.
+// parseDevice parses a line of io.stat. The device's name refers to the line's memory.
 func parseDevice(line []byte) (io IO, ok bool) {
 	device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	if len(rest) == 0 {
@@ -253,14 +253,13 @@ func (io *IO) field(name string) *uint64 {
 	return nil
 }
 
-// pressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same of full;
-// nil where there is no such file, or nothing is counted. It gives what was read before if that
-// is the same.
+// pressure parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same with full. It
+// returns nil if the file does not exist or accounting is off, and before if nothing has changed.
 func (d *dir) pressure(file string, before *Pressure) *Pressure {
-	return after(before, d.text(file))
+	return pressureFrom(before, d.text(file))
 }
 
-func after(before *Pressure, text []byte) *Pressure {
+func pressureFrom(before *Pressure, text []byte) *Pressure {
 	now, ok := parsePressure(text)
 	switch {
 	case !ok:
@@ -272,18 +271,18 @@ func after(before *Pressure, text []byte) *Pressure {
 	return &p
 }
 
-// ReadPressures reads those of the machine, most often in /proc/pressure.
+// ReadPressures reads the pressures of the machine from a directory, normally /proc/pressure.
 func ReadPressures(dir string) Pressures {
 	b := kernfile.Get()
 	defer b.Put()
 	read := func(name string) *Pressure {
-		text, _ := b.File(maxFile, dir, "/", name) // a kernel may have none, or not count
-		return after(nil, text)
+		text, _ := b.File(maxFile, dir, "/", name) // the kernel may not have the file, or accounting may be off
+		return pressureFrom(nil, text)
 	}
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
-// parsePressure reads the lines of pressure; false: there is none.
+// parsePressure parses a pressure file; found is false if there is no pressure in it.
 func parsePressure(text []byte) (p Pressure, found bool) {
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -315,12 +314,14 @@ func parsePressure(text []byte) (p Pressure, found bool) {
 }
 
 func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
-	acct, pids, blkio := memory.other(r.dir("cpuacct", path)), memory.other(r.dir("pids", path)), memory.other(r.dir("blkio", path))
+	acct := memory.other(r.dir("cpuacct", path))
+	pids := memory.other(r.dir("pids", path))
+	blkio := memory.other(r.dir("blkio", path))
 	defer acct.close()
 	defer pids.close()
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
-	d.CPU = time.Duration(acct.number("cpuacct.usage")) // first: what is used later shows in the next reading
+	d.CPU = time.Duration(acct.number("cpuacct.usage")) // first, so that later CPU time changes the next reading
 	known := d.takeLimits(before)
 	d.count(memory.text("cgroup.procs"))
 	memory.pairs("memory.stat", func(k string, n uint64) {
@@ -344,7 +345,8 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 			d.OOMKills = n
 		}
 	})
-	d.Peak, d.LimitHits, d.Kernel = memory.number("memory.max_usage_in_bytes"), memory.number("memory.failcnt"), memory.number("memory.kmem.usage_in_bytes")
+	d.Peak, d.LimitHits = memory.number("memory.max_usage_in_bytes"), memory.number("memory.failcnt")
+	d.Kernel = memory.number("memory.kmem.usage_in_bytes")
 	acct.pairs("cpuacct.stat", func(k string, n uint64) {
 		switch t := time.Duration(min(n, 1<<40)) * userTick; k {
 		case "user":
@@ -354,7 +356,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 		}
 	})
 	d.ioV1(blkio)
-	if known && d.Quota == 0 { // never held back, then
+	if known && d.Quota == 0 { // without a quota it was never throttled
 		return
 	}
 	cpu := memory.other(r.dir("cpu", path))
@@ -365,8 +367,10 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 	}
 	d.created(memory.fd)
 	d.limits, d.MaxPIDs = d.At, pids.number("pids.max")
-	d.Reservation, d.SwapLimit = bound(memory.number("memory.soft_limit_in_bytes")), bound(memory.number("memory.memsw.limit_in_bytes"))
-	if d.SwapLimited = d.SwapLimit > 0 && d.Limit > 0; d.SwapLimited {
+	d.Reservation = bound(memory.number("memory.soft_limit_in_bytes"))
+	d.SwapLimit = bound(memory.number("memory.memsw.limit_in_bytes"))
+	d.SwapLimited = d.SwapLimit > 0 && d.Limit > 0
+	if d.SwapLimited {
 		d.SwapMax = d.SwapLimit - min(d.SwapLimit, d.Limit)
 	}
 	d.Shares, d.Period, d.Quota = cpu.number("cpu.shares"), cpu.number("cpu.cfs_period_us"), cpu.number("cpu.cfs_quota_us")
@@ -389,8 +393,8 @@ func (d *Details) cpuV1(cpu *dir) {
 	})
 }
 
-// ioV1 reads what the kernel counts whatever the scheduler of a device, of the cgroup
-// and those below it: lines such as "8:0 Read 123".
+// ioV1 reads the counters that do not depend on a device's scheduler, for the cgroup and its
+// children: lines such as "8:0 Read 123".
 func (d *Details) ioV1(blkio *dir) {
 	at := func(device string) *IO {
 		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })

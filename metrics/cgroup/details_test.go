@@ -78,11 +78,11 @@ func TestLongLists(t *testing.T) {
 func TestPressure(t *testing.T) {
 	text := []byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=100.00 total=7\n")
 	want := Pressure{Stall{time.Millisecond, 1.5, .25, 0}, Stall{7 * time.Microsecond, 0, 0, 100}}
-	got := after(nil, text)
-	if got == nil || *got != want || after(got, nil) != nil {
+	got := pressureFrom(nil, text)
+	if got == nil || *got != want || pressureFrom(got, nil) != nil {
 		t.Fatalf("got %+v", got)
 	}
-	if again, other := after(got, text), after(&Pressure{}, text); again != got || *other != want {
+	if again, other := pressureFrom(got, text), pressureFrom(&Pressure{}, text); again != got || *other != want {
 		t.Errorf("again %+v, after another %+v", again, other)
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Mountpoint is where the hierarchies are.
+// Mountpoint is where the cgroup hierarchies are mounted.
 const Mountpoint = "/sys/fs/cgroup"
 
 // v2Magic is the file system type of cgroup v2.
 const v2Magic = 0x63677270
 
-// Figures are what a cgroup and those below it have used.
+// Figures are the resource usage of a cgroup and its children.
 type Figures struct {
 	At         time.Time
-	CPU        time.Duration // since its start
-	Memory     uint64        // bytes, page cache included
-	WorkingSet uint64        // bytes that cannot be dropped, as the kubelet counts
+	CPU        time.Duration // since the cgroup was created
+	Memory     uint64        // bytes, including the page cache
+	WorkingSet uint64        // bytes that cannot be reclaimed easily, as a kubelet computes them
 	RSS        uint64        // bytes of anonymous memory
 	Swap       uint64        // bytes
 	Limit      uint64        // bytes; 0: none
@@ -35,7 +35,7 @@ type Figures struct {
 	PIDs       uint64
 }
 
-// Available is how much memory is left up to the limit, 0 without one.
+// Available returns the bytes of memory left below the limit, or 0 without a limit.
 func (f Figures) Available() uint64 {
 	if f.Limit <= f.WorkingSet {
 		return 0
@@ -43,39 +43,43 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
-// needed is how much of its memory a cgroup cannot do without: the working set as a kubelet counts
-// it, or all of it if the cgroup is at its limit and thrashes. Then the inactive pages of files,
-// which the working set leaves out since they could be dropped, are dropped, waited for and read
-// again without end. Where more than an eighth of the limit could be dropped, it is not that limit for
-// which processes wait, but one of a cgroup below, whose pod is to hurt no other.
+// needed returns the bytes of memory that a cgroup cannot do without: normally the working set as a
+// kubelet computes it, and all of its memory if the cgroup thrashes at its limit. The working set
+// excludes inactive file pages, because they can be reclaimed. When a cgroup thrashes, these pages
+// are reclaimed and read again continuously. If more than an eighth of the limit is reclaimable,
+// processes are not waiting because of this limit but because of the limit of a child, whose pod
+// must not affect others.
 func (f Figures) needed(memory *Pressure) uint64 {
-	if f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8 && memory != nil && memory.Full.thrashes() {
+	atLimit := f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8
+	if atLimit && memory != nil && memory.Full.thrashes() {
 		return f.Memory
 	}
 	return f.WorkingSet
 }
 
-// thrashes reports whether nothing else could run for most of the last ten seconds, and for 12
-// of the last 60: the share for which systemd-oomd acts (oomd.conf(5)), in half of its time.
+// thrashes reports whether all processes were stalled for most of the last 10 seconds, and for 12
+// of the last 60. That is the percentage at which systemd-oomd acts (oomd.conf(5)), in half of its
+// time.
 func (s Stall) thrashes() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
 
-// A Reader reads cgroups of one mount point.
+// A Reader reads cgroups below one mount point.
 type Reader struct {
 	root string
 	v2   bool
 	proc string // empty: /proc
 }
 
-// NewReader finds out which version is mounted at root, most often Mountpoint.
+// NewReader returns a Reader for the cgroup version that is mounted at root, normally Mountpoint.
 func NewReader(root string) Reader {
 	var st syscall.Statfs_t
 	return Reader{root: root, v2: syscall.Statfs(root, &st) == nil && st.Type == v2Magic}
 }
 
-// Unified says whether this is cgroup v2.
+// Unified reports whether the version is cgroup v2.
 func (r Reader) Unified() bool { return r.v2 }
 
-// dir is the directory of a cgroup in the hierarchy of a controller; v2 has but one.
+// dir returns the directory of a cgroup in the hierarchy of a controller. cgroup v2 has only one
+// hierarchy.
 func (r Reader) dir(controller, path string) string {
 	if r.v2 {
 		return filepath.Join(r.root, path)
@@ -83,9 +87,8 @@ func (r Reader) dir(controller, path string) string {
 	return filepath.Join(r.root, controller, path)
 }
 
-// Read reads the cgroup at path, which begins at the root of the hierarchies. The
-// error wraps fs.ErrNotExist when it is gone. A controller that is missing leaves
-// its figures at zero.
+// Read reads the cgroup at path, which is relative to the root of the hierarchies. The error wraps
+// fs.ErrNotExist if the cgroup does not exist. The figures of a missing controller are zero.
 func (r Reader) Read(path string) (Figures, error) {
 	if r.v2 && path == "/" {
 		d, err := r.ReadDetails(path)
@@ -108,20 +111,22 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// Needed is how much of its memory the cgroup of some figures cannot do without, in bytes: their
-// WorkingSet, or more while all its processes wait for memory, which only cgroup v2 tells of.
+// Needed returns the bytes of memory that a cgroup cannot do without: the WorkingSet of its
+// figures, or more while all its processes are stalled on memory. Only cgroup v2 reports the
+// latter.
 func (r Reader) Needed(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet
 	}
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // an error: the kernel does not count
-	return f.needed(after(nil, text))
+	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // on error there is no accounting
+	return f.needed(pressureFrom(nil, text))
 }
 
-// Used is the CPU time of a cgroup and of those below it, by one file: a call for who wants to know
-// whether anything has run. False: it is gone, or its CPU time is not counted.
+// Used returns the CPU time of a cgroup and its children. It reads only one file, so it is a cheap
+// check whether anything has run. ok is false if the cgroup does not exist or its CPU time is not
+// counted.
 func (r Reader) Used(path string) (time.Duration, bool) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -129,7 +134,7 @@ func (r Reader) Used(path string) (time.Duration, bool) {
 		n, ok := r.one(b, "cpuacct", path, "cpuacct.usage", nil)
 		return time.Duration(n), ok
 	}
-	text, _ := b.File(maxFile, r.root, path, "/cpu.stat") // an error: nothing
+	text, _ := b.File(maxFile, r.root, path, "/cpu.stat") // on error the text is empty
 	for line := range bytes.Lines(text) {
 		if v, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
 			n, err := strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)
@@ -202,7 +207,7 @@ func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
-// bound is a limit of v1, whose kernel says "none" with a number near the largest.
+// bound returns a limit of cgroup v1, whose kernel writes a number near the maximum for "none".
 func bound(n uint64) uint64 {
 	if n > math.MaxInt64/2 {
 		return 0
@@ -210,12 +215,12 @@ func bound(n uint64) uint64 {
 	return n
 }
 
-// micros bounds what a file says.
+// micros converts microseconds without overflow.
 func micros(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// Processes lists the processes in a cgroup, not those below it. One that is gone has
+// Processes returns the processes in a cgroup, without those in its children. A missing cgroup has
 // none.
 func (r Reader) Processes(path string) ([]int, error) {
 	d, err := open(r.dir("memory", path))
@@ -237,7 +242,8 @@ func (r Reader) Processes(path string) ([]int, error) {
 	return out, d.err()
 }
 
-// Children lists the cgroups right below one, in no order. One that is gone has none.
+// Children returns the names of a cgroup's direct children, in no particular order. A missing
+// cgroup has none.
 func (r Reader) Children(path string) ([]string, error) {
 	return subdirectories(r.dir("memory", path))
 }

@@ -14,21 +14,20 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxFile bounds what is read of a file: a cgroup's own are far smaller, but for its
-// list of processes.
+// maxFile is the most bytes that are read of a file. Only the list of processes can be longer.
 const maxFile = 1 << 20
 
-// A dir is the directory of a cgroup in one hierarchy. One whose fd is -1 is
-// missing, and has no files.
+// A dir is the directory of a cgroup in one hierarchy. If its fd is -1, it is missing and has no
+// files.
 type dir struct {
 	fd   int
 	name string
 	*kernfile.Buffer
-	first  *dir  // of the same cgroup: it keeps the error, and gives the buffer back; nil: this one
-	failed error // the first that is more than a file that is missing
+	first  *dir  // the first dir of the cgroup, which stores the error and owns the buffer; nil: this one
+	failed error // the first error except for missing files
 }
 
-// open opens a cgroup; the error wraps fs.ErrNotExist when it is gone.
+// open opens a cgroup. The error wraps fs.ErrNotExist if it does not exist.
 func open(name string) (*dir, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -37,7 +36,8 @@ func open(name string) (*dir, error) {
 	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
-// other opens the same cgroup in another hierarchy, or none if it is not there.
+// other opens the same cgroup in another hierarchy. The result is missing if it does not exist
+// there.
 func (d *dir) other(name string) *dir {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,11 +56,10 @@ func (d *dir) close() {
 	}
 }
 
-// err is the first error but for files that are missing.
+// err returns the first error except for missing files.
 func (d *dir) err() error { return d.failed }
 
-// note keeps an error, unless the controller is not there, or the cgroup went while it
-// was read.
+// note stores an error, unless it means that the controller is missing or the cgroup was removed.
 func (d *dir) note(dir, file string, err error) {
 	if to := cmp.Or(d.first, d); to.failed == nil && !missing(err) {
 		to.failed = fmt.Errorf("%s/%s: %w", dir, file, err)
@@ -71,9 +70,9 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// text is what a file says, until the next file is read; empty if it is missing. Of one that is
-// longer than maxFile it is whole lines: a pod may have any number of processes, and has its
-// figures all the same.
+// text returns the content of a file, which is valid until the next file is read. It is empty if
+// the file is missing. A content longer than maxFile is cut after a complete line: a pod may have
+// any number of processes, and must still have figures.
 func (d *dir) text(file string) []byte {
 	if d.fd == -1 {
 		return nil
@@ -95,8 +94,8 @@ func (d *dir) text(file string) []byte {
 	return text
 }
 
-// one reads a file with a number without a descriptor of its directory, and says which file it
-// is; false: it cannot.
+// one reads a file with a number without opening its directory first. If inode is not nil, it is
+// set to the file's inode number. ok is false on any error.
 func (r Reader) one(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
@@ -118,7 +117,7 @@ func (r Reader) one(b *kernfile.Buffer, controller, path, file string, inode *ui
 	return n, err == nil
 }
 
-// inode is that of a file; 0: it is missing.
+// inode returns a file's inode number, or 0 if it is missing.
 func (d *dir) inode(file string) uint64 {
 	var st unix.Stat_t
 	if d.fd == -1 || unix.Fstatat(d.fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -127,22 +126,23 @@ func (d *dir) inode(file string) uint64 {
 	return st.Ino
 }
 
-// number reads a file with one number, or "max" for none. A missing file is zero.
+// number reads a file with one number. It returns 0 for "max" and for a missing file.
 func (d *dir) number(file string) uint64 {
 	n, _ := d.numbers(file)
 	return n
 }
 
-// limit reads a file with a limit; false: there is none, which zero is not.
+// limit reads a file with a limit, which may be zero; limited is false if there is no limit.
 func (d *dir) limit(file string) (n uint64, limited bool) {
 	s := bytes.TrimSpace(d.text(file))
-	if limited = len(s) > 0 && string(s) != "max"; limited {
+	limited = len(s) > 0 && string(s) != "max"
+	if limited {
 		n = d.parse(file, s)
 	}
 	return n, limited
 }
 
-// numbers reads a file with one or two numbers, of which each may be "max": zero.
+// numbers reads a file with one or two numbers. "max" is returned as 0.
 func (d *dir) numbers(file string) (first, second uint64) {
 	s := bytes.TrimSpace(d.text(file))
 	if len(s) == 0 {
@@ -167,8 +167,8 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	return 0
 }
 
-// pairs reads a file of lines with a name and a number; the name is valid in f only.
-// What is no number is left out.
+// pairs calls f for each line with a name and a number in a file. The name is valid only during the
+// call. Other lines are skipped.
 func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.text(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -178,8 +178,8 @@ func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	}
 }
 
-// links is how many names a directory has, two more than cgroups below it in the kernel's own
-// file system for them; 0: it is gone.
+// links returns the link count of a directory, which in cgroupfs is two more than its number of
+// children, or 0 if it does not exist.
 func links(name string) uint64 {
 	var st unix.Stat_t
 	if unix.Lstat(name, &st) != nil {
@@ -188,10 +188,10 @@ func links(name string) uint64 {
 	return uint64(st.Nlink)
 }
 
-// maxChildren bounds how many cgroups are listed below one.
+// maxChildren is how many children of a cgroup are listed at most.
 const maxChildren = 4096
 
-// subdirectories lists the directories in one; none if it is gone.
+// subdirectories returns the directories in a directory, or none if that does not exist.
 func subdirectories(name string) ([]string, error) {
 	f, err := os.Open(name)
 	if missing(err) {
@@ -209,7 +209,7 @@ func subdirectories(name string) ([]string, error) {
 				out = append(out, e.Name())
 			}
 		}
-		if err != nil { // the end, or it has just gone
+		if err != nil { // the end, or the directory was just removed
 			break
 		}
 	}

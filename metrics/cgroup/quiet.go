@@ -6,16 +6,16 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxQuiet is how long what was read of a cgroup may stand for it while none of its processes
-// runs, and how long its limits may. Somebody else may change a limit meanwhile, or the kernel
-// take pages for used less; Recent.Forget tells of a limit that the node itself changed.
+// maxQuiet is how long a reading of a cgroup stays valid while none of its processes runs, and how
+// long its limits do. In that time, somebody else may change a limit, or the kernel may account
+// fewer pages. The node calls Recent.Forget after it changes a limit itself.
 const maxQuiet = 4 * time.Minute
 
-// maxLimits is the same of the limits of one that is read as a whole.
+// maxLimits is how long limits stay valid in a cgroup whose processes run.
 const maxLimits = time.Minute
 
-// quietFor is how long that is for one cgroup: those that were read at one time are not all
-// read as a whole again at one time.
+// quietFor returns maxQuiet varied by the cgroup's path, so that cgroups that were read at the same
+// time are not all read again at the same time.
 func quietFor(path string) time.Duration {
 	h := uint32(2166136261)
 	for i := range len(path) {
@@ -24,9 +24,10 @@ func quietFor(path string) time.Duration {
 	return maxQuiet - time.Duration(h%64)*(maxQuiet/128)
 }
 
-// readAfter is ReadDetails of a cgroup that was read before. One whose CPU time and memory are
-// the same has done nothing since (quiet): most pods of a node wait most of the time, and to read
-// all of their files takes ten times as long. It gives before itself where nothing has changed.
+// readAfter is ReadDetails for a cgroup with an earlier reading. If CPU time and memory are
+// unchanged, the cgroup was idle (quiet), and only a few files are read: most pods are idle most of
+// the time, and reading all files takes ten times as long. It returns before itself if nothing has
+// changed.
 func (r Reader) readAfter(before *Details, path string) (d *Details, quiet bool, err error) {
 	if before.CPU > 0 && before.id > 0 && time.Since(before.all) < quietFor(path) {
 		if !r.v2 && r.quietV1(before, path) {
@@ -42,14 +43,14 @@ func (r Reader) readAfter(before *Details, path string) (d *Details, quiet bool,
 	return d, false, err
 }
 
-// readAll reads everything, but for limits that were read shortly before.
+// readAll reads everything, except for limits that were read a short time ago.
 func (r Reader) readAll(path string, before *Details) (*Details, error) {
 	d, err := r.readDetails(path, before)
 	return &d, err
 }
 
-// quietV1 reports whether what was read before still holds. It makes no garbage: most of a
-// scrape is this.
+// quietV1 reports whether the earlier reading is still valid. It does not allocate memory, because
+// this is most of the work of a scrape.
 func (r Reader) quietV1(before *Details, path string) bool {
 	b := kernfile.Get()
 	defer b.Put()
@@ -62,8 +63,8 @@ func (r Reader) quietV1(before *Details, path string) bool {
 	return known && memory == before.Memory
 }
 
-// quietV2 is quietV1, with what changes by itself as it is now: before itself when nothing has,
-// else a copy.
+// quietV2 is quietV1 and also reads the figures that change while no process runs. It returns
+// before itself if nothing has changed, or else an updated copy.
 func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
@@ -79,7 +80,7 @@ func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	if cpu != before.CPU || dir.inode("cpu.stat") != before.id || dir.number("memory.current") != before.Memory {
 		return nil, false
 	}
-	all, p, same := before.waits(dir)
+	all, p, same := before.readWaiting(dir)
 	if same || dir.err() != nil {
 		return before, dir.err() == nil
 	}
@@ -88,7 +89,7 @@ func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	return &d, true
 }
 
-// takeLimits takes the limits of before, unless they are old or of another cgroup.
+// takeLimits copies the limits of before, unless they are too old or of another cgroup.
 func (d *Details) takeLimits(before *Details) bool {
 	if before == nil || before.id == 0 || before.id != d.id || d.At.Sub(before.limits) >= maxLimits {
 		return false

@@ -8,40 +8,41 @@ import (
 	"time"
 )
 
-// Recent reads each cgroup once for all who ask within a short time: a scrape of several
-// pages, the calls of the CRI and a look at thresholds share one reading. Nothing is read
-// unless somebody asks. What was read is kept for who asks again soon, as a scraper does, to
-// read only what has changed. Its methods may be called at once.
+// Recent reads each cgroup once for all callers within a short time: a scrape of several pages, the
+// calls of the CRI and the eviction thresholds share one reading. Nothing is read without a caller.
+// Readings are kept for callers that come again soon, such as scrapers, so that only changes are
+// read. Its methods are safe for concurrent use.
 type Recent struct {
 	Reader
 	age time.Duration
 
-	turns atomic.Uint64 // how often a reading has begun or ended, so that one is before another
+	turns atomic.Uint64 // incremented when a reading begins and ends, which orders the readings
 
 	mu     sync.Mutex
 	known  map[string]*kept
 	forget *time.Timer
 }
 
-// keep is how long what was read is kept after it was last asked for: longer than scrapers
-// commonly wait.
+// keep is how long a reading is kept after its last use. It is longer than common scrape intervals.
 const keep = 2 * time.Minute
 
-// A Reading is what was read of a cgroup, and when it was last seen to be so. Several ask, so that
-// one of them does not see each: what has happened between two readings shows in their turns.
+// A Reading is a reading of a cgroup and the time for which it was last confirmed. Several callers
+// share the readings, so none of them sees every reading. They can compare turns to find out
+// whether anything has happened between two readings.
 type Reading struct {
-	*Details // nobody changes them
+	*Details // immutable
 	At       time.Time
-	Ran      uint64 // the turn in which it was first seen as it is; the same as before: no process of it has run since
-	changed  uint64 // the same of everything, also of what changes while no process runs
-	seen     uint64 // the turn in which it was last looked at
+	Ran      uint64 // the turn in which it was first seen; if it is the same as before, no process of it has run since
+	changed  uint64 // the turn in which any figure last changed, including those that change while no process runs
+	seen     uint64 // the turn in which it was last checked
 }
 
-// holds reports whether what was looked at in a turn, below a cgroup of this reading, is so
-// still: the kernel adds up in a cgroup what runs below it.
+// holds reports whether something below this cgroup that was checked in the given turn is still
+// unchanged: the kernel adds the usage of children to their parents.
 func (r Reading) holds(turn uint64) bool { return r.changed > 0 && turn > r.changed }
 
-// Longer is the one of two readings, of a cgroup and of one below it, that has been so for longer.
+// Longer returns the one of two readings, of a cgroup and of one of its descendants, that has been
+// unchanged for longer.
 func (r Reading) Longer(below Reading) Reading {
 	if r.changed > 0 && r.changed <= below.changed {
 		return r
@@ -49,18 +50,19 @@ func (r Reading) Longer(below Reading) Reading {
 	return below
 }
 
-// kept is what was read of a cgroup.
+// kept is a stored reading of a cgroup.
 type kept struct {
 	Reading
 	children []string // their paths
-	links    uint64   // of the directory when children was read
-	listed   uint64   // the turn in which it was last looked whether there are others
+	links    uint64   // link count of the directory when children was read
+	listed   uint64   // the turn in which children was last checked
 }
 
-// NewRecent reads by r; what it read is given again for as long as age.
+// NewRecent returns a Recent that reads with r and returns a reading again until it is older than
+// age.
 func NewRecent(r Reader, age time.Duration) *Recent { return &Recent{Reader: r, age: age} }
 
-// ReadDetails is Reader.ReadDetails, at most as old as the age.
+// ReadDetails is Reader.ReadDetails, with a reading that is at most age old.
 func (r *Recent) ReadDetails(path string) (Details, error) {
 	now, err := r.Look(path)
 	d := *now.Details
@@ -68,7 +70,7 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 	return d, err
 }
 
-// Look is ReadDetails without a copy. With an error there are Details too, of what could be read.
+// Look is ReadDetails without a copy. With an error it also returns the Details that could be read.
 func (r *Recent) Look(path string) (Reading, error) {
 	before, known := r.find(path)
 	if known && time.Since(before.At) < r.age {
@@ -108,8 +110,8 @@ func (r *Recent) Look(path string) (Reading, error) {
 	return now, nil
 }
 
-// Unchanged gives what was read of a cgroup before, as of now, by a reading of one above it. False:
-// something above it has changed since, so that it has to be read.
+// Unchanged returns the stored reading of a cgroup, as of the time of above, which is a reading of
+// an ancestor. ok is false if the ancestor has changed since, so that the cgroup has to be read.
 func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +125,8 @@ func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
 	return k.Reading, true
 }
 
-// Listed gives the paths of the cgroups right below one as they were listed before; false: they
-// were not, or something has changed since in above, which is the one or above it.
+// Listed returns the stored paths of a cgroup's direct children. ok is false if there are none
+// stored, or if above, a reading of the cgroup or an ancestor, has changed since.
 func (r *Recent) Listed(path string, above Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +137,7 @@ func (r *Recent) Listed(path string, above Reading) ([]string, bool) {
 	return k.children, true
 }
 
-// find gives what is known of a cgroup.
+// find returns the stored reading of a cgroup.
 func (r *Recent) find(path string) (kept, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,18 +147,20 @@ func (r *Recent) find(path string) (kept, bool) {
 	return kept{}, false
 }
 
-// Forget has a cgroup read as a whole the next time: its limits were changed.
+// Forget discards the reading of a cgroup whose limits were changed, so that it is read completely
+// the next time.
 func (r *Recent) Forget(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, path)
 }
 
-// Children are the paths of the cgroups right below one, in order; nobody changes it. A list is taken again while there are as many cgroups as when
-// it was read; who finds that one of them is gone calls Forget, and this again.
+// Children returns the sorted paths of a cgroup's direct children, which the caller must not
+// change. A stored list is returned while the number of children stays the same. A caller that
+// finds a child missing calls Forget and Children again.
 func (r *Recent) Children(path string) ([]string, error) {
 	turn, links := r.turns.Add(1), links(r.dir("memory", path))
-	if list, ok := r.asMany(path, links, turn); ok {
+	if list, ok := r.storedChildren(path, links, turn); ok {
 		return list, nil
 	}
 	list, err := r.Reader.Children(path)
@@ -175,19 +179,19 @@ func (r *Recent) Children(path string) ([]string, error) {
 	return list, nil
 }
 
-// asMany gives the children of a cgroup as they were listed, if there are as many.
-func (r *Recent) asMany(path string, links, turn uint64) ([]string, bool) {
+// storedChildren returns the stored children of a cgroup if their number is unchanged.
+func (r *Recent) storedChildren(path string, links, turn uint64) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
-	if k == nil || links <= 1 || k.links != links { // 1: of a file system that does not count
+	if k == nil || links <= 1 || k.links != links { // 1: the file system does not count links
 		return nil, false
 	}
 	k.listed = turn
 	return k.children, true
 }
 
-// drop forgets what nobody asked for lately; it is called again while something is left.
+// drop removes readings that were not used recently. It is called again while readings are left.
 func (r *Recent) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +208,7 @@ func (r *Recent) drop() {
 	r.forget = time.AfterFunc(keep, r.drop)
 }
 
-// Read is Reader.Read, at most as old as the age.
+// Read is Reader.Read, with a reading that is at most age old.
 func (r *Recent) Read(path string) (Figures, error) {
 	now, err := r.Look(path)
 	f := now.Figures

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// rootV2 adds what the root of cgroup v2 has no files for. Its memory is anonymous pages and
-// page cache, as cAdvisor counts it, and its swap is the machine's.
+// rootV2 adds the figures for which the root of cgroup v2 has no files. Its memory is the anonymous
+// memory and the page cache, as in cAdvisor, and its swap is the machine's.
 func (d *Details) rootV2(proc string) {
 	if d.Memory > 0 {
 		return
@@ -19,7 +19,7 @@ func (d *Details) rootV2(proc string) {
 	d.WorkingSet = d.Memory - min(d.Memory, d.InactiveFile)
 	f, err := os.Open(filepath.Join(cmp.Or(proc, "/proc"), "meminfo"))
 	if err != nil {
-		return // what is swapped out is not known
+		return // the used swap is unknown
 	}
 	defer f.Close()
 	var total, free uint64

@@ -18,61 +18,61 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// A Usage is what the files below a directory take.
+// A Usage is the disk usage of the files below a directory.
 type Usage struct {
 	At            time.Time
 	Bytes, Inodes uint64
-	Cut           bool // there are more than were counted
+	Cut           bool // there are more files than were counted
 }
 
-// Trees measures directories. Its methods may be called at once; who measures one directory
-// holds up nobody who asks for another, and nobody waits for longer than he wants to.
+// Trees measures directories. Its methods are safe for concurrent use. The measurement of one
+// directory does not block that of another, and no call blocks longer than its context.
 type Trees struct {
-	Age time.Duration // how old a Usage may be to be given again
+	Age time.Duration // how old a returned Usage may be
 
 	mu    sync.Mutex
 	known map[string]*tree
 	swept time.Time
 }
 
-// A tree is a directory.
+// A tree is a measured directory.
 type tree struct {
-	asked       time.Time // the caller holds Trees.mu
-	part, whole turn      // of who measures it for figures, or every file of it
+	asked       time.Time // guarded by Trees.mu
+	part, whole turn      // locks for measurements for figures, and of every file
 	last        atomic.Pointer[measured]
 }
 
-// A turn is taken by one at a time, by sending, who gives it back by receiving.
+// A turn is a lock with a timeout: it is acquired by sending and released by receiving.
 type turn chan struct{}
 
-// measured is what a walk found.
+// measured is the result of a walk.
 type measured struct {
 	Usage
 	took time.Duration
-	most uint64 // files that it was to count
+	most uint64 // limit of files to count
 }
 
 const (
-	// maxFiles bounds a walk for figures: a container may make any number of files.
+	// maxFiles limits a walk for figures, because a container may create any number of files.
 	maxFiles = 200_000
-	// patience is how many times as long as a walk took its Usage is given at least: one of
-	// very many files may take minutes, and whoever made them must not keep a core busy.
+	// patience: a Usage is returned again for at least patience times the duration of its walk. A
+	// walk over very many files may take minutes, and the container that created them must not keep
+	// a core busy.
 	patience = 20
 )
 
-// Usage measures dir, as du -x does: a file with several names counts once, and what is
-// mounted below does not. One that is not there, or goes, has nothing. It counts no more
-// than 200,000 files.
+// Usage measures dir like du -x: a file with several names is counted once, and mounted file
+// systems are not counted. A missing directory, and files that disappear, count as nothing. At most
+// 200,000 files are counted.
 func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// Whole is Usage for one who needs to know of every file, and wants another age than others
-// do.
+// Whole is Usage for a caller that needs every file counted, with an age of its own.
 func (t *Trees) Whole(ctx context.Context, dir string, age time.Duration) Usage {
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
 
-// get gives what was found before while somebody measures dir. Who asks for figures first does
-// not wait for who counts every file: that may take minutes.
+// get returns the previous result while another call measures dir. A call for figures does not wait
+// for one that counts every file, because that may take minutes.
 func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uint64) Usage {
 	d := t.tree(dir)
 	mine := d.part
@@ -101,17 +101,18 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uin
 		return old.Usage
 	}
 	u := measure(ctx, dir, most)
-	if found := (&measured{u, time.Since(now), most}); ctx.Err() != nil {
-		return u
-	} else if most > maxFiles {
+	found := &measured{u, time.Since(now), most}
+	switch {
+	case ctx.Err() != nil:
+	case most > maxFiles:
 		d.last.Store(found)
-	} else {
+	default:
 		d.last.CompareAndSwap(last, found) // unless every file was counted meanwhile
 	}
 	return u
 }
 
-// before is what was found for one who asks for so many files; nil: nothing that will do.
+// before returns the last result if it is good enough for a limit of most files, or nil.
 func (d *tree) before(most uint64) *measured {
 	if m := d.last.Load(); m != nil && (!m.Cut || m.most >= most) {
 		return m
@@ -119,7 +120,7 @@ func (d *tree) before(most uint64) *measured {
 	return nil
 }
 
-// tree is that of a directory. Those that nobody asks for any more are forgotten.
+// tree returns the tree of a directory, and removes trees that were not used recently.
 func (t *Trees) tree(dir string) *tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,26 +152,26 @@ func measure(ctx context.Context, dir string, most uint64) Usage {
 	return w.Usage
 }
 
-// A walk goes down by the descriptors of directories, and reads each in parts: a container
-// may put links and any number of files there while it goes on, and only its own figure is
-// wrong then.
+// A walk descends by the descriptors of directories and reads each directory in parts, because a
+// container may create symlinks and any number of files during the walk. That can make only the
+// container's own figure wrong.
 type walk struct {
 	Usage
 	ctx  context.Context //nolint:containedctx // lives as long as the walk
-	most uint64          // files to count
+	most uint64          // limit of files to count
 	dev  uint64
-	seen map[inode]bool // with several names, up to maxSeen
+	seen map[inode]bool // files with several names, at most maxSeen
 }
 
 type inode uint64
 
 const (
-	maxDepth = 1000    // directories open at once
+	maxDepth = 1000    // directories open at the same time
 	atOnce   = 256     // names
-	maxSeen  = 200_000 // a file of several names that comes after them counts once each name
+	maxSeen  = 200_000 // further files with several names are counted once per name
 )
 
-// one counts a file, and what is below it. It reports whether to go on.
+// one counts a file and, for a directory, everything below it. It reports whether to continue.
 func (w *walk) one(at int, name string, st *unix.Stat_t, depth int) bool {
 	if uint64(st.Dev) != w.dev {
 		return true
@@ -200,7 +201,7 @@ func (w *walk) below(at int, name string, depth int) bool {
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return true // gone, or something else now
+		return true // removed, or replaced by something else
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
@@ -218,24 +219,24 @@ func (w *walk) below(at int, name string, depth int) bool {
 	}
 }
 
-// A Device is what a block device has done since boot.
+// A Device has the counters of a block device since boot.
 type Device struct {
 	Name, Number                             string // such as /dev/sda, 8:0
 	Reads, ReadsMerged, SectorsRead          uint64
 	Writes, WritesMerged, SectorsWritten     uint64
 	ReadTime, WriteTime, BusyTime, QueueTime time.Duration
-	Current                                  uint64 // requests that are under way
+	Current                                  uint64 // requests in progress
 }
 
-// maxText bounds what is read of a file: more than a machine with a thousand devices has.
+// maxText is the most bytes that are read of a file, enough for a thousand devices.
 const maxText = 256 << 10
 
-// Devices reads the counters of all block devices but those that are made of memory or
-// files (ram, loop). proc is where that file system is.
+// Devices returns the counters of all block devices except ram and loop devices. proc is the mount
+// point of the proc file system.
 func Devices(proc string) []Device {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, proc, "/diskstats") // an error: it has as many as there are
+	text, _ := b.File(maxText, proc, "/diskstats") // on error the text is shorter
 	var out []Device
 	for line := range bytes.Lines(text) {
 		w := strings.Fields(string(line))
@@ -247,17 +248,21 @@ func Devices(proc string) []Device {
 			n[i], _ = strconv.ParseUint(w[3+i], 10, 64)
 		}
 		ms := func(i int) time.Duration { return time.Duration(min(n[i], 1<<40)) * time.Millisecond }
-		out = append(out, Device{Name: "/dev/" + w[2], Number: w[0] + ":" + w[1], Reads: n[0], ReadsMerged: n[1], SectorsRead: n[2], ReadTime: ms(3),
-			Writes: n[4], WritesMerged: n[5], SectorsWritten: n[6], WriteTime: ms(7), Current: n[8], BusyTime: ms(9), QueueTime: ms(10)})
+		out = append(out, Device{
+			Name: "/dev/" + w[2], Number: w[0] + ":" + w[1],
+			Reads: n[0], ReadsMerged: n[1], SectorsRead: n[2], ReadTime: ms(3),
+			Writes: n[4], WritesMerged: n[5], SectorsWritten: n[6], WriteTime: ms(7),
+			Current: n[8], BusyTime: ms(9), QueueTime: ms(10),
+		})
 	}
 	return out
 }
 
-// Name gives the device file of a number such as 8:0, or the number where there is none.
+// Name returns the device file for a number such as 8:0, or the number if there is none.
 func Name(sys, number string) string {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, sys, "/dev/block/", number, "/uevent") // an error: it has no name
+	text, _ := b.File(maxText, sys, "/dev/block/", number, "/uevent") // on error it has no name
 	for line := range bytes.Lines(text) {
 		if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("DEVNAME=")); ok {
 			return "/dev/" + string(name)
@@ -266,8 +271,9 @@ func Name(sys, number string) string {
 	return number
 }
 
-// Counted reports whether what goes through a device goes to a disk, and through no other device
-// that counts it, too: it is made neither of others, as by LVM, nor of memory or a file.
+// Counted reports whether the bytes of a device are written to a disk and not counted again by
+// another device. That excludes devices that consist of others, such as LVM volumes, and devices in
+// memory or in a file.
 func Counted(sys, number string) bool {
 	name := strings.TrimPrefix(Name(sys, number), "/dev/")
 	for _, made := range []string{"loop", "ram", "zram"} {
@@ -275,11 +281,11 @@ func Counted(sys, number string) bool {
 			return false
 		}
 	}
-	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // an error: it has none
+	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // on error it has none
 	return len(below) == 0
 }
 
-// NumberOf is the number of the device that a path's file system is on, such as 8:1.
+// NumberOf returns the number of the device of a path's file system, such as 8:1.
 func NumberOf(path string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -1,5 +1,5 @@
-// Package disk measures what lies below directories, and what devices have done.
+// Package disk measures the size of directories and reads the counters of block devices.
 //
-//	Trees.Usage: a walk of a directory, again after Age -> bytes, inodes
+//	Trees.Usage: walks a directory, again after Age -> bytes, inodes
 //	Devices: /proc/diskstats     Name: 8:0 -> /dev/sda
 package disk

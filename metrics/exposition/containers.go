@@ -11,28 +11,28 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Subject is a cgroup and who it is, as cAdvisor under a kubelet names it.
+// A Subject is a cgroup with its labels, which are those of cAdvisor in a kubelet.
 type Subject struct {
 	*sample.Group
-	ID                               string // empty: its path
+	ID                               string // empty: the path is used
 	Container, Pod, Namespace, Image string
-	Name                             string    // ID of the container
-	Sandbox                          string    // the name in what is told of its network; empty: Name
-	Started                          time.Time // zero: when the cgroup was made
+	Name                             string    // container ID
+	Sandbox                          string    // the name label of its network metrics; empty: Name
+	Started                          time.Time // zero: the creation time of the cgroup is used
 	Disks                            []Disk
-	Devices                          []disk.Device // what all of the machine did, of the Root
+	Devices                          []disk.Device // counters of the machine's devices; only for the Root
 
 	stamp   string
-	network int // the block of what is told of its network
+	network int // index of the block of its network metrics
 }
 
-// A Disk is what a Subject has on one file system.
+// A Disk is a Subject's usage of one file system.
 type Disk struct {
 	Device                          string
 	Used, Limit, Inodes, InodesFree uint64
 }
 
-// A Machine is what does not change.
+// A Machine has the facts that do not change.
 type Machine struct {
 	ID, SystemUUID, BootID   string
 	Kernel, OS               string
@@ -40,8 +40,8 @@ type Machine struct {
 	Memory, Swap             uint64 // bytes
 }
 
-// ServeContainers answers /metrics/cadvisor. An error is told in container_scrape_error, as
-// cAdvisor does.
+// ServeContainers serves /metrics/cadvisor. An error is reported by container_scrape_error, as in
+// cAdvisor.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
 	respond(w, r, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.Name("/sys", number) })
@@ -59,12 +59,14 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		return n
 	}
 	label := func(to []byte, s *Subject, name string) []byte {
-		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", name, "namespace", s.Namespace, "pod", s.Pod)
+		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path),
+			"image", s.Image, "name", name, "namespace", s.Namespace, "pod", s.Pod)
 	}
 	blocks, next := networkBlocks(all), 0
 	p.blocks = slices.Grow(p.blocks[:0], blocks)[:blocks]
 	for i := range p.blocks {
-		if to := p.blocks[i][:0]; i < len(all) {
+		to := p.blocks[i][:0]
+		if i < len(all) {
 			all[i].stamp = p.stamped(all[i].At)
 			p.blocks[i] = label(to, &all[i], all[i].Name)
 		} else {
@@ -97,8 +99,8 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// networkBlocks says of each Subject which block what is told of its network has: its own, or
-// one more, with another name. It gives how many blocks there are.
+// networkBlocks sets the index of the block for each Subject's network metrics: the Subject's own
+// block, or an additional one with another name label. It returns the number of blocks.
 func networkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
@@ -122,19 +124,20 @@ func writeMachine(p *page, m Machine) {
 	p.begin("machine_scrape_error", "1 if the figures of the machine could not be read", Gauge)
 	p.line(0, "")
 	p.end()
-	p.begin("cadvisor_version_info", "the kernel and the system, as labels; there is no cAdvisor and no Docker here", Gauge)
-	p.line(1, labels("cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", m.Kernel, "osVersion", m.OS))
+	p.begin("cadvisor_version_info", "kernel and operating system, as labels; there is no cAdvisor and no Docker", Gauge)
+	p.line(1, labels("cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
+		"kernelVersion", m.Kernel, "osVersion", m.OS))
 	p.end()
 }
 
 var machineFamilies = []struct {
 	name, help string
 	read       func(Machine) float64
-	zero       bool // zero is a figure
+	zero       bool // zero is a valid value
 }{
 	{"machine_cpu_cores", "logical CPUs", func(m Machine) float64 { return float64(m.Cores) }, false},
-	{"machine_cpu_physical_cores", "cores", func(m Machine) float64 { return float64(m.Physical) }, false},
-	{"machine_cpu_sockets", "packages of cores", func(m Machine) float64 { return float64(m.Sockets) }, false},
+	{"machine_cpu_physical_cores", "physical cores", func(m Machine) float64 { return float64(m.Physical) }, false},
+	{"machine_cpu_sockets", "CPU packages", func(m Machine) float64 { return float64(m.Sockets) }, false},
 	{"machine_memory_bytes", "memory", func(m Machine) float64 { return float64(m.Memory) }, false},
 	{"machine_swap_bytes", "swap", func(m Machine) float64 { return float64(m.Swap) }, true},
 }
@@ -143,8 +146,8 @@ var machineFamilies = []struct {
 type emitter struct {
 	*page
 	s      *Subject
-	b      []byte // its block
-	net    []byte // that of its network
+	b      []byte // the Subject's labels
+	net    []byte // the labels of its network metrics
 	device func(number string) string
 }
 
@@ -152,29 +155,30 @@ func (e *emitter) add(v float64, more ...string) { e.entry(e.b, v, 0, more...) }
 
 func (e *emitter) addTime(d time.Duration, more ...string) { e.entry(e.b, 0, d, more...) }
 
-// A family is what is told of each Subject under one name.
+// A family is a metric that every Subject may have.
 type family struct {
 	name, help string
 	kind       Kind
-	spec       bool     // what was asked for, not what was measured: it has no time
-	more       []string // labels beyond those of all
+	spec       bool     // a configured value, which has no timestamp
+	more       []string // labels in addition to the common ones
 	write      func(*emitter)
 }
 
-// Families describes what ServeContainers may tell: the labels are without those that all
-// have.
+// Families describes the metrics that ServeContainers may serve.
 func Families() (out []Description) {
 	for _, f := range containerFamilies {
-		out = append(out, Description{f.name, f.help, f.kind, append([]string{"container", "id", "image", "name", "namespace", "pod"}, f.more...)})
+		labels := append([]string{"container", "id", "image", "name", "namespace", "pod"}, f.more...)
+		out = append(out, Description{f.name, f.help, f.kind, labels})
 	}
 	for _, f := range machineFamilies {
 		out = append(out, Description{f.name, f.help, Gauge, []string{"boot_id", "machine_id", "system_uuid"}})
 	}
 	return append(out, Description{"container_scrape_error", "", Gauge, nil}, Description{"machine_scrape_error", "", Gauge, nil},
-		Description{"cadvisor_version_info", "", Gauge, []string{"cadvisorRevision", "cadvisorVersion", "dockerVersion", "kernelVersion", "osVersion"}})
+		Description{"cadvisor_version_info", "", Gauge,
+			[]string{"cadvisorRevision", "cadvisorVersion", "dockerVersion", "kernelVersion", "osVersion"}})
 }
 
-// A Description is what there is to say of a name.
+// A Description describes a metric.
 type Description struct {
 	Name, Help string
 	Kind       Kind

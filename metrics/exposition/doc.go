@@ -1,10 +1,8 @@
-// Package exposition tells figures in Prometheus' formats, under the names and
-// labels that a kubelet gives them.
+// Package exposition serves metrics in Prometheus' formats, with the names and labels of a kubelet.
 //
 //	figures of now -> []Sample -> Serve -> text or protobuf
 //
-// No figure is kept between two scrapes: what is counted is counted where it
-// happens, and everything else is measured for the one who asks. The memory of
-// the last pages is, for a while.
+// No metric is stored between two scrapes: counters are in the packages that count, and everything
+// else is measured for each scrape. Only the memory of the last pages is reused for a while.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 package exposition

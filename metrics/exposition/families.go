@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples, those of one name together, and families, which are in the
-// order of their names, among them.
+// writeSamples writes samples, grouped by name, and inserts families, which are sorted by name.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
 	for i := range order {
@@ -30,7 +29,7 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 		p.once(seen, s.Value, s.Labels...)
 		if i+1 == len(order) || samples[order[i+1]].Name != s.Name {
 			p.end()
-			if len(families) > 0 && families[0].GetName() == s.Name { // counted elsewhere too
+			if len(families) > 0 && families[0].GetName() == s.Name { // a family has the same name
 				p.rest(families[0], seen)
 				families = families[1:]
 			}
@@ -39,7 +38,7 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	p.families(families, "")
 }
 
-// families writes those whose names come before one, or all, and gives the rest.
+// families writes the families whose names come before the given one, or all, and returns the rest.
 func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
 		p.gathered(all[0])
@@ -49,8 +48,8 @@ func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFam
 	return all
 }
 
-// gathered writes one by Prometheus' library, which has gathered it too: that knows all types, and
-// gathers no label that is not UTF-8. One that cannot be written is not there.
+// gathered writes a family with Prometheus' library, which knows all types and gathers only valid
+// UTF-8 labels. A family that cannot be written is left out.
 func (p *page) gathered(f *dto.MetricFamily) {
 	begun := len(p.b)
 	if _, err := expfmt.MetricFamilyToText(p, f); err != nil {
@@ -58,7 +57,7 @@ func (p *page) gathered(f *dto.MetricFamily) {
 	}
 }
 
-// rest writes of a family, which the page has already, what it has not had.
+// rest writes the metrics of a family that the page does not have yet.
 func (p *page) rest(f *dto.MetricFamily, seen *seen) {
 	left := &dto.MetricFamily{Name: f.Name, Type: f.Type}
 	var text []byte
@@ -73,13 +72,13 @@ func (p *page) rest(f *dto.MetricFamily, seen *seen) {
 	}
 	begun := len(p.b)
 	p.gathered(left)
-	header := bytes.IndexByte(p.b[begun:], '\n') + 1 // its type
+	header := bytes.IndexByte(p.b[begun:], '\n') + 1 // the line with its type
 	p.b = append(p.b[:begun], p.b[begun+header:]...)
 	p.part()
 }
 
-// Write implements io.Writer; this and the other three are what the library writes to without a
-// buffer of its own.
+// Write implements io.Writer. With Write, WriteString, WriteByte and WriteRune, the library needs
+// no buffer of its own.
 func (p *page) Write(b []byte) (int, error) {
 	p.b = append(p.b, b...)
 	return len(b), nil

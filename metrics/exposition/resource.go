@@ -9,8 +9,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ServeResource answers /metrics/resource, which metrics-server reads: with err, only that
-// there was one.
+// ServeResource serves /metrics/resource, which metrics-server reads. If err is not nil, it serves
+// only the metrics that report an error.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
 func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) {
 	u := userTables.get()
@@ -38,7 +38,7 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 	})
 }
 
-// samples are the figures of ServeResource.
+// samples returns the samples of ServeResource.
 func (u *users) samples(err error) (out []Sample) {
 	u.each(err, func(f *resourceFamily, v *value, labels ...string) {
 		out = append(out, Sample{Name: f.name, Help: f.help, Kind: f.kind, Labels: slices.Clone(labels), Value: v.of, At: v.at})
@@ -46,7 +46,7 @@ func (u *users) samples(err error) (out []Sample) {
 	return out
 }
 
-// A user is the node, a pod or a container, by the names that it has, and its values.
+// A user is the node, a pod or a container, with its labels and values.
 type user struct {
 	namespace, pod, container string
 	values                    [mostValues]value
@@ -59,20 +59,20 @@ type value struct {
 	known bool
 }
 
-// mostValues is how many families one kind of user has.
+// mostValues is the largest number of families of one kind of user.
 const mostValues = 5
 
-// users are all of a page, each kind in the order in which they were measured: a Look is gone
-// through once, and a page has them family by family.
+// users are all users of a page, each kind in the order of measurement. A Look can be iterated only
+// once, but the page is grouped by family.
 type users struct {
 	node             user
 	pods, containers []user
 }
 
-// userTables are for the next page.
+// userTables is reused for the next page.
 var userTables spare[users]
 
-// clear forgets all, and keeps their memory.
+// clear removes all users and keeps their memory.
 func (u *users) clear() {
 	clear(u.pods)
 	clear(u.containers)
@@ -95,7 +95,7 @@ func (u *users) read(of *Look, err error) {
 	}
 }
 
-// take takes the values of all families of a kind, in their order.
+// take sets the values of all families of a kind, in the order of the families.
 func (u *user) take(kind userKind, f *figures) {
 	i := 0
 	for k := range resourceFamilies {
@@ -107,10 +107,10 @@ func (u *user) take(kind userKind, f *figures) {
 	}
 }
 
-// each calls f with each value, those of one family together. f does not keep labels.
+// each calls f with each value, grouped by family. f must not keep labels.
 func (u *users) each(err error, f func(of *resourceFamily, v *value, labels ...string)) {
 	var labels [6]string
-	var nth [ofError]int // of the families of a kind
+	var nth [ofError]int // index among the families of a kind
 	failed := value{}
 	if err != nil {
 		failed.of = 1
@@ -144,7 +144,7 @@ func (u *users) each(err error, f func(of *resourceFamily, v *value, labels ...s
 	}
 }
 
-// A resourceFamily is one figure of a kind of user, which may have none.
+// A resourceFamily is one metric of a kind of user.
 type resourceFamily struct {
 	name, help string
 	kind       Kind
@@ -152,7 +152,7 @@ type resourceFamily struct {
 	user       userKind
 }
 
-// A userKind says whom a family is of, or that it is of whether there was an error.
+// A userKind is the kind of user that a family belongs to; ofError families report an error.
 type userKind int
 
 const (
@@ -162,7 +162,7 @@ const (
 	ofError
 )
 
-// figures are those of one of the three.
+// figures are the measurements of one user.
 type figures struct {
 	cpu     *stats.CPUStats
 	memory  *stats.MemoryStats
@@ -172,17 +172,17 @@ type figures struct {
 
 const (
 	helpCPU    = "CPU time used, in seconds of one core"
-	helpMemory = "memory that cannot be dropped"
+	helpMemory = "working set: memory in use without inactive page cache"
 	helpSwap   = "swap in use"
 	helpFailed = "1 if the figures could not be measured"
 )
 
-// resourceFamilies are in the order of their names, in which a page has them.
+// resourceFamilies are sorted by name, like the page.
 var resourceFamilies = []resourceFamily{
 	{name: "container_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofContainer},
 	{name: "container_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofContainer},
 	{name: "container_start_time_seconds", help: "when the container started, since 1970", of: startTime, user: ofContainer},
-	{name: "container_swap_limit_bytes", help: "swap that may be used", of: swapLimit, user: ofContainer},
+	{name: "container_swap_limit_bytes", help: "limit of swap", of: swapLimit, user: ofContainer},
 	{name: "container_swap_usage_bytes", help: helpSwap, of: swapUsed, user: ofContainer},
 	{name: "node_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofNode},
 	{name: "node_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofNode},
@@ -226,7 +226,7 @@ func swapLimit(f *figures) (at time.Time, v float64, ok bool) {
 	return f.swap.Time.Time, float64(limit), true
 }
 
-// startTime has no time of its own: it does not change.
+// startTime returns no time, because the value does not change.
 func startTime(f *figures) (at time.Time, v float64, ok bool) {
 	return at, float64(f.started.UnixNano()) / float64(time.Second), f.started.Unix() > 0
 }

@@ -15,39 +15,41 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// A Sample is one figure.
+// A Sample is one value of a metric.
 type Sample struct {
 	Name, Help string
 	Kind       Kind
-	Labels     []string // name, value, name, value ...; the same names for all of one Name
+	Labels     []string // name, value, name, value ...; samples of the same Name have the same label names
 	Value      float64
 	At         time.Time // when it was measured; zero: now
 }
 
-// Kind says how a figure moves.
+// Kind is the type of a metric.
 type Kind int
 
-// A Gauge goes up and down, a Counter only up until the process ends.
+// A Gauge can go up and down. A Counter only increases until the process ends.
 const (
 	Gauge Kind = iota
 	Counter
 )
 
-// Serve answers a scrape with samples of now and with what is counted elsewhere.
-// Of samples with the same name and labels the first counts.
+// Serve responds to a scrape with the given samples and the gatherers' metrics. Of samples with the
+// same name and labels, the first is used.
 func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
 	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
 		var families []*dto.MetricFamily
 		if len(counted) > 0 {
-			families, _ = gathered(counted).Gather() // what could not be counted is not there
+			families, _ = gathered(counted).Gather() // metrics that fail are left out
 		}
 		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
 		return
 	}
 	now := prometheus.NewRegistry()
-	now.Register(constant(samples)) // alone: it meets nothing
+	now.Register(constant(samples)) // cannot fail: it is the only collector
 	from := append(prometheus.Gatherers{now}, counted...)
-	serve := promhttp.HandlerFor(from, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, DisableCompression: true})
+	serve := promhttp.HandlerFor(from, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, DisableCompression: true,
+	})
 	if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		serve.ServeHTTP(w, r)
 		return
@@ -57,7 +59,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 	serve.ServeHTTP(compressed{w, z}, r)
 }
 
-// gathered is all that was counted; one alone is not merged with anything.
+// gathered returns one gatherer for all. A single one needs no merging.
 func gathered(counted []prometheus.Gatherer) prometheus.Gatherer {
 	if len(counted) == 1 {
 		return counted[0]
@@ -65,7 +67,7 @@ func gathered(counted []prometheus.Gatherer) prometheus.Gatherer {
 	return prometheus.Gatherers(counted)
 }
 
-// compressed is an answer that is packed on its way.
+// compressed is a response that is compressed while it is written.
 type compressed struct {
 	http.ResponseWriter
 	to io.Writer
@@ -74,27 +76,27 @@ type compressed struct {
 // Write implements http.ResponseWriter.
 func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
 
-// seen are the labels that a family has had, by hashes that nobody can foresee.
+// seen records the label sets of a family, by hashes that a client cannot predict.
 type seen struct {
-	had  map[uint64]bool
-	seed maphash.Seed
+	hashes map[uint64]bool
+	seed   maphash.Seed
 }
 
 func newSeen() *seen { return &seen{map[uint64]bool{}, maphash.MakeSeed()} }
 
-func (s *seen) forget() { clear(s.had) }
+func (s *seen) forget() { clear(s.hashes) }
 
-// first says whether a family has not had these labels, of which text is what is in braces. It has
-// from now on.
+// first reports whether the family has no line with these labels yet, and records them. text is the
+// content of the braces.
 func (s *seen) first(text []byte) bool {
-	of := maphash.Bytes(s.seed, text)
-	had := s.had[of]
-	s.had[of] = true
-	return !had
+	hash := maphash.Bytes(s.seed, text)
+	known := s.hashes[hash]
+	s.hashes[hash] = true
+	return !known
 }
 
-// once writes a line, unless the family has had one with these labels: two pods may have the
-// same name while one of them ends.
+// once writes a line unless the family already has one with these labels: two pods may have the
+// same name while one of them is terminating.
 func (p *page) once(s *seen, v float64, labels ...string) {
 	begun := len(p.b)
 	if !s.first(p.line(v, "", labels...)) {
@@ -102,16 +104,16 @@ func (p *page) once(s *seen, v float64, labels ...string) {
 	}
 }
 
-// A Process gathers what is counted in this process and what Go has to say of it: go_*.
+// A Process gathers the counters of this process and the metrics of the Go runtime (go_*).
 type Process struct {
 	*prometheus.Registry
 	started time.Time
 }
 
-// NewProcess is called once; started is when all that is counted began at zero.
+// NewProcess must be called once. started is when all counters were zero.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
-	all := append(together{collectors.NewGoCollector()}, counted...)
-	alone := prometheus.NewRegistry() // refuses a name that two have
+	all := append(collectorList{collectors.NewGoCollector()}, counted...)
+	alone := prometheus.NewRegistry() // rejects duplicate names
 	for _, c := range all {
 		if err := alone.Register(c); err != nil {
 			return nil, err
@@ -121,50 +123,65 @@ func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, e
 	return p, p.Register(all)
 }
 
-// together is one collector of many. A registry starts a goroutine for each that it has, and gives
-// way to them: to begin and end those costs more than what most of them collect.
-type together []prometheus.Collector
+// collectorList combines many collectors into one. A registry starts a goroutine for each of its
+// collectors, which costs more than what most of them collect.
+type collectorList []prometheus.Collector
 
 // Describe implements prometheus.Collector.
-func (t together) Describe(to chan<- *prometheus.Desc) {
+func (t collectorList) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range t {
 		c.Describe(to)
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (t together) Collect(to chan<- prometheus.Metric) {
+func (t collectorList) Collect(to chan<- prometheus.Metric) {
 	for _, c := range t {
 		c.Collect(to)
 	}
 }
 
-// Samples are what the kernel has to say of this process, under the names that every program
-// with Prometheus' Go client has for them.
+// Samples returns the metrics of this process from the kernel, with the names that Prometheus' Go
+// client uses.
 func (p *Process) Samples() []Sample {
 	self := process.ReadSelf()
 	return []Sample{
-		{Name: "process_cpu_seconds_total", Help: "Total user and system CPU time spent in seconds.", Kind: Counter, Value: self.CPU.Seconds()},
+		{
+			Name: "process_cpu_seconds_total", Help: "Total user and system CPU time spent in seconds.",
+			Kind: Counter, Value: self.CPU.Seconds(),
+		},
 		{Name: "process_open_fds", Help: "Number of open file descriptors.", Value: float64(self.Files)},
 		{Name: "process_max_fds", Help: "Maximum number of open file descriptors.", Value: float64(self.MaxFiles)},
 		{Name: "process_virtual_memory_bytes", Help: "Virtual memory size in bytes.", Value: float64(self.Virtual)},
-		{Name: "process_virtual_memory_max_bytes", Help: "Maximum amount of virtual memory available in bytes.", Value: float64(self.MaxVirtual)},
+		{
+			Name: "process_virtual_memory_max_bytes", Help: "Maximum amount of virtual memory available in bytes.",
+			Value: float64(self.MaxVirtual),
+		},
 		{Name: "process_resident_memory_bytes", Help: "Resident memory size in bytes.", Value: float64(self.Resident)},
-		{Name: "process_network_receive_bytes_total", Help: "Number of bytes received by the process over the network.", Kind: Counter, Value: float64(self.Received)},
-		{Name: "process_network_transmit_bytes_total", Help: "Number of bytes sent by the process over the network.", Kind: Counter, Value: float64(self.Sent)},
+		{
+			Name: "process_network_receive_bytes_total", Help: "Number of bytes received by the process over the network.",
+			Kind: Counter, Value: float64(self.Received),
+		},
+		{
+			Name: "process_network_transmit_bytes_total", Help: "Number of bytes sent by the process over the network.",
+			Kind: Counter, Value: float64(self.Sent),
+		},
 		StartTime(p.started),
 	}
 }
 
-// StartTime is when counters began at zero. The kernel has an earlier time for a process that has
-// replaced its program in place, as an agent does with another version of itself: with that a
-// Prometheus would take the counters for those of the program before.
+// StartTime returns the sample for the time when the counters were zero. The kernel's start time is
+// earlier for a process that has replaced its program by exec, as an agent does for an update. With
+// that time, Prometheus would treat the counters as those of the previous program.
 func StartTime(t time.Time) Sample {
-	return Sample{Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.", Value: float64(t.UnixMilli()) / 1000}
+	return Sample{
+		Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.",
+		Value: float64(t.UnixMilli()) / 1000,
+	}
 }
 
-// constant is a collector of figures that are there already. It describes
-// nothing, since what there is differs from scrape to scrape.
+// constant is a collector of existing samples. It describes nothing, because the samples differ
+// between scrapes.
 type constant []Sample
 
 // Describe implements prometheus.Collector.

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// keepSpare is how long memory is kept that nobody uses: longer than scrapers commonly wait. A
-// sync.Pool would lose it at each second collection, and has another of it for each core.
+// keepSpare is how long unused memory is kept. It is longer than common scrape intervals. A
+// sync.Pool would lose the memory at every second garbage collection, and has one per core.
 const keepSpare = 2 * time.Minute
 
-// A spare is memory that was used for a page, for the next such page.
+// A spare keeps the memory of a page for the next one.
 type spare[T any] struct {
 	mu     sync.Mutex
-	one    *T          // nil: it is in use, or there is none
-	forget *time.Timer // calls drop; nil: none was given back yet
+	one    *T          // nil: in use, or none
+	forget *time.Timer // calls drop; nil: put was not called yet
 }
 
-// get gives it, or new memory.
+// get returns the kept memory, or new memory.
 func (s *spare[T]) get() *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *spare[T]) get() *T {
 	return one
 }
 
-// put takes it back.
+// put keeps memory for the next get.
 func (s *spare[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *spare[T]) put(one *T) {
 	}
 }
 
-// drop forgets what nobody used for long.
+// drop releases memory that was not used for keepSpare.
 func (s *spare[T]) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// A Look is a stats.Summary of which there is one pod at a time.
+// A Look is a stats.Summary that yields its pods one by one.
 type Look struct {
 	Node stats.NodeStats
 	Pods iter.Seq[*stats.PodStats] // each is valid until the next
 }
 
-// ServeSummary answers /stats/summary: what encoding/json makes of a stats.Summary, written by
-// hand in a tenth of the time, and sent in parts.
+// ServeSummary serves /stats/summary. The output is that of encoding/json for a stats.Summary, but
+// it is written by hand in a tenth of the time, and sent in parts.
 func ServeSummary(w http.ResponseWriter, s *Look) {
 	w.Header().Set("Content-Type", "application/json")
 	b := texts.get()
@@ -30,11 +30,11 @@ func ServeSummary(w http.ResponseWriter, s *Look) {
 	o := object{b: (*b)[:0], out: w}
 	o.summary(s)
 	o.b = append(o.b, '\n')
-	w.Write(o.b) // an error here is a client that has gone
+	w.Write(o.b) // an error means that the client has closed the connection
 	*b = o.b
 }
 
-// texts are for the next page.
+// texts is reused for the next page.
 var texts spare[[]byte]
 
 // An object is JSON that is being written.
@@ -43,7 +43,7 @@ type object struct {
 	out io.Writer
 }
 
-// key begins a member.
+// key writes the name of a member.
 func (o *object) key(name string) {
 	if last := o.b[len(o.b)-1]; last != '{' && last != '[' {
 		o.b = append(o.b, ',')
@@ -68,7 +68,7 @@ func (o *object) signed(name string, v *int64) {
 func (o *object) float(name string, v float64) {
 	o.key(name)
 	if a := math.Abs(v); a != 0 && (a < 1e-6 || a >= 1e21) || math.IsNaN(v) || math.IsInf(v, 0) {
-		text, _ := json.Marshal(v) // there is no JSON of some; none comes from a kernel
+		text, _ := json.Marshal(v) // such numbers have no JSON; the kernel does not return them
 		o.b = append(o.b, text...)
 		return
 	}
@@ -79,7 +79,7 @@ func (o *object) text(name, v string) {
 	o.key(name)
 	for i := range len(v) {
 		if c := v[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, _ := json.Marshal(v) // a string always has JSON
+			text, _ := json.Marshal(v) // cannot fail for a string
 			o.b = append(o.b, text...)
 			return
 		}
@@ -96,7 +96,7 @@ func (o *object) time(name string, t time.Time) {
 	o.b = append(t.UTC().AppendFormat(append(o.b, '"'), time.RFC3339), '"')
 }
 
-// member writes an object in this one.
+// member writes a nested object.
 func (o *object) member(name string, write func()) {
 	o.key(name)
 	o.b = append(o.b, '{')
@@ -104,7 +104,7 @@ func (o *object) member(name string, write func()) {
 	o.b = append(o.b, '}')
 }
 
-// list writes n objects; none is null or, if it may be left out, not there.
+// list writes n objects. An empty list is null or, with omit, left out.
 func (o *object) list(name string, n int, omit, null bool, write func(int)) {
 	if n == 0 && omit {
 		return
@@ -142,7 +142,7 @@ func (o *object) summary(s *Look) {
 		o.pod(p)
 		o.b = append(o.b, '}')
 		if len(o.b) >= part {
-			last := len(o.b) - 1 // what follows looks at it
+			last := len(o.b) - 1 // the next key checks it
 			o.out.Write(o.b[:last])
 			o.b = append(o.b[:0], o.b[last])
 		}

@@ -11,33 +11,33 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// A page is text in Prometheus' format, written by hand: a page of containers has so many
-// lines that objects for each would cost more than to measure them.
+// A page is text in Prometheus' format, written by hand: a page of containers has so many lines
+// that allocating an object for each would cost more than measuring them.
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 type page struct {
-	out    io.Writer // nil: b is the whole
+	out    io.Writer // nil: b is the whole page
 	b      []byte
-	blocks [][]byte // what all lines of a Subject have between their braces
-	family string   // whose lines are being written
-	stamp  string   // their time, as it ends a line
+	blocks [][]byte // the common labels of all lines of each Subject
+	family string   // the family that is being written
+	stamp  string   // the timestamp at the end of its lines
 
-	stampedAt int64 // the last time that was made a text, in milliseconds since 1970
+	stampedAt int64 // the last formatted time, in milliseconds since 1970
 	stampedAs string
 
-	begun int  // where the family begins
-	lined bool // it has a line
+	begun int  // offset of the family in b
+	lined bool // the family has a line
 }
 
-// pages and packers are for the next page.
+// pages and packers are reused for the next page.
 var (
 	pages   spare[page]
 	packers spare[packer]
 )
 
-// part is how much of a page is made and sent at once.
+// part is how many bytes of a page are buffered before they are sent.
 const part = 32 << 10
 
-// kinds are what a Kind is called.
+// kinds are the names of Kinds.
 var kinds = [...]string{Gauge: "gauge", Counter: "counter"}
 
 // begin begins a family.
@@ -54,7 +54,7 @@ func (p *page) begin(name, help string, k Kind) {
 	p.b = append(p.b, '\n')
 }
 
-// end ends a family; one without a line is not there.
+// end ends a family. A family without lines is removed.
 func (p *page) end() {
 	if !p.lined {
 		p.b = p.b[:p.begun]
@@ -63,15 +63,15 @@ func (p *page) end() {
 	p.part()
 }
 
-// part sends what there is if it is enough.
+// part sends the buffered bytes if there are enough.
 func (p *page) part() {
 	if len(p.b) >= part {
 		p.flush()
 	}
 }
 
-// line writes one value; labels are such as labels made, more is names and values of others.
-// It returns what is in braces, until the next.
+// line writes one value. labels is the result of the function labels, and more has names and values
+// of other labels. It returns the content of the braces, which is valid until the next write.
 func (p *page) line(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
@@ -113,7 +113,7 @@ func (p *page) number(v float64) {
 	}
 }
 
-// entry is line with a Subject's block; of seconds v is how many thousand millionths there are.
+// entry is line with a Subject's block. If seconds is not 0, it is written instead of v.
 func (p *page) entry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
@@ -132,7 +132,7 @@ func (p *page) entry(block []byte, v float64, seconds time.Duration, more ...str
 	p.part()
 }
 
-// appendSeconds writes a time that is more than none, to the last thousand millionth.
+// appendSeconds writes a positive duration in seconds with nanosecond precision.
 func appendSeconds(b []byte, d time.Duration) []byte {
 	b = strconv.AppendInt(b, int64(d/time.Second), 10)
 	rest := d % time.Second
@@ -140,7 +140,7 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 		return b
 	}
 	begun := len(b)
-	b = strconv.AppendInt(b, int64(time.Second+rest), 10) // with all zeros that it begins with
+	b = strconv.AppendInt(b, int64(time.Second+rest), 10) // with the leading zeros
 	b[begun] = '.'
 	for b[len(b)-1] == '0' {
 		b = b[:len(b)-1]
@@ -148,8 +148,9 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// appendEscaped writes the value of a label. What is not UTF-8 in it, as the name of an interface
-// that a pod made, becomes U+FFFD: whoever reads a page refuses all of it for one such byte.
+// appendEscaped writes the value of a label. Invalid UTF-8, for example in the name of an interface
+// that a pod created, is replaced by U+FFFD, because a scraper rejects the whole page for one such
+// byte.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c == '\\' || c == '\n' || c == '"' {
@@ -159,7 +160,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// stamped is the time that ends a line.
+// stamped returns a time as the end of a line.
 func stamped(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -167,7 +168,7 @@ func stamped(t time.Time) string {
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// stamped is the same without another text for the same time: all of a sample have few.
+// stamped is the function stamped with a cache, because a sample has few different times.
 func (p *page) stamped(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -183,7 +184,7 @@ var (
 	escapeHelp = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 )
 
-// labels are what is between the braces of a line.
+// labels returns the content of a line's braces.
 func labels(pairs ...string) string { return string(appendLabels(nil, pairs...)) }
 
 func appendLabels(b []byte, pairs ...string) []byte {
@@ -197,16 +198,16 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond sends the page that write writes, compressed if that is asked for, in parts: a
-// page may be larger than what a small machine has to spare. The memory is from that of the
-// page before.
+// respond sends the page that write writes, compressed if the client accepts that. It sends the
+// page in parts, because a page may be larger than the free memory of a small machine, and reuses
+// the memory of the previous page.
 func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	p := pages.get()
 	defer func() {
 		p.out = nil
 		pages.put(p)
 	}()
-	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // nothing else of the page that it was before
+	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // keeps only the memory of the previous page
 	if p.b == nil {
 		p.b = make([]byte, 0, part+part/8)
 	}
@@ -220,30 +221,30 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	p.flush()
 }
 
-// A packer makes gzip.
+// A packer is a gzip writer.
 type packer struct{ *gzip.Writer }
 
-// pack compresses what is written to an answer, until end.
+// pack compresses the response until end is called.
 func pack(w http.ResponseWriter) *packer {
 	w.Header().Set("Content-Encoding", "gzip")
 	z := packers.get()
 	if z.Writer == nil {
-		z.Writer, _ = gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
+		z.Writer, _ = gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
 	} else {
 		z.Reset(w)
 	}
 	return z
 }
 
-// end sends the end. An error is a client that has gone.
+// end completes the response. An error means that the client has closed the connection.
 func (z *packer) end() {
 	z.Close()
 	z.Reset(nil)
 	packers.put(z)
 }
 
-// flush sends what there is. An error is a client that has gone, which the next one tells
-// too.
+// flush sends the buffered bytes. An error means that the client has closed the connection; the
+// next write returns it as well.
 func (p *page) flush() {
 	if p.out == nil {
 		return
@@ -252,7 +253,7 @@ func (p *page) flush() {
 	p.b = p.b[:0]
 }
 
-// acceptsGzip reports whether who asks takes compressed pages: of weight zero he does not.
+// acceptsGzip reports whether a client accepts gzip. With a weight of zero it does not.
 // https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {

@@ -9,37 +9,37 @@ import (
 	"strings"
 )
 
-// A Temperature is what one sensor shows.
+// A Temperature is the reading of one sensor.
 type Temperature struct {
 	Name    string  `json:"name"`
 	Celsius float64 `json:"celsius"`
 }
 
-// Power is what a board says of its supply and of how it protects itself: what holds now,
-// and what has held since boot.
+// Power has a board's warnings about its power supply and its throttling: those that hold now, and
+// those that have occurred since boot.
 type Power struct {
 	Now   []string `json:"now,omitempty"`
 	Since []string `json:"sinceBoot,omitempty"`
 }
 
-// Board are the sensors of the machine, as far as the kernel shows them.
+// Board holds the readings of the machine's sensors, as far as the kernel shows them.
 type Board struct {
 	Temperatures []Temperature `json:"temperatures,omitempty"`
 	Power        Power         `json:"power,omitzero"`
-	MHz          float64       `json:"mhz,omitempty"`    // of the first CPU now; 0: the kernel does not say
-	MaxMHz       float64       `json:"maxMHz,omitempty"` // at most
+	MHz          float64       `json:"mhz,omitempty"`    // of the first CPU, now; 0: unknown
+	MaxMHz       float64       `json:"maxMHz,omitempty"` // the maximum
 }
 
-// maxSensors bounds how many are read.
+// maxSensors is how many sensors are read.
 const maxSensors = 32
 
-// Board reads the sensors now. A machine without them has none.
+// Board reads the sensors. A machine without sensors has no readings.
 func (h *Host) Board() (b Board) {
 	zones, _ := filepath.Glob(h.path("sys/class/thermal/thermal_zone*"))
 	for _, dir := range zones[:min(len(zones), maxSensors)] {
 		b.temperature(cmp.Or(first(dir, "type"), filepath.Base(dir)), first(dir, "temp"))
 	}
-	if len(zones) == 0 { // many PCs have hwmon only
+	if len(zones) == 0 { // many PCs have only hwmon
 		inputs, _ := filepath.Glob(h.path("sys/class/hwmon/hwmon*/temp*_input"))
 		for _, f := range inputs[:min(len(inputs), maxSensors)] {
 			dir, file := filepath.Split(f)
@@ -57,24 +57,23 @@ func (h *Host) mega(file string) float64 {
 	if err != nil {
 		return 0
 	}
-	return float64(n) / 1000 // it is in kHz
+	return float64(n) / 1000 // the file has kHz
 }
 
 func (b *Board) temperature(name, milli string) {
 	n, err := strconv.ParseInt(milli, 10, 64)
-	if err != nil || n < -100_000 || n > 200_000 { // no sensor there, or nonsense
+	if err != nil || n < -100_000 || n > 200_000 { // no sensor, or an implausible value
 		return
 	}
 	b.Temperatures = append(b.Temperatures, Temperature{name, float64(n) / 1000})
 }
 
-// throttled are the bits that the firmware of a Raspberry Pi shows; those of since boot
-// are 16 higher.
+// throttled are the flags of a Raspberry Pi's firmware. The flags since boot are 16 bits higher.
 // https://www.raspberrypi.com/documentation/computers/os.html#get_throttled
 var throttled = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
-// power reads the firmware's flags, or the alarm of the supply, which newer kernels show
-// in hwmon.
+// power reads the firmware's flags, or the alarm of the power supply, which newer kernels show in
+// hwmon.
 func (b *Board) power(h *Host) {
 	files, _ := filepath.Glob(h.path("sys/devices/platform/soc/soc:firmware/get_throttled"))
 	more, _ := filepath.Glob(h.path("sys/devices/platform/*firmware*/get_throttled"))
@@ -101,7 +100,7 @@ func (b *Board) power(h *Host) {
 	}
 }
 
-// first is the trimmed first line of a file, or nothing.
+// first returns the trimmed first line of a file, or "".
 func first(dir, name string) string {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -109,7 +108,7 @@ func first(dir, name string) string {
 	}
 	defer f.Close()
 	data := make([]byte, 256)
-	n, _ := f.Read(data) // a sensor may fail, and has nothing then
+	n, _ := f.Read(data) // a sensor may fail, and then has no value
 	line, _, _ := strings.Cut(string(data[:n]), "\n")
 	return strings.TrimSpace(line)
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Processes are those of the whole machine, threads included.
+// Processes counts the processes and threads of the whole machine.
 type Processes struct{ Now, Max uint64 }
 
-// Processes reads how many there are, and how many there may be.
+// Processes returns the number of processes and threads, and the kernel's limit.
 func (h *Host) Processes() (p Processes, err error) {
 	load := strings.Fields(h.line("proc/loadavg"))
 	if len(load) < 4 {
@@ -27,7 +27,7 @@ func (h *Host) Processes() (p Processes, err error) {
 	return p, err
 }
 
-// Topology counts cores and the packages that they are in; 0: the kernel does not say.
+// Topology returns the number of cores and CPU packages; 0: unknown.
 func (h *Host) Topology() (cores, sockets int) {
 	files, _ := filepath.Glob(h.path("sys/devices/system/cpu/cpu[0-9]*/topology"))
 	type core struct{ socket, id string }
@@ -45,7 +45,7 @@ func (h *Host) Topology() (cores, sockets int) {
 	return len(seen), len(packages)
 }
 
-// Online are the numbers of the CPUs that are on.
+// Online returns the IDs of the online CPUs.
 func (h *Host) Online() (cpus []int, err error) {
 	list := h.line("sys/devices/system/cpu/online")
 	for part := range strings.SplitSeq(list, ",") {
@@ -56,7 +56,7 @@ func (h *Host) Online() (cpus []int, err error) {
 			to, err = strconv.ParseUint(high, 10, 16)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read which CPUs are on: %q is no list", list)
+			return nil, fmt.Errorf("read the online CPUs: %q is not a list", list)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			cpus = append(cpus, int(cpu))

@@ -9,16 +9,16 @@ import (
 	"github.com/shirou/gopsutil/v3/common"
 )
 
-// Config names what is measured.
+// Config is the configuration of a Host.
 type Config struct {
-	// Root is the file system whose proc, sys and etc are read: / when empty.
+	// Root is the file system whose proc, sys and etc are read; / if empty.
 	Root string
-	// MinInterval is how old a Usage may be to be given again, which also is
-	// the shortest time CPU use is averaged over: 1 s when zero.
+	// MinInterval is the maximum age of a returned Usage, and the shortest interval over which CPU
+	// usage is averaged; 1 s if zero.
 	MinInterval time.Duration
 }
 
-// Host measures one machine. Its methods may be called at the same time.
+// Host measures one machine. Its methods are safe for concurrent use.
 type Host struct {
 	root        string
 	minInterval time.Duration
@@ -29,7 +29,7 @@ type Host struct {
 	last     *Usage
 }
 
-// New gives a Host; it reads nothing yet.
+// New returns a Host. It reads nothing.
 func New(c Config) *Host {
 	h := &Host{root: c.Root, minInterval: c.MinInterval}
 	if h.root == "" {
@@ -49,7 +49,7 @@ func New(c Config) *Host {
 
 func (h *Host) path(rel string) string { return filepath.Join(h.root, rel) }
 
-// at tells gopsutil, which takes it from the context, where to read.
+// at returns a context with the paths for gopsutil.
 func (h *Host) at(ctx context.Context) context.Context {
 	return context.WithValue(ctx, common.EnvKey, h.env)
 }

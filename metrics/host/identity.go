@@ -18,22 +18,21 @@ import (
 	"github.com/islet-edge/islet/internal/bootid"
 )
 
-// Identity is what does not change while the machine runs. What a host does not
-// tell is empty.
+// Identity has the facts that do not change while the machine runs. Unknown facts are empty.
 type Identity struct {
 	Kernel       string    // release, such as 6.12.41
 	OSImage      string    // such as Debian GNU/Linux 12 (bookworm)
 	Architecture string    // Go's name
 	MachineID    string    // /etc/machine-id
-	SystemUUID   string    // the firmware's, else MachineID
-	BootID       string    // new at each boot
-	BootTime     time.Time // wrong where the clock was wrong at boot
+	SystemUUID   string    // the firmware's, or else MachineID
+	BootID       string    // a new one at each boot
+	BootTime     time.Time // wrong if the clock was wrong at boot
 	CPUs         int       // logical, online
 	Memory       uint64    // bytes
 	Swap         uint64    // bytes
 }
 
-// Identity gives what the machine is. It is read once; an error is not kept.
+// Identity returns the identity of the machine. It is read once; an error is not cached.
 func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,8 +68,8 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// bootTime reads btime; gopsutil's would look whether it runs in a container,
-// where the boot is another one, by executing programs.
+// bootTime reads btime. gopsutil's function executes programs to find out whether it runs in a
+// container, which has another boot time.
 func (h *Host) bootTime() (time.Time, error) {
 	f, err := os.Open(h.path("proc/stat"))
 	if err != nil {
@@ -89,12 +88,12 @@ func (h *Host) bootTime() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", f.Name())
 }
 
-// HugePages gives the bytes in huge pages by the size of a page.
+// HugePages returns the bytes in huge pages by page size in bytes.
 func (h *Host) HugePages() (map[uint64]uint64, error) {
 	dir := h.path("sys/kernel/mm/hugepages")
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the kernel has none
+		return nil, nil // the kernel does not support them
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read huge pages: %w", err)
@@ -113,7 +112,7 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// line gives the trimmed first line of the first file that has one.
+// line returns the trimmed first line of the first file that has one, or "".
 func (h *Host) line(files ...string) string {
 	for _, file := range files {
 		data, err := os.ReadFile(h.path(file))
@@ -128,7 +127,7 @@ func (h *Host) line(files ...string) string {
 	return ""
 }
 
-// osImage is the pretty name, as a kubelet reports it.
+// osImage returns the pretty name of the distribution, as a kubelet reports it.
 func (h *Host) osImage() string {
 	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
 		data, err := os.ReadFile(h.path(file))

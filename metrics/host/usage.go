@@ -19,19 +19,19 @@ type Usage struct {
 	Load   [3]float64 // over 1, 5 and 15 minutes
 }
 
-// CPU is the time that all processors together worked.
+// CPU is the CPU time of all processors together.
 type CPU struct {
 	Busy  time.Duration // since boot
-	Cores float64       // mean since the Usage before; since boot in the first
+	Cores float64       // mean since the previous Usage, or since boot in the first one
 }
 
 // Memory is in bytes.
 type Memory struct {
-	Total, Available, Used uint64 // Used is what is not available
+	Total, Available, Used uint64 // Used is Total without Available
 	SwapTotal, SwapFree    uint64
 }
 
-// Usage gives figures at most MinInterval old.
+// Usage returns figures that are at most MinInterval old.
 func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,21 +64,25 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	return u, nil
 }
 
-// Memory reads the memory use of now.
+// Memory reads the current memory usage.
 func (h *Host) Memory(ctx context.Context) (Memory, error) {
 	m, err := h.memory(h.at(ctx))
 	if err != nil {
 		return Memory{}, fmt.Errorf("read memory use: %w", err)
 	}
-	return Memory{Total: m.Total, Available: m.Available, Used: m.Total - min(m.Available, m.Total), SwapTotal: m.SwapTotal, SwapFree: m.SwapFree}, nil
+	return Memory{
+		Total: m.Total, Available: m.Available, Used: m.Total - min(m.Available, m.Total),
+		SwapTotal: m.SwapTotal, SwapFree: m.SwapFree,
+	}, nil
 }
 
-// memory reads meminfo. gopsutil v3 returns zeros where the file cannot be read, as when the
-// process has no descriptor left; that is an error here, not a machine whose memory is full.
+// memory reads meminfo. gopsutil v3 returns zeros if the file cannot be read, for example because
+// the process has no descriptor left. Here that is an error, so that the machine's memory does not
+// look full.
 func (h *Host) memory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err == nil && m.Total == 0 {
-		err = fmt.Errorf("%s names no memory, or could not be read", h.path("proc/meminfo"))
+		err = fmt.Errorf("%s has no memory size, or could not be read", h.path("proc/meminfo"))
 	}
 	return m, err
 }
@@ -91,17 +95,15 @@ func (h *Host) uptime() (time.Duration, error) {
 
 func inSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Disk is a file system, in bytes and inodes. Free is what an ordinary user may
-// still take.
+// Disk is a file system, in bytes and inodes. Free is what an unprivileged user may use.
 type Disk struct {
 	Path                           string
-	Type                           string // such as ext4; numeric where unknown
+	Type                           string // such as ext4; a number if unknown
 	Total, Free, Used              uint64
-	Inodes, InodesFree, InodesUsed uint64 // 0 where the file system has no such bound
+	Inodes, InodesFree, InodesUsed uint64 // 0 if the file system has no limit
 }
 
-// Disk measures the file system that holds path. It asks the kernel each time,
-// which costs one system call.
+// Disk measures the file system of a path by one system call, without a cache.
 func (h *Host) Disk(ctx context.Context, path string) (Disk, error) {
 	s, err := disk.UsageWithContext(h.at(ctx), path)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package kernfile reads files that the kernel makes while they are read, as those of proc and of
-// cgroups: hundreds of small ones for one scrape, into memory that is used again, and without
-// what Go's own files need besides a descriptor.
+// Package kernfile reads files whose content the kernel generates on reading, such as those of proc
+// and cgroupfs. One scrape reads hundreds of small ones, so it reuses memory and avoids the
+// allocations of os.File.
 //
-//	Get -> Open, Read (or File) -> the text, until the next -> Put
+//	Get -> Open, Read (or File) -> the text, valid until the next read -> Put
 package kernfile

@@ -8,42 +8,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomy is how much a new Buffer has room for: more than nearly all such files have.
+// roomy is the initial size of a Buffer, larger than nearly all such files.
 const roomy = 16 << 10
 
-// seqFile is less than what one read gives of a longer file: the kernel fills a page with
-// whole lines. What is shorter is the whole.
+// seqFile is less than one read returns of a longer file: the kernel fills a page with complete
+// lines. A shorter result is the whole file.
 const seqFile = 3 << 10
 
-// maxKept bounds what a Buffer that was used for a long file keeps.
+// maxKept is the size up to which a Buffer is reused.
 const maxKept = 256 << 10
 
-// ErrLong is of a file that has more than it was read for.
+// ErrLong is the error for a file longer than the limit of its read.
 var ErrLong = errors.New("longer than expected")
 
-// A Buffer is what files are read into, one after another. It is for one goroutine.
+// A Buffer is memory for the content of files, one after another. It is not safe for concurrent
+// use.
 type Buffer struct {
 	b    []byte
-	name []byte // of a file, as the kernel takes it
+	name []byte // zero-terminated path for the kernel
 }
 
 var buffers = sync.Pool{New: func() any { return &Buffer{b: make([]byte, roomy)} }}
 
-// Get gives a Buffer, for Put.
+// Get returns a Buffer. The caller returns it with Put.
 func Get() *Buffer { return buffers.Get().(*Buffer) }
 
-// Put takes it back; nothing that was read is valid any more.
+// Put returns the Buffer for reuse. Texts that were read into it become invalid.
 func (b *Buffer) Put() {
 	if len(b.b) < maxKept {
 		buffers.Put(b)
 	}
 }
 
-// Memory is all that the Buffer has, 16 KiB or more, for what is no file.
+// Memory returns the Buffer's memory, 16 KiB or more, for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
-// Open opens a file for reading, of which name has the parts, below a directory: unix.AT_FDCWD for
-// a whole path. It follows no symbolic link at the end of it. An error is a unix.Errno.
+// Open opens a file for reading, relative to the directory at, or to the current directory with
+// unix.AT_FDCWD. Its path is the concatenation of the parts of name. It does not follow a symbolic
+// link as the last component. An error is a unix.Errno.
 func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	b.name = b.name[:0]
 	for _, part := range name {
@@ -51,7 +53,8 @@ func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	}
 	b.name = append(b.name, 0)
 	for {
-		fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&b.name[0])), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, 0, 0)
+		fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&b.name[0])),
+			unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, 0, 0)
 		if err == unix.EINTR {
 			continue
 		}
@@ -62,8 +65,8 @@ func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	}
 }
 
-// Read reads an open file of up to most bytes, into text that is valid until the next. With an
-// error, ErrLong or a unix.Errno, it is what was read before.
+// Read reads an open file of up to most bytes. The text is valid until the next read. With an
+// error, ErrLong or a unix.Errno, it is the part that was read before.
 func (b *Buffer) Read(fd, most int) ([]byte, error) {
 	n := 0
 	for {
@@ -76,7 +79,7 @@ func (b *Buffer) Read(fd, most int) ([]byte, error) {
 		}
 		n += more
 		switch {
-		case n < len(b.b): // the kernel gives all it has of such a file, or there is no more
+		case n < len(b.b): // the kernel returns the whole file if it fits, or this is the end
 			if more == 0 || n < seqFile {
 				return b.b[:min(n, most)], tooLong(n, most)
 			}
@@ -95,7 +98,7 @@ func tooLong(n, most int) error {
 	return nil
 }
 
-// File is Open of a whole path and Read.
+// File is Open of a path that is not relative to a directory, and Read.
 func (b *Buffer) File(most int, name ...string) ([]byte, error) {
 	fd, err := b.Open(unix.AT_FDCWD, name...)
 	if err != nil {
@@ -105,5 +108,6 @@ func (b *Buffer) File(most int, name ...string) ([]byte, error) {
 	return b.Read(fd, most)
 }
 
-// View is a string of bytes that nobody changes while it is used.
+// View returns a string that shares the memory of b, which must not change while the string is
+// used.
 func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,8 +1,8 @@
-// Package process reads of processes what their cgroup does not say: the traffic of their
-// network namespace, their open files and what they have written. Of this process it reads what
-// every program tells a Prometheus of itself.
+// Package process reads figures of processes that their cgroup does not have: the traffic of their
+// network namespace, their open files and the bytes they wrote. For this process it reads the
+// process metrics of a Prometheus client.
 //
 //	Reader --/proc/PID--> Interface, Files, bytes written
-//	Links --netlink--> whether anything went through the interfaces of many
+//	Links --netlink--> whether there was traffic on many interfaces
 //	ReadSelf --/proc/self--> Self
 package process

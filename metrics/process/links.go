@@ -9,22 +9,23 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Links tells of many network namespaces at once whether anything went through them, by the
-// host's ends of their veths: one answer of the kernel for all, in place of a file of each.
+// Links checks for many network namespaces at once whether there was traffic, by the counters of
+// the host's ends of their veths. It needs one reply of the kernel instead of a file per namespace.
 //
 //	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host's ends of its veths    once
 //	RTM_GETSTATS --> counters of all links of the host                             each time
 //
-// One is for one time, and one goroutine. https://docs.kernel.org/userspace-api/netlink/intro.html
+// A Links is for one sample, and is not safe for concurrent use.
+// https://docs.kernel.org/userspace-api/netlink/intro.html
 type Links struct {
-	counted map[int32]Counters // by the host's links; nil: they are not known
-	ends    map[int32][]int32  // by the ID of a namespace, as the host names it; nil: not read yet
+	counted map[int32]Counters // by the index of the host's link; nil: unknown
+	ends    map[int32][]int32  // by the namespace's ID in the host's namespace; nil: not read yet
 }
 
-// Counters are what went through a link.
+// Counters are the traffic counters of a link.
 type Counters [8]uint64 // packets, bytes, errors and drops, each received and sent
 
-// A Way is the host's ends of a namespace's veths, and what they had counted.
+// A Way has the host's ends of a namespace's veths, and their counters.
 type Way struct {
 	ends    []int32
 	counted []Counters
@@ -36,8 +37,8 @@ const (
 	attributeType  = 0x3fff // without flags
 )
 
-// read takes the counters of now, the first time that somebody asks. Where the kernel does not
-// tell them nothing is Same.
+// read reads the current counters on the first call. If the kernel does not report them, Same
+// returns false.
 func (l *Links) read() {
 	if l.counted != nil {
 		return
@@ -65,9 +66,9 @@ func (l *Links) read() {
 	}
 }
 
-// Way finds that of the namespace of a process, which has so many interfaces but for loopback.
-// It has none when not all of them are veths with an end here. before is what it was, if it is
-// known.
+// Way returns the Way of the namespace of a process. interfaces is the number of its interfaces
+// without loopback. The Way is empty unless all of them are veths whose other end is in the host's
+// namespace. before is the previous Way, if known.
 func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
 	if interfaces == 0 {
 		return w
@@ -86,7 +87,7 @@ func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
 	return Way{}
 }
 
-// now is what links have counted; nothing, when one of them is gone.
+// now returns the current counters of links, or an empty Way if one of them is gone.
 func (l *Links) now(ends []int32) Way {
 	w := Way{ends: ends}
 	for _, index := range ends {
@@ -99,7 +100,7 @@ func (l *Links) now(ends []int32) Way {
 	return w
 }
 
-// Same reports whether nothing has gone a way since.
+// Same reports whether there was no traffic since w was read.
 func (l *Links) Same(w Way) bool {
 	if len(w.ends) == 0 {
 		return false
@@ -113,14 +114,14 @@ func (l *Links) Same(w Way) bool {
 	return true
 }
 
-// ends are the host's ends of veths, by the namespaces of the others.
+// ends returns the host's ends of veths by the namespace of the other end.
 func ends() map[int32][]int32 {
 	out := map[int32][]int32{}
-	request := make([]byte, unix.SizeofIfInfomsg+8) // and a mask without the counters
+	request := make([]byte, unix.SizeofIfInfomsg+8) // with a mask that excludes the counters
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg:], 8)
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg+2:], unix.IFLA_EXT_MASK)
 	binary.NativeEndian.PutUint32(request[unix.SizeofIfInfomsg+4:], skipStats)
-	_ = dump(unix.RTM_GETLINK, request, func(body []byte) { // an error: none is found
+	_ = dump(unix.RTM_GETLINK, request, func(body []byte) { // on error none is found
 		if len(body) < unix.SizeofIfInfomsg {
 			return
 		}
@@ -145,7 +146,7 @@ func ends() map[int32][]int32 {
 	return out
 }
 
-// namespaceID is how the host's network namespace names that of a process.
+// namespaceID returns the ID of a process's network namespace in the host's namespace.
 func namespaceID(pid int) (id int32, ok bool) {
 	const rtgenmsg = 4 // padded
 	request := make([]byte, rtgenmsg+8)
@@ -170,7 +171,7 @@ func dump(kind uint16, body []byte, each func(body []byte)) error {
 	return ask(kind, unix.NLM_F_DUMP, body, each)
 }
 
-// ask asks the kernel, and calls each with the bodies of its answers.
+// ask sends a netlink request and calls each with the bodies of the replies.
 func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -189,7 +190,7 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 	}
 	b := kernfile.Get()
 	defer b.Put()
-	buffer := b.Memory() // the kernel fills no more than there is room for
+	buffer := b.Memory() // the kernel sends no more than fits
 	for {
 		n, _, err := unix.Recvfrom(fd, buffer, 0)
 		if err == unix.EINTR {
@@ -206,7 +207,7 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 			flagged := binary.NativeEndian.Uint16(b[6:])
 			switch got := b[unix.SizeofNlMsghdr:size]; {
 			case flagged&unix.NLM_F_DUMP_INTR != 0:
-				return unix.EINTR // links came or went meanwhile
+				return unix.EINTR // links were added or removed meanwhile
 			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_DONE:
 				return nil
 			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR:
@@ -225,7 +226,7 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 	}
 }
 
-// attributes goes through those of a message, as far as they are whole.
+// attributes iterates over the complete attributes of a message.
 func attributes(b []byte) func(yield func(kind uint16, data []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// Outward are those of the machine's interfaces that lead out of it: those of hardware, whatever
-// their names. Where there are none, as in a container, all but those of pods' bridges count. sys
-// is where sysfs is mounted.
+// Outward returns the machine's interfaces that connect it to others: those of hardware, whatever
+// their names. If there are none, as in a container, it returns all except bridges and their ports.
+// sys is the mount point of sysfs.
 func Outward(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
 		if exists(sys, i.Name, "device") {

@@ -14,23 +14,23 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// An Interface is what one of a network namespace has sent and received.
+// An Interface has the traffic counters of a network interface.
 type Interface struct {
-	Name              string // UTF-8; U+FFFD is what was not: who may make one names it with any bytes
+	Name              string // UTF-8; other bytes, which a name may have, are replaced by U+FFFD
 	Received, Sent    uint64 // bytes
 	PacketsIn, Out    uint64
 	ErrorsIn, ErrsOut uint64
 	DropsIn, DropsOut uint64
 }
 
-// maxInterfaces bounds what a pod that may make interfaces can do to a list. The machine has more
-// where another network than islet's names those that lead to pods.
+// maxInterfaces limits the list for a pod, which may be able to create interfaces. The machine may
+// have more, if another pod network than islet's names its veths differently.
 const (
 	maxInterfaces     = 64
 	maxHostInterfaces = 512
 )
 
-// A Reader reads below a proc file system: /proc when Root is empty.
+// A Reader reads a proc file system: /proc if Root is empty.
 type Reader struct{ Root string }
 
 func (r Reader) path(pid int, rest string) string {
@@ -45,16 +45,16 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText bounds what is read of a file: more than lists of maxInterfaces have. Of the machine,
-// which has an interface for each pod, there is more.
+// maxText is the most bytes that are read of a file, enough for maxInterfaces. The machine's own
+// list is longer, because it has an interface for each pod.
 const (
 	maxText     = 16 << 10
 	maxHostText = 256 << 10
 )
 
-// Network reads what the network namespace of a process has sent and received, but for
-// loopback. One that has ended has none; 0 is this process, and so the machine: the host's ends
-// of what pods have are left out.
+// Network returns the traffic counters of a process's network namespace, without loopback. A
+// process that has ended has none. pid 0 means this process, and thus the machine, without the
+// host's ends of pods' interfaces.
 func (r Reader) Network(pid int) (out []Interface) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -62,7 +62,7 @@ func (r Reader) Network(pid int) (out []Interface) {
 	if pid == 0 {
 		most, bound = maxHostInterfaces, maxHostText
 	}
-	text, _ := b.File(bound, r.path(pid, "net/dev")) // an error: it has as many as there are
+	text, _ := b.File(bound, r.path(pid, "net/dev")) // on error the text is shorter
 	for line := range bytes.Lines(text) {
 		name, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
 		if len(out) == most || string(name) == "lo" || pid == 0 && toPods(name) {
@@ -75,8 +75,9 @@ func (r Reader) Network(pid int) (out []Interface) {
 	return out
 }
 
-// toPods reports whether an interface of the machine is an end of what containers have, by its
-// name. The first three are those that cAdvisor leaves out; isl and 12 digits names the veth of a pod.
+// toPods reports by its name whether an interface of the machine connects to containers. The first
+// three prefixes are those that cAdvisor excludes; isl with 12 hexadecimal digits is the veth of a
+// pod.
 func toPods(name []byte) bool {
 	for _, prefix := range []string{"veth", "docker", "nerdctl"} {
 		if bytes.HasPrefix(name, []byte(prefix)) {
@@ -87,8 +88,8 @@ func toPods(name []byte) bool {
 	return ok && len(digits) == 12 && len(bytes.Trim(digits, "0123456789abcdef")) == 0
 }
 
-// parseInterface reads "eth0: bytes packets errs drop fifo frame compressed multicast
-// bytes packets errs drop ...".
+// parseInterface parses "eth0: bytes packets errs drop fifo frame compressed multicast bytes
+// packets errs drop ...".
 func parseInterface(line []byte) (i Interface, ok bool) {
 	name, rest, ok := bytes.Cut(line, []byte(":"))
 	if !ok {
@@ -111,7 +112,7 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		Sent: figures[8], Out: figures[9], ErrsOut: figures[10], DropsOut: figures[11]}, n == len(figures)
 }
 
-// SameNetwork says whether a process is in the network namespace of this one, which is the
+// SameNetwork reports whether a process is in the network namespace of this process, which is the
 // host's.
 func (r Reader) SameNetwork(pid int) bool {
 	mine, err1 := os.Readlink(r.path(0, "ns/net"))
@@ -119,17 +120,18 @@ func (r Reader) SameNetwork(pid int) bool {
 	return err1 == nil && err2 == nil && mine == its
 }
 
-// Files are what processes have open.
+// Files counts the open files of processes.
 type Files struct {
 	Descriptors, Sockets uint64
 	Known                bool // false: nothing could be read
 }
 
-// maxDescriptors bounds how many are looked at of one process: a pod may open very many.
+// maxDescriptors is how many descriptors of one process are inspected, because a pod may open very
+// many.
 const maxDescriptors = 4096
 
-// Open counts the open files of processes. Of a process with more than maxDescriptors the
-// sockets among the others are not counted.
+// Open counts the open files of processes. Sockets beyond the first maxDescriptors descriptors of a
+// process are not recognized.
 func (r Reader) Open(pids []int) (f Files) {
 	target := make([]byte, 16)
 	for _, pid := range pids {
@@ -154,7 +156,7 @@ func (r Reader) Open(pids []int) (f Files) {
 	return f
 }
 
-// Used is the CPU time of this process.
+// Used returns the CPU time of this process.
 func Used() (user, system time.Duration) {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -163,7 +165,7 @@ func Used() (user, system time.Duration) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
-// OpenFilesLimit is how many files a process may have open; false: it is gone.
+// OpenFilesLimit returns how many files a process may open. ok is false if it has ended.
 func OpenFilesLimit(pid int) (soft uint64, ok bool) {
 	var l unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &l); err != nil {

@@ -11,25 +11,25 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Self are figures of this process. What could not be read is zero.
+// Self has the figures of this process. A figure that could not be read is zero.
 type Self struct {
 	CPU               time.Duration
 	Virtual, Resident uint64 // bytes
 	Files             uint64 // open descriptors
 	MaxFiles          uint64
-	MaxVirtual        uint64 // bytes; 1<<64 - 1: any
-	Received, Sent    uint64 // bytes of IP, in its network namespace
+	MaxVirtual        uint64 // bytes; 1<<64 - 1: no limit
+	Received, Sent    uint64 // bytes of IP packets in its network namespace
 }
 
-// ReadSelf reads the figures of now. When the process began is not among them: the kernel counts
-// that from the first program of a process, and an agent replaces its program in place.
+// ReadSelf reads the current figures. They do not include the start time, because the kernel's
+// start time is that of the first program of a process, and an agent replaces its program by exec.
 // https://docs.kernel.org/filesystems/proc.html (1.1)
 func ReadSelf() (s Self) {
 	user, system := Used()
 	s.CPU = user + system
 	b := kernfile.Get()
 	defer b.Put()
-	stat, _ := b.File(maxText, "/proc/self/stat") // an error: nothing
+	stat, _ := b.File(maxText, "/proc/self/stat") // on error the text is empty
 	s.stat(stat)
 	netstat, _ := b.File(maxText, "/proc/self/net/netstat")
 	s.network(netstat)
@@ -44,18 +44,19 @@ func ReadSelf() (s Self) {
 	return s
 }
 
-// Fields of /proc/PID/stat, as proc(5) numbers them.
+// Fields of /proc/PID/stat, numbered as in proc(5).
 const (
-	fieldName  = 2 // in parentheses: it may have any character
+	fieldName  = 2 // in parentheses; may contain any character
 	fieldVsize = 23
 	fieldRSS   = 24
 )
 
-// stat takes what /proc/PID/stat says of memory.
+// stat parses the memory fields of /proc/PID/stat.
 func (s *Self) stat(text []byte) {
 	field := fieldName
 	for v := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
-		switch field++; field {
+		field++
+		switch field {
 		case fieldVsize:
 			s.Virtual, _ = strconv.ParseUint(kernfile.View(v), 10, 64) // always a number
 		case fieldRSS:
@@ -66,7 +67,7 @@ func (s *Self) stat(text []byte) {
 	}
 }
 
-// network takes what /proc/net/netstat says of IP: a line of names, then one of numbers.
+// network parses the IP counters of /proc/net/netstat: a line of names, then one of numbers.
 func (s *Self) network(text []byte) {
 	var names []byte
 	for line := range bytes.Lines(text) {
@@ -82,7 +83,7 @@ func (s *Self) network(text []byte) {
 	}
 }
 
-// index is which of the words in a line is one; -1: none.
+// index returns the position of a word in a line, or -1.
 func index(line []byte, word string) int {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {
@@ -106,7 +107,7 @@ func nth(line []byte, at int) (n uint64) {
 	return n
 }
 
-// descriptors is how many files this process has open.
+// descriptors returns how many files this process has open.
 func descriptors() uint64 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // since Linux 6.2

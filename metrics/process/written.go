@@ -12,20 +12,20 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Written is how many bytes a process, and those children that it has waited for, gave the
-// kernel to write to block devices; 0 is this process. What was deleted before it got there
-// counts too: the kernel takes that off whoever deletes, not off who wrote. One that has
-// ended, or whose figures are hidden, has none.
+// Written returns how many bytes a process, and its children that it has waited for, passed to the
+// kernel to be written to block devices. pid 0 means this process. Data that was deleted before it
+// was written is included: the kernel subtracts it from the process that deletes, not from the one
+// that wrote. The result is 0 for a process that has ended or whose figures are hidden.
 // https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io)
 func (r Reader) Written(pid int) uint64 { return written(r.path(pid, "io")) }
 
-// SelfWritten is the same of this process alone: without the children that it has waited for. One
-// that makes a file system on another disk writes more than all else.
+// SelfWritten is Written of this process without its children. A child that creates a file system
+// on another disk would write more than everything else.
 func SelfWritten() uint64 {
 	const block, tries = 512, 10
 	var before, after unix.Rusage
 	all := uint64(0)
-	for range tries { // until no child ended meanwhile: the kernel adds both up at once
+	for range tries { // until no child has ended between the calls: the kernel adds both at the same time
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &before) != nil {
 			return 0
 		}
@@ -37,7 +37,7 @@ func SelfWritten() uint64 {
 	return all - min(all, uint64(before.Oublock)*block)
 }
 
-// OwnWritten is Written of the threads that the process has now: without its children.
+// OwnWritten is Written of the present threads of a process, without its children.
 func (r Reader) OwnWritten(pid int) (sum uint64) {
 	tasks, err := os.ReadDir(r.path(pid, "task"))
 	if err != nil {
@@ -52,7 +52,7 @@ func (r Reader) OwnWritten(pid int) (sum uint64) {
 func written(path string) (wrote uint64) {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, path) // an error: nothing
+	text, _ := b.File(maxText, path) // on error the text is empty
 	for line := range bytes.Lines(text) {
 		if v, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
 			wrote, _ = strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)
@@ -61,7 +61,7 @@ func written(path string) (wrote uint64) {
 	return wrote
 }
 
-// Running lists the processes whose program lies in a directory.
+// Running returns the processes whose program is in a directory.
 func (r Reader) Running(dir string) (pids []int) {
 	root := r.Root
 	if root == "" {

@@ -1,10 +1,10 @@
-// Package room reads how much the machine has left of what pods may use up: memory, disks,
-// inodes and processes. A look takes a few files and system calls, whatever runs, so that
-// thresholds can be looked at often.
+// Package room reads how much is free of the resources that pods can exhaust: memory, disks, inodes
+// and process IDs. One reading takes a few files and system calls, however many pods run, so that
+// thresholds can be checked often.
 //
 //	/proc/meminfo   cgroup of all pods   statfs of the disks   /proc/loadavg
 //	          \             |                 /                   /
-//	           Reader.Now --> Room: of each what is free, of how much
+//	           Reader.Now --> Room: for each, the free and the total amount
 //
-// Nothing is read unless somebody asks, and nothing is kept.
+// Nothing is read without a call, and nothing is cached.
 package room

@@ -13,47 +13,46 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// An Amount is what is free of something. One whose Total is 0 is not known, or unbounded.
+// An Amount is the free and total amount of a resource. Total is 0 if it is unknown or unlimited.
 type Amount struct{ Free, Total uint64 }
 
 // A Disk is a file system.
 type Disk struct {
 	Path          string
-	Device        uint64 // names the file system while it is mounted
-	Bytes, Inodes Amount // what an ordinary user may take
+	Device        uint64 // identifies the file system while it is mounted
+	Bytes, Inodes Amount // for unprivileged users
 }
 
-// A Room is what was left at one time.
+// A Room has the amounts at one time.
 type Room struct {
 	At     time.Time
-	Memory Amount // bytes of the machine that can be had without swapping
-	// Pods is the memory that all pods together may have yet, 0 when they are at their limit and
-	// thrash. Without a limit of their own that is the machine's, less what they have.
+	Memory Amount // bytes that are available on the machine without swapping
+	// Pods is the memory that all pods together may still use, 0 when they thrash at their limit.
+	// Without a limit of their own, it is the machine's memory less what they use.
 	Pods Amount
-	// Node has volumes and logs, Image the layers of images, Container what containers
-	// write. Two of them may be the same. Device is 0 where it is not known.
+	// Node is the disk of volumes and logs, Image that of image layers, and Container that of
+	// containers' writable layers. They may be the same. Device is 0 if it is unknown.
 	Node, Image, Container Disk
 	PIDs                   Amount // processes and threads
 }
 
-// Config is what a Reader needs.
+// Config is the configuration of a Reader.
 type Config struct {
 	Host    *host.Host
 	Cgroups cgroup.Reader
 	Pods    string // path of the cgroup of all pods
 	Node    string // a path on the disk of volumes
-	// Runtime gives paths on the disks of images and of containers.
+	// Runtime returns paths on the disks of images and of containers.
 	Runtime func(context.Context) (image, container string, err error)
 }
 
-// A Reader reads. Its methods may be called at once.
+// A Reader reads Rooms. Its methods are safe for concurrent use.
 type Reader struct{ c Config }
 
-// New reads nothing yet.
+// New returns a Reader. It reads nothing.
 func New(c Config) *Reader { return &Reader{c} }
 
-// Memory reads the memory only: Memory and Pods of a Room. Pods is unknown before any pod
-// has run.
+// Memory reads only Memory and Pods of a Room. Pods is unknown before the first pod has run.
 func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	m, err := r.c.Host.Memory(ctx)
 	if err != nil {
@@ -74,7 +73,7 @@ func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	return machine, Amount{limit - min(limit, r.c.Cgroups.Needed(r.c.Pods, f)), limit}, nil
 }
 
-// Now reads everything. What cannot be read is unknown; of that err tells.
+// Now reads everything. Amounts that cannot be read are unknown, and err lists the reasons.
 func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	out.At = time.Now()
 	var errs [4]error
@@ -82,13 +81,17 @@ func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	out.Node, errs[1] = disk(r.c.Node)
 	if image, container, err := r.c.Runtime(ctx); err != nil {
 		errs[2] = fmt.Errorf("disks of the runtime: %w", err)
-	} else if out.Image, errs[2] = disk(image); container == image {
+	} else {
+		out.Image, errs[2] = disk(image)
 		out.Container = out.Image
-	} else if out.Container, err = disk(container); err != nil {
-		errs[2] = errors.Join(errs[2], err)
+		if container != image {
+			out.Container, err = disk(container)
+			errs[2] = errors.Join(errs[2], err)
+		}
 	}
 	p, err := r.c.Host.Processes()
-	if errs[3] = err; err == nil {
+	errs[3] = err
+	if err == nil {
 		out.PIDs = Amount{p.Max - min(p.Max, p.Now), p.Max}
 	}
 	return out, errors.Join(errs[:]...)
@@ -105,5 +108,8 @@ func disk(path string) (Disk, error) {
 		return Disk{}, &fs.PathError{Op: "measure the disk of", Path: path, Err: err}
 	}
 	size := uint64(s.Bsize)
-	return Disk{Path: path, Device: uint64(st.Dev), Bytes: Amount{s.Bavail * size, s.Blocks * size}, Inodes: Amount{s.Ffree, s.Files}}, nil
+	return Disk{
+		Path: path, Device: uint64(st.Dev),
+		Bytes: Amount{s.Bavail * size, s.Blocks * size}, Inodes: Amount{s.Ffree, s.Files},
+	}, nil
 }

@@ -1,18 +1,17 @@
-// Package sample measures the pods of a node once for all who ask: the Summary API, the
-// Prometheus pages, the CRI's figures, thresholds, and islet top.
+// Package sample measures the pods of a node once for all callers: the Summary API, the pages for
+// Prometheus, the CRI's figures, eviction thresholds, and islet top.
 //
 //	Summary  /metrics/cadvisor  /metrics/resource  islet top
 //	      \        |                  |            /
 //	       Sampler.Now: at most one reading in MaxAge, by one goroutine
 //	                        |
-//	walk: /  kubepods  its classes  pods  containers  and other cgroups asked for
+//	walk: /  kubepods  its classes  pods  containers  and other configured cgroups
 //	                        |
 //	    cgroup.Recent (shared with the CRI)   process (network, open files)
 //
-// Nothing is read unless somebody asks, nobody waits for another's question to be asked
-// again, and nothing but the counters that rates are made from is kept after a while. A
-// cgroup, a process or a file that goes while it is read is no error: it is left out, or
-// what could be read of it is given.
+// Nothing is read without a call. A call waits for a running reading and shares its result. After a
+// while, only the counters for computing rates are kept. A cgroup, process or file that disappears
+// while it is read is no error: it is left out, or has the figures that could be read.
 //
-// Pods and containers are known here by their cgroups only. Who they are, the asker says.
+// This package knows pods and containers only by their cgroups. The caller adds their names.
 package sample

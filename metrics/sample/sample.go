@@ -13,43 +13,43 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Kind says what a cgroup is of.
+// Kind is the kind of a cgroup.
 type Kind int
 
 // The kinds of cgroups.
 const (
-	Root      Kind = iota // of the hierarchy: all of the machine
-	Pods                  // kubepods
-	Class                 // of quality of service
-	Pod                   //
-	Container             // or the init process of a pod
-	Other                 // asked for by its path
+	Root  Kind = iota // the root of the hierarchy: the whole machine
+	Pods              // kubepods
+	Class             // a QoS class
+	Pod
+	Container // or the init process of a pod
+	Other     // configured by its path
 )
 
 // A Group is a cgroup with its figures.
 type Group struct {
-	Path      string // from the root of the hierarchy
+	Path      string // relative to the root of the hierarchy
 	Kind      Kind
-	Pod       string // UID of a Pod's or Container's
-	Container string // ID
+	Pod       string // UID of the pod; for Pod and Container
+	Container string // container ID
 	cgroup.Reading
-	NanoCores *uint64             // CPU use since the sample before; nil: not known yet
-	Network   []process.Interface // of Root and of a Pod with a network of its own
-	Open      process.Files       // of a Container
-	OpenLimit uint64              // of files, of the first process of a Container; 0: not known
+	NanoCores *uint64             // CPU usage since the previous sample; nil: unknown
+	Network   []process.Interface // for Root, and for a Pod with its own network
+	Open      process.Files       // for a Container
+	OpenLimit uint64              // limit of open files of the first process of a Container; 0: unknown
 
 	ownNet  bool // the first process of a Container is not in the host's network
 	way     process.Way
-	someone int // of a Pod, in a network of its own; 0: nobody
+	someone int // for a Pod: PID of a process in its own network; 0: none
 }
 
-// A Sample is what was read at one time. Nobody changes it.
+// A Sample has the figures of one time. It is immutable.
 type Sample struct {
 	At     time.Time
-	Groups []Group // the Root first, each before those below it
+	Groups []Group // the Root first, each before its descendants
 }
 
-// Find gives the group at a path, or nil.
+// Find returns the group at a path, or nil.
 func (s *Sample) Find(path string) *Group {
 	i := slices.IndexFunc(s.Groups, func(g Group) bool { return g.Path == path })
 	if i < 0 {
@@ -58,19 +58,20 @@ func (s *Sample) Find(path string) *Group {
 	return &s.Groups[i]
 }
 
-// Config is what New needs.
+// Config is the configuration of a Sampler.
 type Config struct {
 	Cgroups *cgroup.Recent
 	Process process.Reader
 	Pods    string   // path of kubepods
-	Others  []string // paths of more cgroups
-	// Self is the one of Others that has this process. Where the hierarchy of CPU time has it in
-	// another, as that of v1 may, its CPU time is that of this process.
+	Others  []string // paths of additional cgroups
+	// Self is the one of Others that contains this process. If its CPU time is not counted there,
+	// because the hierarchy of CPU time has the process in another cgroup (possible on cgroup v1),
+	// the process's own CPU time is used.
 	Self   string
-	MaxAge time.Duration // how old a Sample may be to be given again: 1 s when zero
+	MaxAge time.Duration // maximum age of a returned Sample; 1 s if zero
 }
 
-// A Sampler measures. Its methods may be called at once.
+// A Sampler takes samples. Its methods are safe for concurrent use.
 type Sampler struct {
 	c Config
 
@@ -80,26 +81,26 @@ type Sampler struct {
 	rates  map[string]rate // by path
 }
 
-// A rate is what CPU use was made from, and what is not read again of processes that have
-// done nothing since.
+// A rate has the values from which CPU usage is computed, and those that are not read again for
+// idle processes.
 type rate struct {
 	at   time.Time
 	used time.Duration
 	nano *uint64
-	seen time.Time // when the sample was taken in which it was last
+	seen time.Time // time of the last sample that contained it
 
 	network []process.Interface
-	way     process.Way // of the process someone, in the network of a Pod
+	way     process.Way // for the process someone, in the network of a Pod
 	someone int
 
 	ran       uint64
-	first     int // process
+	first     int // PID of the first process
 	ownNet    bool
 	open      process.Files
 	openLimit uint64
 }
 
-// New prepares a Sampler; it reads nothing yet.
+// New returns a Sampler. It reads nothing.
 func New(c Config) *Sampler {
 	if c.MaxAge == 0 {
 		c.MaxAge = time.Second
@@ -107,14 +108,16 @@ func New(c Config) *Sampler {
 	return &Sampler{c: c}
 }
 
-// Now gives a sample that is at most MaxAge old. Who asks while one is read waits for it.
+// Now returns a sample that is at most MaxAge old. A call during a reading waits for it.
 func (s *Sampler) Now() (*Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
 		return s.last, nil
 	}
-	w := walk{c: &s.c, sample: &Sample{At: time.Now(), Groups: make([]Group, 0, len(s.rates)+8)}, before: s.rates}
+	w := walk{
+		c: &s.c, sample: &Sample{At: time.Now(), Groups: make([]Group, 0, len(s.rates)+8)}, before: s.rates,
+	}
 	if err := w.all(); err != nil {
 		return nil, err
 	}
@@ -129,7 +132,7 @@ func (s *Sampler) Now() (*Sample, error) {
 	return w.sample, nil
 }
 
-// drop forgets a sample that is too old to be given again.
+// drop releases a sample that is too old to be returned again.
 func (s *Sampler) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,10 +144,10 @@ func (s *Sampler) drop() {
 	s.last = nil
 }
 
-// minInterval is the least time between readings that gives a rate.
+// minInterval is the shortest interval for computing a rate.
 const minInterval = 500 * time.Millisecond
 
-// rate adds the CPU use since the sample before, of the groups that were there then.
+// rate adds the CPU usage since the previous sample to the groups that it contained.
 func (s *Sampler) rate(now *Sample) {
 	if s.rates == nil {
 		s.rates = make(map[string]rate, len(now.Groups))
@@ -156,9 +159,10 @@ func (s *Sampler) rate(now *Sample) {
 			switch between := g.At.Sub(last.at); {
 			case between < minInterval:
 				r = last
-			case g.CPU >= last.used: // else it is another of the same name
+			case g.CPU >= last.used: // otherwise it is another cgroup of the same name
 				n := uint64(float64(g.CPU-last.used) / float64(between) * 1e9)
-				if r.nano = last.nano; r.nano == nil || *r.nano != n {
+				r.nano = last.nano
+				if r.nano == nil || *r.nano != n {
 					r.nano = &n
 				}
 			}
@@ -176,19 +180,20 @@ func (s *Sampler) rate(now *Sample) {
 	}
 }
 
-// A walk reads one sample.
+// A walk takes one sample.
 type walk struct {
 	c      *Config
 	sample *Sample
 	before map[string]rate
 	links  process.Links
-	lost   error // why one of those was left out that are; nil: none is
+	lost   error // why a pod's cgroup was left out; nil: none was
 }
 
-// nothing is a reading that says of no cgroup that it has not changed.
+// nothing is a reading that proves no cgroup to be unchanged.
 var nothing cgroup.Reading
 
-// add reads one cgroup, unless nothing has changed in one above; false: it is gone.
+// add reads one cgroup, unless an ancestor's reading proves that it is unchanged. ok is false if it
+// does not exist.
 func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 	if d, ok := w.c.Cgroups.Unchanged(g.Path, above); ok {
 		g.Reading = d
@@ -200,7 +205,7 @@ func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 		return nil, false, nil
 	}
 	switch {
-	case err == nil || g.Kind == Root: // of the root the kernel may refuse some
+	case err == nil || g.Kind == Root: // the kernel may not allow all files of the root
 	case g.Kind == Pod || g.Kind == Container:
 		return nil, false, unread{err}
 	default:
@@ -238,11 +243,11 @@ func (w *walk) all() error {
 	return w.below(w.c.Pods, all.Reading, true)
 }
 
-// unread is why a cgroup of a pod is left out: the figures of all others are there without it.
+// unread is the error of a pod's cgroup that is left out. The figures of all others do not need it.
 type unread struct{ error }
 
-// each calls f with the cgroups right below one, again with a new list when one of the
-// list is gone (false), and what was added is taken back.
+// each calls f with the direct children of a cgroup. If f returns false because a child is gone, it
+// discards the added groups and starts again with a new list.
 func (w *walk) each(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
@@ -271,11 +276,11 @@ again:
 		}
 		return nil
 	}
-	return nil // they come and go; the last list has most of them
+	return nil // the children keep changing; the last list has most of them
 }
 
-// below reads the pods in kubepods, or in a class, of which above was read: what has not changed
-// since has not changed there.
+// below reads the pods in kubepods or in a QoS class. above is a reading of an ancestor: cgroups
+// below it that it proves to be unchanged are not read.
 func (w *walk) below(dir string, above cgroup.Reading, classes bool) error {
 	return w.each(dir, above, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
@@ -299,7 +304,7 @@ func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
 	}
 	above = above.Longer(g.Reading)
 	pod := len(w.sample.Groups) - 1
-	someone := 0 // in a network of the pod's own
+	someone := 0 // a process in the pod's own network
 	err = w.each(at, above, func(path, name string) (bool, error) {
 		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, above)
 		if err != nil || !ok {
@@ -319,8 +324,8 @@ func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
 	return true, err
 }
 
-// network reads that of a process of a pod, unless nothing of the pod has run and nothing has
-// come or gone since.
+// network reads the network figures of a pod through one of its processes, unless no process has
+// run and there was no traffic since.
 func (w *walk) network(pod *Group, someone int) {
 	last := w.before[pod.Path]
 	if last.someone != someone {
@@ -332,12 +337,12 @@ func (w *walk) network(pod *Group, someone int) {
 		return
 	}
 	pod.Network = w.c.Process.Network(someone)
-	if w.c.Process.Root == "" { // the processes are this machine's
+	if w.c.Process.Root == "" { // the processes are on this machine
 		pod.way = w.links.Way(last.way, someone, len(pod.Network))
 	}
 }
 
-// maxProcesses bounds how many processes of a container are looked at for their files.
+// maxProcesses is how many processes of a container are inspected for open files.
 const maxProcesses = 256
 
 func (w *walk) processes(g *Group) {
@@ -354,8 +359,8 @@ func (w *walk) processes(g *Group) {
 	g.OpenLimit, _ = process.OpenFilesLimit(g.First)
 }
 
-// podUID takes the UID from pod<uid>, or from a slice ...-pod<uid>.slice, in which dashes
-// are underscores.
+// podUID returns the UID from pod<uid>, or from a slice ...-pod<uid>.slice, where dashes are
+// underscores.
 func podUID(name string) (string, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		name = strings.ReplaceAll(slice[strings.LastIndex(slice, "-")+1:], "_", "-")
@@ -370,8 +375,8 @@ func isClass(name string) bool {
 	return name == "burstable" || name == "besteffort"
 }
 
-// containerID takes the ID from the name of a cgroup: the name itself, or the scope of a
-// runtime, as in cri-containerd-<id>.scope.
+// containerID returns the container ID from the name of a cgroup: the name itself, or the ID in a
+// scope such as cri-containerd-<id>.scope.
 func containerID(name string) string {
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
 		return scope[strings.LastIndex(scope, "-")+1:]

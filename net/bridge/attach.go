@@ -51,7 +51,10 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 	}
 	defer in.Close()
 
-	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: p.Interface, PeerNamespace: netlink.NsFd(target.Fd()), PeerHardwareAddr: p.MAC}
+	veth := &netlink.Veth{
+		LinkAttrs: netlink.NewLinkAttrs(), PeerName: p.Interface,
+		PeerNamespace: netlink.NsFd(target.Fd()), PeerHardwareAddr: p.MAC,
+	}
 	veth.Name, veth.MTU, veth.Flags = p.Host, p.MTU, net.FlagUp
 	created := false
 	defer func() {

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// attachment is what a sandbox was added to a network with.
+// attachment is the request with which a sandbox was added to a network.
 type attachment struct {
 	ID           string            `json:"id"`
 	NetNS        string            `json:"netns"`
@@ -36,7 +36,8 @@ func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.Po
 	m := cfg.GetMetadata()
 	a.Args = [][2]string{
 		{"IgnoreUnknown", "1"},
-		{"K8S_POD_NAMESPACE", m.GetNamespace()}, {"K8S_POD_NAME", m.GetName()}, {"K8S_POD_INFRA_CONTAINER_ID", id}, {"K8S_POD_UID", m.GetUid()},
+		{"K8S_POD_NAMESPACE", m.GetNamespace()}, {"K8S_POD_NAME", m.GetName()},
+		{"K8S_POD_INFRA_CONTAINER_ID", id}, {"K8S_POD_UID", m.GetUid()},
 	}
 	for _, arg := range a.Args {
 		if strings.ContainsAny(arg[1], ";=\x00\n") {
@@ -48,7 +49,8 @@ func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.Po
 	return a, err
 }
 
-// capabilities returns the arguments for plugins that have the capability.
+// capabilities returns the capability arguments. libcni passes each to the plugins that declare the
+// capability.
 func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	args := map[string]any{}
 	if ports := mappings(cfg); len(ports) > 0 {
@@ -93,7 +95,7 @@ func (a *attachment) list() (*libcni.NetworkConfigList, error) {
 	for _, data := range a.Plugins {
 		p, err := libcni.NetworkPluginConfFromBytes(data)
 		if err != nil {
-			return nil, fmt.Errorf("kept configuration of sandbox %s: %w", a.ID, err)
+			return nil, fmt.Errorf("stored configuration of sandbox %s: %w", a.ID, err)
 		}
 		list.Plugins = append(list.Plugins, p)
 	}
@@ -106,12 +108,12 @@ func (a *attachment) runtimeConf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: a.ID, NetNS: a.NetNS, IfName: Interface, Args: a.Args, CapabilityArgs: a.Capabilities}
 }
 
-// attachments keeps a file for each sandbox that is, or was about to be, added.
+// attachments stores a file for each sandbox that is, or was about to be, added.
 type attachments struct{ dir string }
 
 func (s attachments) file(id string) string { return filepath.Join(s.dir, id+".json") }
 
-// read returns nil when there is none.
+// read returns nil if there is no attachment.
 func (s attachments) read(id string) (*attachment, error) {
 	data, err := os.ReadFile(s.file(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,8 +129,8 @@ func (s attachments) read(id string) (*attachment, error) {
 	return a, nil
 }
 
-// write is durable: after a power loss the addresses that plugins gave away are
-// still on disk, and only this tells how to give them back.
+// write stores an attachment durably: after a power loss, the addresses that plugins assigned are
+// still on disk, and only the attachment says how to release them.
 func (s attachments) write(a *attachment) error {
 	data, err := json.Marshal(a)
 	if err == nil {
@@ -138,14 +140,14 @@ func (s attachments) write(a *attachment) error {
 		err = durable.Write(s.file(a.ID), data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("keep CNI attachment of sandbox %s: %w", a.ID, err)
+		return fmt.Errorf("store CNI attachment of sandbox %s: %w", a.ID, err)
 	}
 	return nil
 }
 
 func (s attachments) remove(id string) error {
 	if err := os.Remove(s.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget CNI attachment: %w", err)
+		return fmt.Errorf("remove CNI attachment: %w", err)
 	}
 	return nil
 }

@@ -5,9 +5,8 @@ import (
 	"errors"
 )
 
-// Clean removes what all pods share: the bridge, the nftables table and the rules
-// in other firewalls. It is for a node that is given up, after the last sandbox is
-// gone.
+// Clean removes everything that pods share: the bridge, the nftables table and the rules in other
+// firewalls. It is called on a decommissioned node, after the last sandbox was removed.
 func (n *Network) Clean(ctx context.Context) error {
 	err := n.Reconcile(ctx, nil)
 	n.all.Lock()

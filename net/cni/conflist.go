@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// pluginTime bounds one command of a whole list.
+	// pluginTime is the timeout of one command for all plugins of a list.
 	pluginTime = 2 * time.Minute
-	// maxAddresses bounds what is taken over from a result.
+	// maxAddresses is how many addresses a result may have.
 	maxAddresses = 16
 )
 
-// plugins is the network that a CNI configuration describes.
+// plugins is the network of a CNI configuration.
 type plugins struct {
 	confs       confs
 	cni         *libcni.CNIConfig
@@ -46,26 +46,28 @@ func newPlugins(cfg Config) *plugins {
 		exec:  exec, paths: paths,
 		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},
 	}
-	p.confs.check = p.usable
+	p.confs.check = p.checkPlugins
 	return p
 }
 
-// setup adds a sandbox to the network. What it is about to do is written down
-// first, so that it can be undone after a crash and under a changed configuration.
-func (p *plugins) setup(ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig) (addrs []netip.Addr, err error) {
-	defer caught(&err)
-	had, err := p.attachments.read(id)
+// setup adds a sandbox to the network. It stores the request first, so that it can be undone after
+// a crash, and after a change of the configuration.
+func (p *plugins) setup(
+	ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig,
+) (addrs []netip.Addr, err error) {
+	defer recoverPanic(&err)
+	previous, err := p.attachments.read(id)
 	if err != nil {
 		return nil, err
 	}
-	if had != nil && had.NetNS == path {
-		if list, err := had.list(); err == nil {
-			if result, err := p.cni.GetNetworkListCachedResult(list, had.runtimeConf()); err == nil && result != nil {
+	if previous != nil && previous.NetNS == path {
+		if list, err := previous.list(); err == nil {
+			if result, err := p.cni.GetNetworkListCachedResult(list, previous.runtimeConf()); err == nil && result != nil {
 				return addresses(result)
 			}
 		}
 	}
-	if had != nil { // half-made, or of a namespace that is gone
+	if previous != nil { // incomplete, or of another namespace
 		if err := p.teardown(ctx, id); err != nil {
 			return nil, err
 		}
@@ -89,10 +91,10 @@ func (p *plugins) setup(ctx context.Context, list *libcni.NetworkConfigList, id,
 	return addresses(result)
 }
 
-// teardown removes a sandbox, by the configuration that it was added with; success
-// when it was not.
+// teardown removes a sandbox from the network, with the configuration of its setup. It succeeds if
+// there was no setup.
 func (p *plugins) teardown(ctx context.Context, id string) (err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
 	if err != nil || a == nil {
 		return err
@@ -105,7 +107,7 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	defer cancel()
 	rt := a.runtimeConf()
 	if _, err := os.Stat(rt.NetNS); err != nil {
-		rt.NetNS = "" // gone, with all that was in it
+		rt.NetNS = "" // it is gone with everything in it
 	}
 	if err := p.cni.DelNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
@@ -113,10 +115,10 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	return p.attachments.remove(id)
 }
 
-// reconcile removes the sandboxes that are not live, and lets plugins that can
-// (version 1.1.0 on) look for what else nobody needs.
+// reconcile removes the sandboxes that are not live, and runs GC of plugins that have it (version
+// 1.1.0 and later).
 func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	ids, err := p.attachments.ids()
 	errs := []error{err}
 	valid := []types.GCAttachment{}
@@ -135,9 +137,10 @@ func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err erro
 	return errors.Join(errs...)
 }
 
-// usable returns what a list asks for that is not there, or nil.
-func (p *plugins) usable(list *libcni.NetworkConfigList) (err error) {
-	defer caught(&err)
+// checkPlugins returns an error if a plugin of the list is missing or does not support its
+// configuration.
+func (p *plugins) checkPlugins(list *libcni.NetworkConfigList) (err error) {
+	defer recoverPanic(&err)
 	for _, conf := range list.Plugins {
 		if _, err := p.exec.FindInPath(conf.Network.Type, p.paths); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
@@ -149,16 +152,16 @@ func (p *plugins) usable(list *libcni.NetworkConfigList) (err error) {
 	return nil
 }
 
-// ready returns why a list cannot be used now, or nil.
-func (p *plugins) ready(list *libcni.NetworkConfigList) (err error) {
-	defer caught(&err)
-	if err := p.usable(list); err != nil {
+// checkReady returns the reason why a list cannot be used now, or nil.
+func (p *plugins) checkReady(list *libcni.NetworkConfigList) (err error) {
+	defer recoverPanic(&err)
+	if err := p.checkPlugins(list); err != nil {
 		return err
 	}
 	if !atLeast11(list) {
 		return nil
 	}
-	return p.status.ask(list, func() error {
+	return p.status.get(list, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), statusTime)
 		defer cancel()
 		if err := p.cni.GetStatusNetworkList(ctx, list); err != nil {
@@ -173,17 +176,16 @@ func atLeast11(list *libcni.NetworkConfigList) bool {
 	return ok && err == nil
 }
 
-// caught makes an error of a panic over what configurations and plugins say.
-func caught(err *error) {
+// recoverPanic converts a panic, caused by a configuration or the result of a plugin, to an error.
+func recoverPanic(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("CNI: panic: %v\n%s", r, debug.Stack())
 	}
 }
 
-// addresses reads the addresses of the pod's interface from a result, which may
-// say anything.
+// addresses returns the addresses of the pod's interface in a result. The result is not trusted.
 func addresses(result types.Result) (addrs []netip.Addr, err error) {
-	defer caught(&err)
+	defer recoverPanic(&err)
 	r, err := current.NewResultFromResult(result)
 	if err != nil {
 		return nil, fmt.Errorf("result of the CNI plugins: %w", err)
@@ -201,10 +203,12 @@ func addresses(result types.Result) (addrs []netip.Addr, err error) {
 			}
 		}
 		addr, ok := netip.AddrFromSlice(ip.Address.IP)
-		if addr = addr.Unmap(); !ok || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
+		addr = addr.Unmap()
+		if !ok || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
 			return nil, fmt.Errorf("result of the CNI plugins: %q is not an address for a pod", ip.Address.IP)
 		}
-		if addrs = append(addrs, addr); len(addrs) > maxAddresses {
+		addrs = append(addrs, addr)
+		if len(addrs) > maxAddresses {
 			return nil, fmt.Errorf("result of the CNI plugins: more than %d addresses", maxAddresses)
 		}
 	}

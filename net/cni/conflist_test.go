@@ -187,17 +187,17 @@ func TestConfigurationChanges(t *testing.T) {
 	if got := n.Config(); got != BuiltIn {
 		t.Errorf("configuration: %s", got)
 	}
-	own := w.pod(t, n, "own")
-	if own.addrs[0].String() != "10.42.0.2" {
-		t.Errorf("own network: %v", own.addrs)
+	isBuiltIn := w.pod(t, n, "own")
+	if isBuiltIn.addrs[0].String() != "10.42.0.2" {
+		t.Errorf("own network: %v", isBuiltIn.addrs)
 	}
 	w.conf(t, "50-late.conflist", w.chained("1.0.0"))
 	_, path := netnstest.New(t)
-	if _, err := n.Setup(t.Context(), "early", path, nil); err == nil || !strings.Contains(err.Error(), "still leave") {
+	if _, err := n.Setup(t.Context(), "early", path, nil); err == nil || !strings.Contains(err.Error(), "are still on") {
 		t.Errorf("beside a pod on the built-in network: %v", err)
 	}
-	check(t, n.Teardown(t.Context(), own.id, own.path, own.cfg))
-	n.move(false)
+	check(t, n.Teardown(t.Context(), isBuiltIn.id, isBuiltIn.path, isBuiltIn.cfg))
+	n.finishMove(false)
 	if got := w.pod(t, n, "late").addrs[0].String(); got != "10.88.0.2" {
 		t.Errorf("after a configuration came: %s", got)
 	}

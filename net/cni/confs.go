@@ -19,42 +19,42 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// Bounds of the configuration directory, in which network add-ons write.
+// Limits of the configuration directory, where network add-ons write.
 const (
-	maxConf    = 1 << 20 // bytes of a configuration file, and of all files of a list's plugins together
-	maxMemory  = 1 << 20 // bytes of a file's content once it is decoded
-	maxPlugins = 32      // of a list
+	maxConf    = 1 << 20 // bytes of a configuration file, and of all files with a list's plugins together
+	maxMemory  = 1 << 20 // bytes of memory for a decoded file
+	maxPlugins = 32      // plugins of a list
 	maxFiles   = 1 << 10 // entries of a directory
 )
 
-// confs finds the CNI configuration in a directory: the first file by name that
-// ends in .conf, .conflist or .json. Each look costs a listing and a stat; a file is
-// read only when it changed. A configuration that was good stays in force while its
-// file is gone or broken: add-ons replace their files while pods start.
+// confs finds the CNI configuration in a directory: the first file by name that ends in .conf,
+// .conflist or .json. Each check costs a listing and a stat; a file is read only after a change. A
+// valid configuration stays active while its file is missing or invalid, because add-ons replace
+// their files while pods start.
 type confs struct {
 	dir   string
-	check func(*libcni.NetworkConfigList) error // whether its plugins are there; nil: nobody looks
-	all   bool                                  // also those of other programs, see OfAnother
-	skip  bool                                  // a file that cannot be used is left out, see Network.stepsIn
+	check func(*libcni.NetworkConfigList) error // checks that the plugins exist; nil: no check
+	all   bool                                  // also configurations of other programs, see OfAnother
+	skip  bool                                  // files that cannot be used are skipped, see Network.fallsBack
 
 	mu   sync.Mutex
-	seen []stamp                   // the files that the last look found
-	list *libcni.NetworkConfigList // the last good one; nil: none yet
+	seen []stamp                   // the files at the last check
+	list *libcni.NetworkConfigList // the active configuration; nil: none yet
 	path string                    // its file
-	err  error                     // what is wrong with what is there now
-	not  map[stamp]bool            // whether a file is another program's
+	err  error                     // why the present file is not active
+	not  map[stamp]bool            // whether a file belongs to another program
 }
 
-// stamp tells versions of a file apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	path string
 	size int64
 	time time.Time
 }
 
-// current returns the configuration, or nil when there was none yet; and what is
-// wrong with the directory now, also when another configuration is in force. A file that
-// cannot be used is an error, and the next one is not used instead, unless c.skip is set.
+// current returns the active configuration, or nil if there was none yet, and an error if the
+// directory's present content cannot be used, even while an earlier configuration is active. A file
+// that cannot be used is skipped only if c.skip is set; otherwise the next file is not used instead.
 func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
@@ -72,7 +72,7 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	c.seen, c.err = now, nil
 	if len(now) == 0 {
 		if c.list != nil {
-			c.err = fmt.Errorf("CNI configuration %s is gone: network %s stays in use until islet restarts", c.path, c.list.Name)
+			c.err = fmt.Errorf("CNI configuration %s was removed: network %s stays in use until islet restarts", c.path, c.list.Name)
 		}
 		return c.list, c.err
 	}
@@ -81,21 +81,21 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	switch {
 	case list != nil:
 		c.path = path
-		if c.list == nil || !same(list, c.list) {
+		if c.list == nil || !equalLists(list, c.list) {
 			c.list = list
 		}
 		if err != nil {
 			c.err = fmt.Errorf("%w (network %s of %s is in use)", err, list.Name, path)
 		}
 	case c.list != nil:
-		c.err = fmt.Errorf("%w (network %s of before stays in use)", err, c.list.Name)
+		c.err = fmt.Errorf("%w (the previous network %s stays in use)", err, c.list.Name)
 	}
 	return c.list, c.err
 }
 
-// choose returns the first file's configuration, or with c.skip the first that can be used,
-// and the errors of the files before it. The next file is never used instead of the one that
-// is in force. The caller holds mu.
+// choose returns the configuration of the first file, or with c.skip of the first file that can be
+// used, and the errors of the skipped files. The file of the active configuration is never skipped.
+// The caller holds mu.
 func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {
@@ -114,21 +114,21 @@ func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path stri
 	return nil, "", errors.Join(errs...)
 }
 
-// file returns the file of the configuration in force, or "".
+// file returns the file of the active configuration, or "".
 func (c *confs) file() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.path
 }
 
-// same reports whether two lists say the same.
-func same(a, b *libcni.NetworkConfigList) bool {
+// equalLists reports whether two lists are equal.
+func equalLists(a, b *libcni.NetworkConfigList) bool {
 	return a.Name == b.Name && a.CNIVersion == b.CNIVersion && bytes.Equal(a.Bytes, b.Bytes) &&
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// files returns the file that counts, and with c.skip also those that count if it cannot be
-// used. The caller holds mu.
+// files returns the first file, and with c.skip also the following ones, without those of other
+// programs unless all is set. The caller holds mu.
 func (c *confs) files() (counting []stamp, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
 	if err != nil {
@@ -172,8 +172,8 @@ func load(path string) (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// parse reads a list, or a single plugin's configuration. dir is where a list may
-// have more plugins in files of their own.
+// parse parses a list, or the configuration of a single plugin. dir is the directory in which a
+// list may have additional plugins in files of their own.
 func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
 	if err := weight.JSON(data, nil, maxMemory); err != nil {
 		return nil, err
@@ -207,8 +207,8 @@ func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, err
 	return list, nil
 }
 
-// morePlugins reads the plugins of a list that are in files of their own, by name: the .conf
-// files of a directory, which need not exist. All files together are bounded as one list is.
+// morePlugins reads the .conf files in the directory of a list, sorted by name. The directory need
+// not exist. The size limit applies to all files together.
 func morePlugins(dir string) (all []*libcni.PluginConfig, err error) {
 	files, err := filesIn(dir, ".conf")
 	if err != nil {
@@ -236,8 +236,8 @@ func morePlugins(dir string) (all []*libcni.PluginConfig, err error) {
 	return all, nil
 }
 
-// filesIn lists the files of a directory whose names have one of some endings, sorted. None
-// are in a directory that does not exist. More than maxFiles entries are an error.
+// filesIn returns the sorted files of a directory with one of the given endings. A missing
+// directory has no files. More than maxFiles entries are an error.
 func filesIn(dir string, endings ...string) (files []string, err error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

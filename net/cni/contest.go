@@ -20,7 +20,7 @@ func (i item) String() string {
 	return i.kind + " " + i.name
 }
 
-// The kinds of items that this package repairs; package bridge names the others.
+// The kinds of items that this package repairs. Package bridge defines the others.
 const (
 	itemTable    = "table"
 	itemPort     = "port"
@@ -28,30 +28,31 @@ const (
 )
 
 const (
-	// freeRepairs is how often an item is repaired at once, before it counts as contested.
+	// freeRepairs is how often an item is repaired at once before it counts as contested.
 	freeRepairs = 5
-	// firstPause and longestPause bound the time between repairs of a contested item.
+	// firstPause and longestPause bound the pauses between repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
-	// peace is how long an item must stay right until its repairs are forgotten.
-	peace = 15 * time.Minute
+	// quietTime is how long an item must stay undamaged until its repairs are forgotten.
+	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. A program that removes what islet puts
-// back would otherwise keep both busy:
+// contest decides when an item may be repaired. Without it, islet and a program that removes the
+// item would keep each other busy:
 //
-//	right --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
-//	  ^----------------15 min without damage-----------'
+//	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
+//	  ^-----------------15 min without damage-----------'
 //
-// A repair that fails pauses from its first time on. It is not safe for concurrent use.
+// A failed repair is followed by a pause from the first failure on. A contest is not safe for
+// concurrent use.
 type contest struct{ items map[item]*round }
 
 type round struct {
 	times, failed int
 	last, next    time.Time
-	told          bool // that it is contested, or cannot be repaired
+	reported      bool // the node has an event that the item is contested, or cannot be repaired
 }
 
-// held reports whether the item must wait, and until when.
+// held reports whether a repair of the item must wait, and until when.
 func (c *contest) held(i item, now time.Time) (until time.Time, held bool) {
 	r := c.items[i]
 	if r == nil || !now.Before(r.next) {
@@ -60,14 +61,14 @@ func (c *contest) held(i item, now time.Time) (until time.Time, held bool) {
 	return r.next, true
 }
 
-// repaired notes a repair, or that it failed. It reports whether that makes the item one
-// that a person must learn about now.
+// repaired records a repair, or a failed one. It reports whether a person has to be informed about
+// the item now.
 func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 	if c.items == nil {
 		c.items = map[item]*round{}
 	}
 	r := c.items[i]
-	if r == nil || now.Sub(r.last) >= peace {
+	if r == nil || now.Sub(r.last) >= quietTime {
 		r = &round{}
 		c.items[i] = r
 	}
@@ -79,16 +80,16 @@ func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 	}
 	if pauses := max(r.times-freeRepairs, r.failed); pauses > 0 {
 		r.next = now.Add(pause(pauses))
-		tell = !r.told
-		r.told = true
+		tell = !r.reported
+		r.reported = true
 	}
 	return tell
 }
 
-// pause is the n-th pause, from 1.
+// pause returns the length of the n-th pause, counted from 1.
 func pause(n int) time.Duration { return min(firstPause<<min(n-1, 20), longestPause) }
 
-// failures is how often in a row the repair of an item failed.
+// failures returns how often in a row the repair of an item has failed.
 func (c *contest) failures(i item) int {
 	if r := c.items[i]; r != nil {
 		return r.failed
@@ -96,21 +97,22 @@ func (c *contest) failures(i item) int {
 	return 0
 }
 
-// forget drops the items that have been right for long.
+// forget removes items that have been undamaged for quietTime.
 func (c *contest) forget(now time.Time) {
 	for i, r := range c.items {
-		if now.Sub(r.last) >= peace {
+		if now.Sub(r.last) >= quietTime {
 			delete(c.items, i)
 		}
 	}
 }
 
-// contested are the items that are repaired with pauses now, and until when they count.
+// contested returns the items that are being repaired with pauses, and until when they count as
+// contested.
 func (c *contest) contested() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {
-		if r.told {
-			out[i] = r.last.Add(peace)
+		if r.reported {
+			out[i] = r.last.Add(quietTime)
 		}
 	}
 	return out

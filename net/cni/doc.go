@@ -1,66 +1,63 @@
-// Package cni gives sandboxes their network. It satisfies the Network interface
-// of the runtime.
+// Package cni sets up the network of sandboxes. Its Network implements the interface of the same
+// name in the runtime.
 //
-//	Setup(id, netns) --> own:      ipam lease --> bridge islet0, veth --> host ports (nftables)
+//	Setup(id, netns) --> built-in: ipam lease --> bridge islet0, veth --> host ports (nftables)
 //	                 \-> conflist: libcni --> cni/plugin (built-in types in this process,
-//	                                          others executed), when the directory has one
+//	                                          others executed), if the directory has one
 //
-// The built-in network is on the node only when it is used: bridge, nftables table
-// and sysctls come with the first pod. A conflist that appears takes over, for good,
-// once its plugins are there. Then sandboxes on the built-in network are stale: the
-// plan replaces them, and until the last has left (or half a minute is over) no pod
-// starts on the new network, whose bridge may have the same addresses:
+// The built-in network is installed only when it is used: bridge, nftables table and sysctls are
+// created for the first pod. When a conflist appears and its plugins exist, it takes over
+// permanently. Sandboxes on the built-in network are then stale, and the plan replaces them. Until
+// the last one is gone (or half a minute has passed), no pod starts on the new network, because its
+// bridge may have the same addresses:
 //
-//	built-in, not laid --first pod--> laid --conflist--> pods leave --last, or 30 s--> conflist
-//	   '----------------------conflist------------------------------------------------^
+//	not installed --first pod--> installed --conflist--> pods leave --last, or 30 s--> conflist
+//	   '----------------------conflist--------------------------------------------------^
 //
-// A conflist that goes, or breaks, stays in force as it was. What an add-on made is
-// never removed.
+// If a conflist is removed or becomes invalid, its last valid version stays active. Objects that an
+// add-on created are never removed.
 //
-// A sandbox is known by its ID everywhere: as owner of its leases, of its host
-// ports, of its CNI attachment, and in the name of its veth. So every step can be
-// repeated, and what belongs to no live sandbox can be found (Reconcile).
+// A sandbox's ID identifies it everywhere: it is the owner of its leases, host ports and CNI
+// attachment, and the name of its veth is derived from it. So every step can be repeated, and
+// Reconcile can find objects that belong to no live sandbox.
 //
-// Order: on the way up the lease comes first and on the way down last, so that no
-// address is given away while an interface has it.
+// The lease is taken first in Setup and released last in Teardown, so that no address is assigned
+// again while an interface has it.
 //
-// # The own network
+// # The built-in network
 //
-// A pod has eth0 with an address of each pod CIDR and a default route by the
-// bridge. Pods talk to each other directly; to the outside they have the node's
-// address (masquerade), to the node their own. A host port is open for other hosts,
-// the node, at 127.0.0.1 and ::1 too, and pods. The way from ::1 needs
-// net.bridge.bridge-nf-call-ip6tables off (or br_netfilter not loaded): else the
-// kernel drops the answers.
+// A pod has eth0 with an address from each pod CIDR and a default route through the bridge. Pods
+// communicate directly with each other. Towards the outside they have the node's address
+// (masquerade), towards the node their own. A host port is open for other hosts, for pods and for
+// the node, also at 127.0.0.1 and ::1. Host ports at ::1 require
+// net.bridge.bridge-nf-call-ip6tables off (or br_netfilter not loaded), because otherwise the
+// kernel drops the replies.
 //
 // # Repair
 //
-// Another program may remove what the network consists of: nft flush ruleset at a reload
-// of the firewall, ip link del. While the built-in network is on the node, Run follows
-// what the kernel tells (package notice), looks at the parts that a notice concerns, and
-// makes anew what is missing: nftables table, bridge, addresses, routes, sysctls, the
-// ports of sandboxes, the rules in others' firewalls. A sandbox whose pair of veths is
-// gone gets a new one with the same addresses; one without a namespace is stale, so that
-// the plan replaces it. Nothing is looked at while nothing changes. An item that is
-// removed again and again is repaired at growing intervals (contest), so that a program
-// that fights for it makes no busy loop. What waits is repaired when its time has come,
-// whatever else is looked at meanwhile, and a part that could not be looked at is looked at
-// again.
+// Another program may remove parts of the network: nft flush ruleset when a firewall is reloaded,
+// ip link del. While the built-in network is installed, Run receives notices from the kernel
+// (package notice), checks the affected parts, and restores missing ones: nftables table, bridge,
+// addresses, routes, sysctls, the ports of sandboxes, and the rules in other firewalls. A sandbox
+// whose veth pair is gone gets a new pair with the same addresses. A sandbox whose namespace is
+// gone is stale, so that the plan replaces it. Nothing is checked while nothing changes.
 //
-// What a pod with CAP_NET_ADMIN changes within its namespace is its own affair, as long
-// as its interface is there.
+// An item that is removed again and again is repaired at growing intervals (contest), so that a
+// competing program does not cause a busy loop. A postponed repair happens when its pause ends,
+// whatever else is checked in between. A part whose check failed is checked again.
 //
-// route_localnet of the bridge is on only while the node reaches a host port at 127.0.0.1,
-// which needs it; the rule that keeps pods from the node's own 127.0.0.1 is there before
-// and until after (package portmap). While the table is damaged and waits for its repair,
-// route_localnet is off.
+// Changes that a pod with CAP_NET_ADMIN makes in its own namespace are not repaired, as long as its
+// interface exists.
+//
+// route_localnet of the bridge is on only while a host port is open at 127.0.0.1, which needs it.
+// The rule that keeps pods from the node's own 127.0.0.1 is added before and removed after it
+// (package portmap). While the table is damaged and its repair has to wait, route_localnet is off.
 //
 // # Firewalls
 //
-// The node forwards (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). Where a
-// firewall on nftables, iptables-nft included, drops forwarded packets by policy,
-// rules in front let pods through (nft.Admit). Where it drops by rule, as firewalld
-// does, the bridge must be made trusted (firewall-cmd --permanent --zone=trusted
-// --add-interface=islet0). iptables-legacy with policy drop needs
-// iptables -I FORWARD -i islet0 -j ACCEPT, and the same with -o.
+// The node forwards packets (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). If a firewall on
+// nftables, including iptables-nft, drops forwarded packets by policy, islet inserts rules that let
+// pods through (nft.Admit). If it drops them by a rule, like firewalld, the bridge has to be made
+// trusted (firewall-cmd --permanent --zone=trusted --add-interface=islet0). iptables-legacy with
+// the policy drop requires iptables -I FORWARD -i islet0 -j ACCEPT, and the same with -o.
 package cni

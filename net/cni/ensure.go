@@ -12,24 +12,24 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// foundation is what the last ensure left behind: the bridge, and when that was.
+// foundation records the last successful ensure: the bridge's index, and the time.
 type foundation struct {
 	index int
 	at    time.Time
 }
 
-// ensureFresh is for how long ensure is not repeated while pods start: what it looks
-// at costs more the more pods there are.
+// ensureFresh is how long ensure is not repeated while pods start, because its checks take longer
+// the more pods there are.
 const ensureFresh = 5 * time.Second
 
-// Ready returns nil, or why pods cannot get a network. While the built-in network is not on
-// the node it only looks. Later it compares the sysctls of whose changes the kernel does not
-// tell, and tries again what could not be repaired; where the kernel is not listened to, it
-// compares and repairs all.
+// Ready returns nil, or the reason why pods cannot get a network. While the built-in network is not
+// installed, it only checks. Otherwise it compares the sysctls whose changes the kernel does not
+// report, and retries failed repairs. If the kernel's notices are not being received, it checks and
+// repairs everything.
 func (n *Network) Ready() error {
 	n.all.RLock()
-	list, err := n.look()
-	if list == nil && err == nil && !n.now().laid {
+	list, err := n.checkDirectory()
+	if list == nil && err == nil && !n.currentPhase().installed {
 		err = n.obstacle()
 		n.all.RUnlock()
 		return err
@@ -38,14 +38,14 @@ func (n *Network) Ready() error {
 	if list != nil || err != nil {
 		return err
 	}
-	what := dirtSysctls | n.keep.failing()
-	if !n.keep.listens.Load() {
-		what = dirtAll
+	what := partSysctls | n.tracker.failing()
+	if !n.tracker.listens.Load() {
+		what = allParts
 	}
-	if _, _, err := n.mend(what, true); err != nil {
+	if _, _, err := n.repair(what, true); err != nil {
 		return err
 	}
-	if n.outlived() {
+	if n.hasUnusedAddress() {
 		n.all.RLock()
 		defer n.all.RUnlock()
 		_, err = n.ensure()
@@ -53,15 +53,16 @@ func (n *Network) Ready() error {
 	return err
 }
 
-// outlived reports whether the node has an address of a former pod CIDR that no pod uses.
-func (n *Network) outlived() bool {
+// hasUnusedAddress reports whether the bridge has an address of a former pod CIDR that no pod uses any
+// more.
+func (n *Network) hasUnusedAddress() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.Uses(p.Masked()) })
 }
 
-// ensured is ensure where that was not done just now, or the bridge is another one.
-func (n *Network) ensured() (netlink.Link, error) {
+// ensureRecent calls ensure unless that succeeded a short time ago and the bridge is still the same.
+func (n *Network) ensureRecent() (netlink.Link, error) {
 	n.mu.Lock()
 	found := n.found
 	n.mu.Unlock()
@@ -74,32 +75,33 @@ func (n *Network) ensured() (netlink.Link, error) {
 	return n.ensure()
 }
 
-// ensure makes sure of all that is common to pods, and returns the bridge.
+// ensure creates or repairs everything that pods share, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
 
-// ensureWith is ensure that also compares the bridge's routes, if asked to.
+// ensureWith is ensure that, with routes, also compares the bridge's routes.
 func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c, ipv4, ipv6 := n.bridge()
 	c.Routes = routes
 	former := slices.Clone(c.Addresses[len(n.cidrs):])
-	c.Foreign = func(p netip.Prefix) bool { // of a former pod CIDR
+	c.Foreign = func(p netip.Prefix) bool { // a former pod CIDR's
 		if n.addresses != nil && !n.addresses.Uses(p.Masked()) {
 			return true
 		}
 		former = append(former, p)
 		return false
 	}
-	if n.found = (foundation{}); !n.laid {
-		n.laid = true // also when it fails half way
-		n.keep.poke()
+	n.found = foundation{}
+	if !n.installed {
+		n.installed = true // also if a later step fails
+		n.tracker.poke()
 	}
 	br, err := bridge.Ensure(n.cfg.Host, c)
 	if err != nil {
 		return nil, err
 	}
-	n.keep.index.Store(int64(br.Attrs().Index))
+	n.tracker.index.Store(int64(br.Attrs().Index))
 	if err := bridge.Forward(n.cfg.Host, ipv4, ipv6); err != nil {
 		return nil, err
 	}
@@ -116,7 +118,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// obstacle returns what of the node would keep ensure from its work.
+// obstacle returns the reason on the node for which ensure would fail, or nil.
 func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()
@@ -124,8 +126,8 @@ func (n *Network) obstacle() error {
 	return bridge.Obstacle(n.cfg.Host, c)
 }
 
-// bridge describes the bridge, and which families it has. Behind the addresses of the pod
-// CIDRs are those of former ones that pods still use. The caller holds mu.
+// bridge returns the configuration of the bridge, and its IP families. After the addresses in the
+// pod CIDRs it has those in former pod CIDRs that pods still use. The caller holds mu.
 func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
 	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
 	for _, p := range n.cidrs {

@@ -11,20 +11,20 @@ import (
 	"github.com/islet-edge/islet/net/cni/plugin"
 )
 
-// IsPlugin says whether a program name is that of a built-in CNI plugin.
+// IsPlugin reports whether a program name is that of a built-in CNI plugin.
 func IsPlugin(name string) bool { return plugin.Has(name) }
 
-// Main is a built-in plugin as an executable: islet was started under the type's
-// name, with the request in CNI_ variables and on stdin. args are those of the
-// process, the name included. It returns the exit code.
+// Main runs a built-in plugin as an executable: islet was started under the type's name, with the
+// request in CNI_ variables and on stdin. args are the process's arguments, including the name. It
+// returns the exit code.
 func Main(name string, args []string) int {
 	if len(args) > 1 {
-		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins take their orders from CNI_COMMAND and stdin\n", name)
+		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins read CNI_COMMAND and stdin\n", name)
 	}
 	return plugin.Main(name)
 }
 
-// Has reports whether a plugin of that type is built in or in one of the directories.
+// Has reports whether a plugin of the given type is built in or in one of the directories.
 func Has(binDirs []string, kind string) bool {
 	if plugin.Has(kind) {
 		return true
@@ -35,13 +35,12 @@ func Has(binDirs []string, kind string) bool {
 	})
 }
 
-// linksDir is where Install puts its links, and the last directory that plugins
-// are looked for in.
+// linksDir is the directory of the links that Install creates, which is the last one in the
+// plugins' search path.
 func linksDir(dataDir string) string { return filepath.Join(dataDir, "bin") }
 
-// Install makes the built-in types executables: links to the binary, in a
-// directory that is on the CNI_PATH of all plugins. Third-party plugins that
-// delegate find them there.
+// Install creates links to the binary for the built-in types in a directory on the CNI_PATH of all
+// plugins, so that third-party plugins can delegate to them.
 func Install(dataDir, binary string) error {
 	dir := linksDir(dataDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -14,31 +14,30 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// A Mode says which network pods get.
+// A Mode selects the pods' network.
 type Mode string
 
 // The modes.
 const (
-	Auto        Mode = "auto"     // a CNI configuration where there is one that is no other program's, else the built-in network
-	BuiltInOnly Mode = "built-in" // CNI configurations are not looked at
-	CNIOnly     Mode = "cni"      // no network before there is a CNI configuration
+	Auto        Mode = "auto"     // the first CNI configuration that does not belong to another program, else the built-in network
+	BuiltInOnly Mode = "built-in" // CNI configurations are ignored
+	CNIOnly     Mode = "cni"      // without a CNI configuration there is no network
 )
 
-// moveTime is how long pods get to leave the built-in network of themselves. Then
-// it is taken away under those that are left: until it is gone, no pod can start on
-// the new one, whose bridge may have the same addresses.
+// moveTime is how long pods may take to leave the built-in network. After that, it is removed
+// although pods still use it: until it is gone, no pod can start on the new network, whose bridge
+// may have the same addresses.
 const moveTime = 30 * time.Second
 
-// errNotInitialized is containerd's, which tools and people look for.
+// errNotInitialized has the text of containerd's error, which tools and people search for.
 var errNotInitialized = errors.New("cni plugin not initialized")
 
-// inForce gives the list that pods get their network from; nil: the built-in network is
-// theirs.
-func (n *Network) inForce(list *libcni.NetworkConfigList, err error) (*libcni.NetworkConfigList, error) {
+// activeList returns the list that is used for pods; nil: the built-in network.
+func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni.NetworkConfigList, error) {
 	switch {
 	case list != nil:
 		return list, nil
-	case n.stepsIn(err):
+	case n.fallsBack(err):
 		return nil, nil
 	case err == nil && n.cfg.Mode == CNIOnly:
 		return nil, errNotInitialized
@@ -46,15 +45,15 @@ func (n *Network) inForce(list *libcni.NetworkConfigList, err error) (*libcni.Ne
 	return nil, err
 }
 
-// look reads the directory and notes when its network takes over. It returns the
-// list in force, and why pods cannot get a network from it.
-func (n *Network) look() (*libcni.NetworkConfigList, error) {
+// checkDirectory reads the CNI directory and records when its network takes over. It returns the active list,
+// and the reason why pods cannot get a network from it.
+func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	list, err := n.plugins.confs.current()
 	n.report(list, err)
-	if list, err = n.inForce(list, err); list == nil {
+	if list, err = n.activeList(list, err); list == nil {
 		return nil, err
 	}
-	if err := n.plugins.ready(list); err != nil {
+	if err := n.plugins.checkReady(list); err != nil {
 		return list, err
 	}
 	n.mu.Lock()
@@ -62,21 +61,21 @@ func (n *Network) look() (*libcni.NetworkConfigList, error) {
 	n.moved = true
 	n.mu.Unlock()
 	if news {
-		n.keep.poke()
-		n.cfg.Log.Info("the pod network is a CNI configuration's", "network", list.Name, "file", n.plugins.confs.file())
+		n.tracker.poke()
+		n.cfg.Log.Info("a CNI configuration provides the pod network", "network", list.Name, "file", n.plugins.confs.file())
 		n.poke()
 	}
 	return list, nil
 }
 
-// report says once what is wrong with the directory while a former configuration
-// is in force.
+// report logs once that the directory's content cannot be used while an earlier configuration is
+// active.
 func (n *Network) report(list *libcni.NetworkConfigList, err error) {
 	switch {
-	case n.stepsIn(err) && list == nil:
+	case n.fallsBack(err) && list == nil:
 		err = fmt.Errorf("%w: pods get the built-in network until the configuration can be used", err)
 	case list == nil:
-		err = nil // then the network is not ready, which says it
+		err = nil // Ready returns the error
 	}
 	n.mu.Lock()
 	before := n.problem
@@ -87,8 +86,8 @@ func (n *Network) report(list *libcni.NetworkConfigList, err error) {
 	}
 }
 
-// Problem is what is wrong with the CNI directory while its last good
-// configuration stays in use, or nil.
+// Problem returns the error of the CNI directory while its last valid configuration stays active,
+// or nil.
 func (n *Network) Problem() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,22 +101,21 @@ func (n *Network) poke() {
 	}
 }
 
-// Stale reports whether a sandbox is on the built-in network though a CNI
-// configuration has taken over, or has lost its connection for good: its pod is to get
-// a new one.
+// Stale reports whether a sandbox needs to be replaced: it is on the built-in network although a
+// CNI configuration has taken over, or its connection cannot be repaired.
 func (n *Network) Stale(id string) bool {
-	if n.keep.isLost(id) {
+	if n.tracker.isLost(id) {
 		return true
 	}
 	n.mu.Lock()
 	moved, addresses := n.moved, n.addresses
 	n.mu.Unlock()
-	return moved && addresses != nil && n.own(addresses, id)
+	return moved && addresses != nil && n.isBuiltIn(addresses, id)
 }
 
-// own reports whether a sandbox is on the built-in network. An address may be kept
-// for a sandbox of another network too, where the lease store was lost.
-func (n *Network) own(addresses *ipam.Allocator, id string) bool {
+// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone is no proof: if the lease
+// store was lost, an address may be leased to a sandbox of another network.
+func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	if !addresses.Has(id) {
 		return false
 	}
@@ -125,56 +123,56 @@ func (n *Network) own(addresses *ipam.Allocator, id string) bool {
 	return a == nil && err == nil
 }
 
-// Admit returns why no pod may be given a network now, or nil. It differs from
-// Ready while pods move from the built-in network.
+// Admit returns the reason why no pod may get a network now, or nil. It differs from Ready while
+// pods move from the built-in network.
 func (n *Network) Admit() error {
-	list, err := n.look()
-	if err == nil && list != nil && n.now().moving() {
-		err = fmt.Errorf("pods still leave the built-in network, whose place CNI network %s takes", list.Name)
+	list, err := n.checkDirectory()
+	if err == nil && list != nil && n.currentPhase().moving() {
+		err = fmt.Errorf("pods are still on the built-in network, which CNI network %s replaces", list.Name)
 	}
 	return err
 }
 
-// A place says where the node is on its way from the built-in network to another.
-type place struct {
-	laid  bool // the built-in network is on the node
-	moved bool // a CNI configuration has taken over; for good
+// A place is the node's progress in moving from the built-in network to another one.
+type phase struct {
+	installed bool // the built-in network is installed on the node
+	moved     bool // a CNI configuration has taken over, permanently
 }
 
-func (p place) moving() bool { return p.laid && p.moved }
+func (p phase) moving() bool { return p.installed && p.moved }
 
-func (n *Network) now() place {
+func (n *Network) currentPhase() phase {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.place
+	return n.phase
 }
 
-func (n *Network) setLaid(yes bool) {
+func (n *Network) setInstalled(yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.laid, n.found = yes, foundation{}
-	n.keep.poke()
+	n.installed, n.found = yes, foundation{}
+	n.tracker.poke()
 }
 
-// move takes the built-in network away when another one has taken over and no pod
-// is on it any more, or with force. It reports whether it did.
-func (n *Network) move(force bool) (gone bool) {
-	if !n.now().moving() {
+// finishMove removes the built-in network if another one has taken over and no pod is on it any more, or
+// with force. It reports whether the built-in network is gone.
+func (n *Network) finishMove(force bool) (gone bool) {
+	if !n.currentPhase().moving() {
 		return false
 	}
 	left, err := n.withdraw(force)
 	if err != nil {
-		n.cfg.Log.Error("the built-in network cannot be taken away", "error", err)
+		n.cfg.Log.Error("cannot remove the built-in network", "error", err)
 	}
 	if left > 0 && force {
-		n.cfg.Log.Warn("pods did not leave the built-in network in time, it is gone under them", "pods", left, "after", moveTime)
+		n.cfg.Log.Warn("removed the built-in network although pods were still on it", "pods", left, "after", moveTime)
 	}
-	return !n.now().laid
+	return !n.currentPhase().installed
 }
 
-// withdraw removes the built-in network from the node and returns how many
-// sandboxes are on it. While there are some it does nothing unless forced. Their
-// leases stay until each is torn down, so that they go on counting as stale.
+// withdraw removes the built-in network and returns how many sandboxes were on it. If there are
+// any, it does nothing unless forced. Their leases stay until they are torn down, so that they
+// still count as stale.
 func (n *Network) withdraw(force bool) (left int, err error) {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -183,7 +181,7 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 		return 0, err
 	}
 	for id := range addresses.Leases() {
-		if n.own(addresses, id) {
+		if n.isBuiltIn(addresses, id) {
 			left++
 		}
 	}
@@ -193,12 +191,12 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 	if err := n.remove(); err != nil {
 		return left, err
 	}
-	n.setLaid(false)
+	n.setInstalled(false)
 	return left, nil
 }
 
-// remove takes everything of the built-in network off the node. The bridge goes
-// last: while it is there, there may be more.
+// remove removes all objects of the built-in network. The bridge is last, because its existence
+// means that there may be more objects.
 func (n *Network) remove() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}
@@ -214,8 +212,8 @@ func (n *Network) remove() error {
 	return bridge.Detach(n.cfg.Host, n.cfg.Bridge)
 }
 
-// isLaid reports whether the node has the bridge of the built-in network.
-func isLaid(host netns.NS, name string) (bool, error) {
+// bridgeExists reports whether the bridge of the built-in network exists.
+func bridgeExists(host netns.NS, name string) (bool, error) {
 	_, err := bridge.Find(host, name)
 	if bridge.NotFound(err) {
 		return false, nil

@@ -41,7 +41,7 @@ func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 // pristine checks that nothing of the built-in network is on the node.
 func (w *world) pristine(t *testing.T) {
 	t.Helper()
-	if laid, err := isLaid(w.node, "islet0"); laid || err != nil {
+	if installed, err := bridgeExists(w.node, "islet0"); installed || err != nil {
 		t.Errorf("the bridge is there (%v)", err)
 	}
 	everywhere := netip.MustParsePrefix("0.0.0.0/0")
@@ -170,7 +170,7 @@ func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	slow := w.pod(t, n, "slow", tcp(8080, 80))
 	w.conf(t, "10-flannel.conflist", w.flannel())
 	check(t, n.Ready())
-	n.move(true)
+	n.finishMove(true)
 	w.pristine(t)
 	if !n.Stale(slow.id) {
 		t.Error("the pod whose network is gone is not stale")

@@ -23,66 +23,64 @@ import (
 // Interface is the name of a pod's interface.
 const Interface = "eth0"
 
-// BuiltIn is what Config says of a node without a CNI configuration.
+// BuiltIn is the result of Network.Config on a node without a CNI configuration.
 const BuiltIn = "built in"
 
 // tableName is the nftables table of the built-in network.
 const tableName = "islet"
 
-// undoTime bounds what is done to undo a Setup that failed.
+// undoTime is the timeout for undoing a failed Setup.
 const undoTime = 10 * time.Second
 
-// Config of a Network. Zero values take the defaults that are named.
+// Config is the configuration of a Network.
 type Config struct {
 	Mode     Mode           // default Auto
-	Alone    bool           // the node is in no cluster: with Auto, a configuration that cannot be used is left out
-	ConfDir  string         // CNI configuration; used when it has any
+	Alone    bool           // the node is in no cluster: in mode Auto, unusable configurations are skipped
+	ConfDir  string         // directory of CNI configurations
 	BinDirs  []string       // CNI plugins
-	PodCIDRs []netip.Prefix // one of a family at most; default 10.42.0.0/24
+	PodCIDRs []netip.Prefix // at most one per family; default 10.42.0.0/24
 	Bridge   string         // default islet0
-	Hairpin  bool           // let a pod's frames come back to it
+	Hairpin  bool           // a pod's frames may be sent back to it
 	DataDir  string         // host ports, CNI cache, host-local
 	Leases   ipam.Store
 	Log      *slog.Logger
-	Host     netns.NS // the node's side; default the process's own namespace
-	// Changed is called by Run when sandboxes may be stale, or pods that had to wait
-	// for a network may get one. It must not block. Nil: nobody wants to know.
+	Host     netns.NS // the node's network namespace; default the process's own
+	// Changed is called by Run when sandboxes may be stale, or when waiting pods may be able to get
+	// a network. It must not block. It may be nil.
 	Changed func()
-	// Tell takes events of the node, Repaired the kind of each item that was repaired.
-	// They must not block. Nil: nobody wants to know.
+	// Tell receives events of the node, and Repaired the kind of each repaired item. They must not
+	// block. They may be nil.
 	Tell func(warning bool, reason, message string)
-	// Hold has no pod connected again that lost its port. What is on trial is judged by what
-	// it does to the pods: one that works in a wrong network namespace would take them there.
+	// Hold disables the repair of sandboxes' ports. It is set for an agent on trial: if that runs
+	// in a wrong network namespace, it would move the pods there.
 	Hold     bool
 	Repaired func(kind string)
-	// Sandbox returns the network namespace of a sandbox that lived before this process,
-	// and the pod's name. Nil: none did.
+	// Sandbox returns the network namespace and the pod's name of a sandbox from before this
+	// process. nil: there are none.
 	Sandbox func(id string) (path, pod string)
 }
 
-// Network sets sandboxes' networks up and down. Its methods may be called
-// concurrently.
+// Network sets up and tears down sandboxes' networks. Its methods are safe for concurrent use.
 type Network struct {
 	cfg     Config
 	ports   *portmap.Table
 	plugins *plugins
-	busy    locker.Locker // one operation at a time for a sandbox
-	poked   chan struct{} // capacity 1: Run is to see whether pods have moved
+	busy    locker.Locker // serializes the operations of one sandbox
+	poked   chan struct{} // capacity 1: Run has to check whether all pods have moved
 
-	all sync.RWMutex // held for writing by Reconcile and SetPodCIDRs, for reading by each operation
+	all sync.RWMutex // locked for writing by Reconcile and SetPodCIDRs, for reading by each operation
 
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
 	cidrs     []netip.Prefix
-	former    []netip.Prefix // the node's addresses in pod CIDRs of before that pods still use
-	problem   error          // what is wrong with the CNI directory while one of before is in force
-	place
-	found foundation
-	keep  *keeper
+	former    []netip.Prefix // the node's addresses in former pod CIDRs that pods still use
+	problem   error          // the error of the CNI directory while an earlier configuration is active
+	phase
+	found   foundation
+	tracker *tracker
 }
 
-// New checks the configuration. Nothing on the node is touched before the first
-// call of a method.
+// New validates the configuration. It changes nothing on the node.
 func New(cfg Config) (*Network, error) {
 	if cfg.Bridge == "" {
 		cfg.Bridge = "islet0"
@@ -98,13 +96,15 @@ func New(cfg Config) (*Network, error) {
 	}
 	switch {
 	case cfg.Mode != Auto && cfg.Mode != BuiltInOnly && cfg.Mode != CNIOnly:
-		return nil, fmt.Errorf("pod network: mode %q is unknown: use %s, %s or %s", cfg.Mode, Auto, BuiltInOnly, CNIOnly)
+		return nil, fmt.Errorf("pod network: mode %q is unknown: use %s, %s or %s",
+			cfg.Mode, Auto, BuiltInOnly, CNIOnly)
 	case cfg.Leases == nil:
 		return nil, errors.New("pod network: no lease store")
 	case !filepath.IsAbs(cfg.DataDir):
 		return nil, fmt.Errorf("pod network: data directory %q is not absolute", cfg.DataDir)
 	case len(cfg.Bridge) > 15 || strings.ContainsAny(cfg.Bridge, "/ :%") || strings.Trim(cfg.Bridge, ".") == "":
-		return nil, fmt.Errorf("pod network: bridge name %q is not possible: at most 15 characters, no slash, colon, percent or space", cfg.Bridge)
+		return nil, fmt.Errorf("pod network: invalid bridge name %q: use at most 15 characters, without slash, colon, percent and space",
+			cfg.Bridge)
 	}
 	if err := new(ipam.Allocator).SetRanges(cfg.PodCIDRs); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
@@ -116,15 +116,14 @@ func New(cfg Config) (*Network, error) {
 		cfg:     cfg,
 		poked:   make(chan struct{}, 1),
 		cidrs:   cfg.PodCIDRs,
-		keep:    newKeeper(),
+		tracker: newTracker(),
 		ports:   portmap.New(cfg.Host, tableName, cfg.Bridge, filepath.Join(cfg.DataDir, "ports")),
 		plugins: newPlugins(cfg),
 	}, nil
 }
 
-// Setup connects the namespace of a sandbox and returns its addresses, the one of
-// the first pod CIDR first. Calling it again is success with the same addresses.
-// When it fails nothing is left of it.
+// Setup connects the namespace of a sandbox and returns its addresses, the one from the first pod
+// CIDR first. Repeated calls succeed with the same addresses. On failure it undoes its changes.
 func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -142,25 +141,25 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	return addrs, nil
 }
 
-// setup uses the CNI configuration, if there is one. A sandbox that has an address
-// of islet's own network stays there until the other one has taken over.
+// setup uses the CNI configuration, if there is one. A sandbox that has an address of the built-in
+// network stays there until the other network has taken over.
 func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	addresses, err := n.leases(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own := n.own(addresses, id)
-	if own && !n.Stale(id) {
-		return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
+	isBuiltIn := n.isBuiltIn(addresses, id)
+	if isBuiltIn && !n.Stale(id) {
+		return n.setupBuiltIn(ctx, addresses, id, netns.At(path), cfg)
 	}
-	list, err := n.inForce(n.plugins.confs.current())
+	list, err := n.activeList(n.plugins.confs.current())
 	if err != nil {
 		return nil, err
 	}
 	if list == nil {
-		return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
+		return n.setupBuiltIn(ctx, addresses, id, netns.At(path), cfg)
 	}
-	if own {
+	if isBuiltIn {
 		if err := n.teardown(ctx, id); err != nil {
 			return nil, err
 		}
@@ -171,8 +170,10 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	return n.plugins.setup(ctx, list, id, path, cfg)
 }
 
-func (n *Network) setupOwn(ctx context.Context, addresses *ipam.Allocator, id string, pod netns.NS, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
-	br, err := n.ensured()
+func (n *Network) setupBuiltIn(
+	ctx context.Context, addresses *ipam.Allocator, id string, pod netns.NS, cfg *api.PodSandboxConfig,
+) ([]netip.Addr, error) {
+	br, err := n.ensureRecent()
 	if err != nil {
 		return nil, err
 	}
@@ -190,12 +191,12 @@ func (n *Network) setupOwn(ctx context.Context, addresses *ipam.Allocator, id st
 	if err := n.ports.Add(id, mappings(cfg), addrs); err != nil {
 		return nil, err
 	}
-	n.keep.wired(wire{id: id, path: pod.Path(), pod: podName(cfg)})
+	n.tracker.addWire(wire{id: id, path: pod.Path(), pod: podName(cfg)})
 	return addrs, nil
 }
 
-// attach is bridge.Attach that may be repeated: what is there already is kept
-// when it is right, and replaced when it is half-made or of a former namespace.
+// attach is bridge.Attach that can be repeated: it keeps an existing correct connection, and
+// replaces one that is incomplete or belongs to another namespace.
 func attach(host, pod netns.NS, p bridge.Port) error {
 	err := bridge.Attach(host, pod, p)
 	if !errors.Is(err, errExist) {
@@ -210,13 +211,13 @@ func attach(host, pod netns.NS, p bridge.Port) error {
 	return bridge.Attach(host, pod, p)
 }
 
-// Teardown removes all that Setup made; success when there is nothing, also when
-// the namespace is gone.
+// Teardown removes everything that Setup created. It succeeds if there is nothing, also if the
+// namespace is gone.
 func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) error {
 	if err := validID(id); err != nil {
 		return err
 	}
-	n.keep.unwired(id) // its repair must not wait for this
+	n.tracker.removeWire(id) // a repair of the port must not start now
 	n.busy.Lock(id)
 	defer n.busy.Unlock(id)
 	n.all.RLock()
@@ -228,7 +229,7 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 }
 
 func (n *Network) teardown(ctx context.Context, id string) error {
-	n.keep.unwired(id)
+	n.tracker.removeWire(id)
 	addresses, err := n.leases(ctx)
 	if err != nil {
 		return err
@@ -237,24 +238,24 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 		return err
 	}
 	if !addresses.Has(id) {
-		n.keep.forget(id)
+		n.tracker.forget(id)
 		return nil
 	}
 	if err := errors.Join(n.ports.Remove(id), bridge.Detach(n.cfg.Host, vethName(id))); err != nil {
-		return err // the lease stays as long as something may use the address
+		return err // keep the lease while something may use the address
 	}
 	if err := addresses.Release(ctx, id); err != nil {
 		return err
 	}
-	n.keep.forget(id)
-	if n.now().moving() {
-		n.poke() // it may have been the last one
+	n.tracker.forget(id)
+	if n.currentPhase().moving() {
+		n.poke() // it may have been the last pod
 	}
 	return nil
 }
 
-// Config names what pods get their network from: the file of the CNI configuration
-// in use, BuiltIn, or nothing while there is none.
+// Config returns the source of the pods' network: the file of the active CNI configuration,
+// BuiltIn, or "" while there is none.
 func (n *Network) Config() string {
 	if list, _ := n.plugins.confs.current(); list != nil {
 		return n.plugins.confs.file()
@@ -265,8 +266,7 @@ func (n *Network) Config() string {
 	return BuiltIn
 }
 
-// SetPodCIDRs changes the networks that new pods get their addresses from. Pods
-// that exist keep theirs.
+// SetPodCIDRs changes the networks of new pods' addresses. Existing pods keep their addresses.
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -279,7 +279,7 @@ func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	}
 	n.mu.Lock()
 	n.cidrs = slices.Clone(cidrs)
-	use := n.laid && !n.moved
+	use := n.installed && !n.moved
 	n.mu.Unlock()
 	if use {
 		_, err = n.ensure()
@@ -287,14 +287,14 @@ func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	return err
 }
 
-// PodCIDRs are the networks that new pods get their addresses from.
+// PodCIDRs returns the networks of new pods' addresses.
 func (n *Network) PodCIDRs() []netip.Prefix {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.cidrs)
 }
 
-// leases returns the allocator, and loads it when that is still to be done.
+// leases returns the allocator. The first call loads it.
 func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -312,7 +312,7 @@ func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
 	return a, nil
 }
 
-// networkOf returns the pod CIDR of an address, which may be a former one.
+// networkOf returns the present or former pod CIDR of an address.
 func (n *Network) networkOf(a netip.Addr) (netip.Prefix, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

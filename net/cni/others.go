@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// othersFiles are the names of configuration files that container programs install for
-// their own containers: podman, CRI-O and nerdctl. A loopback alone is no pod network.
+// othersFiles matches the names of configuration files that podman, CRI-O and nerdctl install for
+// their own containers, and those that have only a loopback interface.
 var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
-// OfAnother names the program whose own network a configuration file describes, or
-// returns "". networkPlugin auto leaves such files alone. The decision follows from the
-// file's name, and for networks that podman and nerdctl made with a name of the user's,
-// from what they write into each.
+// OfAnother returns the program to whose own network a configuration file belongs, or "".
+// networkPlugin auto ignores such files. The decision is made by the file's name. podman and
+// nerdctl can also create networks with names that users choose; these are recognized by their
+// content.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
 	if m := othersFiles.FindString(name); m != "" {
@@ -52,13 +52,13 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// Broken returns what is wrong with a configuration file, or nil. Whether its plugins are there
-// is not looked at, see Has.
+// Broken returns the error of an invalid configuration file, or nil. It does not check the plugins,
+// see Has.
 func Broken(path string) error {
 	_, err := load(path)
 	return err
 }
 
-// stepsIn reports whether the built-in network replaces configurations that err keeps from
-// use. It does not in a cluster, whose control plane expects the node on their network.
-func (n *Network) stepsIn(err error) bool { return n.plugins.confs.skip && err != nil }
+// fallsBack reports whether the built-in network is used instead of configurations that fail with
+// err. In a cluster it is not, because the control plane expects the node on their network.
+func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skip && err != nil }

@@ -11,10 +11,9 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// Reconcile is called at start with the IDs of all sandboxes that may still have
-// a network. It frees the leases, veths and host ports of all others, and makes
-// anew what someone removed meanwhile. An error means that something could not be
-// done; the rest is done all the same.
+// Reconcile is called at the start with the IDs of all sandboxes that may have a network. It frees
+// the leases, veths and host ports of all others, and restores objects that somebody removed
+// meanwhile. After an error it continues with the remaining steps, and returns all errors.
 func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -35,17 +34,17 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	errs = append(errs, err)
 	for _, name := range plugged {
 		if vethPattern.MatchString(name) && !veths[name] {
-			n.cfg.Log.Info("remove the interface of a sandbox that is gone", "interface", name)
+			n.cfg.Log.Info("removing the interface of a deleted sandbox", "interface", name)
 			errs = append(errs, bridge.Detach(n.cfg.Host, name))
 		}
 	}
 	for _, owner := range slices.Sorted(maps.Keys(addresses.Leases())) {
 		if !alive[owner] {
-			n.cfg.Log.Info("release the address of a sandbox that is gone", "sandbox", owner)
+			n.cfg.Log.Info("releasing the address of a deleted sandbox", "sandbox", owner)
 			errs = append(errs, addresses.Release(ctx, owner))
 		}
 	}
-	n.know(addresses, live)
+	n.adoptWires(addresses, live)
 	errs = append(errs, n.plugins.reconcile(ctx, alive))
 	err = n.restore(addresses)
 	n.poke() // pods may have to move
@@ -55,45 +54,45 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	return nil
 }
 
-// restore makes the built-in network anew where sandboxes are on it, and takes away
-// what is left of it where another network has its place. The caller holds all.
+// restore repairs the built-in network if sandboxes are on it, and removes its remains if another
+// network has taken over. The caller holds all.
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
-		if n.own(addresses, id) {
-			return n.restoreOwn()
+		if n.isBuiltIn(addresses, id) {
+			return n.restoreBuiltIn()
 		}
 	}
-	laid, err := isLaid(n.cfg.Host, n.cfg.Bridge)
+	installed, err := bridgeExists(n.cfg.Host, n.cfg.Bridge)
 	if err != nil {
 		return err
 	}
-	list, _ := n.look() // Ready tells of an error
+	list, _ := n.checkDirectory() // Ready reports the error
 	switch {
-	case laid && list == nil:
-		return n.restoreOwn()
-	case laid:
+	case installed && list == nil:
+		return n.restoreBuiltIn()
+	case installed:
 		return n.remove()
 	}
-	return n.ports.Clean() // someone removed the bridge alone
+	return n.ports.Clean() // somebody removed only the bridge
 }
 
-func (n *Network) restoreOwn() error {
+func (n *Network) restoreBuiltIn() error {
 	_, err := n.ensure()
 	_, blocked := n.admit()
 	return errors.Join(err, blocked)
 }
 
-// know takes the connections of sandboxes that lived before this process.
-func (n *Network) know(addresses *ipam.Allocator, live []string) {
+// adoptWires records the connections of sandboxes from before this process.
+func (n *Network) adoptWires(addresses *ipam.Allocator, live []string) {
 	if n.cfg.Sandbox == nil {
 		return
 	}
 	for _, id := range live {
-		if !n.own(addresses, id) {
+		if !n.isBuiltIn(addresses, id) {
 			continue
 		}
 		if path, pod := n.cfg.Sandbox(id); path != "" {
-			n.keep.wired(wire{id: id, path: path, pod: pod})
+			n.tracker.addWire(wire{id: id, path: path, pod: pod})
 		}
 	}
 }

@@ -20,47 +20,47 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// lostAfter is how often in a row a port's repair may fail before its sandbox is replaced.
+// lostAfter is how often in a row the repair of a port may fail before its sandbox is replaced.
 const lostAfter = 3
 
-// mostNamed bounds the items that one event names.
+// mostNamed is how many items one event names.
 const mostNamed = 3
 
-// A pass looks at parts of the built-in network and repairs what is damaged.
+// A pass checks parts of the built-in network and repairs damaged ones.
 type pass struct {
 	n     *Network
 	now   time.Time
-	asked bool      // somebody waits for the answer: what failed is tried again
-	wake  time.Time // when an item that was held back is due; zero: none was
-	again dirt      // the parts of those items
+	asked bool      // failed repairs are retried without their pause
+	wake  time.Time // when the next postponed item is due; zero: none was postponed
+	again partSet   // the parts of postponed items
 	fixed []item
 }
 
-// mend looks at the parts and repairs them. It returns when to come again, and for which
-// parts, and why the network does not work now. Without the built-in network on the node
-// it does nothing. Where somebody asked for it, what failed before is tried at once.
-func (n *Network) mend(what dirt, asked bool) (wake time.Time, again dirt, err error) {
-	k := n.keep
+// repair checks the given parts and repairs them. It returns when to call it again and for which
+// parts, and the reason why the network does not work now. With asked, failed repairs are retried
+// without their pause. It does nothing while the built-in network is not installed.
+func (n *Network) repair(what partSet, asked bool) (wake time.Time, again partSet, err error) {
+	k := n.tracker
 	k.passing.Lock()
 	defer k.passing.Unlock()
-	if p := n.now(); !p.laid || p.moved {
+	if p := n.currentPhase(); !p.installed || p.moved {
 		return time.Time{}, 0, nil
 	}
-	if what&dirtSysctls != 0 {
+	if what&partSysctls != 0 {
 		right, err := n.sysctlsRight()
 		if !right || err != nil {
-			what |= dirtTable | dirtBridge
+			what |= partTable | partBridge
 		}
 	}
 	p := &pass{n: n, now: time.Now(), asked: asked}
 	k.contest.forget(p.now)
 	for _, part := range []struct {
-		is   dirt
-		mend func(dirt) error
-	}{{dirtTable, p.table}, {dirtBridge | dirtRoutes, p.bridge}, {dirtPorts, p.ports}, {dirtFirewall, p.firewall}} {
+		is     partSet
+		repair func(partSet) error
+	}{{partTable, p.table}, {partBridge | partRoutes, p.bridge}, {partPorts, p.ports}, {partFirewall, p.firewall}} {
 		if what&part.is != 0 {
-			k.errs[part.is] = part.mend(what)
-			p.unseen(part.is)
+			k.errs[part.is] = part.repair(what)
+			p.retryUnchecked(part.is)
 		}
 	}
 	p.tell()
@@ -74,8 +74,8 @@ func (n *Network) mend(what dirt, asked bool) (wake time.Time, again dirt, err e
 	return p.wake, p.again, err
 }
 
-// failing are the parts that the last pass could not repair.
-func (k *keeper) failing() (parts dirt) {
+// failing returns the parts whose last repair failed.
+func (k *tracker) failing() (parts partSet) {
 	k.passing.Lock()
 	defer k.passing.Unlock()
 	for part, err := range k.errs {
@@ -86,51 +86,54 @@ func (k *keeper) failing() (parts dirt) {
 	return parts
 }
 
-// held reports whether an item must wait, and notes when its part is due.
-func (p *pass) held(i item, part dirt) bool {
-	until, held := p.n.keep.contest.held(i, p.now)
-	if held && p.asked && p.n.keep.contest.failures(i) > 0 {
+// held reports whether the repair of an item must wait, and then schedules its part.
+func (p *pass) held(i item, part partSet) bool {
+	until, held := p.n.tracker.contest.held(i, p.now)
+	if held && p.asked && p.n.tracker.contest.failures(i) > 0 {
 		return false
 	}
 	if held {
-		p.later(until, part)
+		p.schedule(until, part)
 	}
 	return held
 }
 
-func (p *pass) later(at time.Time, part dirt) {
-	if p.again |= part; p.wake.IsZero() || at.Before(p.wake) {
+func (p *pass) schedule(at time.Time, part partSet) {
+	p.again |= part
+	if p.wake.IsZero() || at.Before(p.wake) {
 		p.wake = at
 	}
 }
 
-// unseen has a part looked at again that could not be: the notice that it was for has passed.
-func (p *pass) unseen(part dirt) {
-	k := p.n.keep
+// retryUnchecked schedules a part again whose check failed, because there will be no further notice for it.
+func (p *pass) retryUnchecked(part partSet) {
+	k := p.n.tracker
 	if k.errs[part] == nil || p.again&part != 0 {
 		delete(k.failed, part)
 		return
 	}
 	k.failed[part]++
-	p.later(p.now.Add(pause(k.failed[part])), part)
+	p.schedule(p.now.Add(pause(k.failed[part])), part)
 }
 
-// note counts the repair of an item that err ended.
-func (p *pass) note(i item, part dirt, err error) {
-	k := p.n.keep
+// note records the repair of an item, which ended with err.
+func (p *pass) note(i item, part partSet, err error) {
+	k := p.n.tracker
 	tell := k.contest.repaired(i, err != nil, p.now)
 	switch {
 	case err != nil:
 		if until, held := k.contest.held(i, p.now); held {
-			p.later(until, part)
+			p.schedule(until, part)
 		}
-		p.n.cfg.Log.Warn("the pod network cannot be repaired", "what", i.String(), "error", err)
+		p.n.cfg.Log.Warn("cannot repair the pod network", "what", i.String(), "error", err)
 		if tell {
-			p.n.tell("PodNetworkNotRepaired", fmt.Sprintf("The %s of the pod network is missing or changed and cannot be repaired: %v", i, err))
+			p.n.tell("PodNetworkNotRepaired", fmt.Sprintf(
+				"The %s of the pod network is missing or changed and cannot be repaired: %v", i, err))
 		}
 		return
 	case tell:
-		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program removes or changes the %s of the pod network again and again; it is repaired at growing intervals of up to %s", i, longestPause))
+		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program removes or changes the %s of the pod network again and again; "+
+			"it is repaired at growing intervals of up to %s", i, longestPause))
 	}
 	p.fixed = append(p.fixed, i)
 	k.count(i, p.now)
@@ -139,7 +142,7 @@ func (p *pass) note(i item, part dirt, err error) {
 	}
 }
 
-// tell reports what the pass has repaired.
+// tell reports the repaired items.
 func (p *pass) tell() {
 	if len(p.fixed) == 0 {
 		return
@@ -152,7 +155,7 @@ func (p *pass) tell() {
 	if more := len(p.fixed) - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	p.n.cfg.Log.Warn("the pod network was damaged from outside and is repaired", "what", text)
+	p.n.cfg.Log.Warn("repaired the pod network, which another program had damaged", "what", text)
 	p.n.tell("PodNetworkRepaired", "The pod network was damaged from outside and is repaired: "+text)
 }
 
@@ -162,8 +165,9 @@ func (n *Network) tell(reason, message string) {
 	}
 }
 
-// table comes first: the rule that keeps pods from the node's loopback is in it.
-func (p *pass) table(dirt) error {
+// table is called first, because it restores the rule that keeps pods from the node's loopback
+// addresses.
+func (p *pass) table(partSet) error {
 	n := p.n
 	n.all.RLock()
 	defer n.all.RUnlock()
@@ -175,93 +179,94 @@ func (p *pass) table(dirt) error {
 	if !table {
 		i = item{bridge.FaultSysctl, "net.ipv4.conf." + n.cfg.Bridge + ".route_localnet"}
 	}
-	if p.held(i, dirtTable) {
-		err = cmp.Or(n.keep.errs[dirtTable], fmt.Errorf("the %s of the pod network is damaged", i))
+	if p.held(i, partTable) {
+		err = cmp.Or(n.tracker.errs[partTable], fmt.Errorf("the %s of the pod network is damaged", i))
 	} else {
 		err = n.ports.Repair()
-		p.note(i, dirtTable, err)
+		p.note(i, partTable, err)
 	}
 	if err != nil {
-		err = errors.Join(err, n.ports.Unguarded())
+		err = errors.Join(err, n.ports.DisableLocalnet())
 	}
 	return err
 }
 
-// bridge looks at the bridge, its addresses, routes and sysctls.
-func (p *pass) bridge(what dirt) error {
+// bridge checks the bridge, its addresses, routes and sysctls.
+func (p *pass) bridge(what partSet) error {
 	n := p.n
 	n.all.RLock()
 	defer n.all.RUnlock()
 	n.mu.Lock()
 	c, _, _ := n.bridge()
 	n.mu.Unlock()
-	c.Routes = what&dirtRoutes != 0
+	c.Routes = what&partRoutes != 0
 	faults, err := bridge.Damage(n.cfg.Host, c)
 	if err != nil {
 		return err
 	}
 	due := false
 	for _, f := range faults {
-		due = !p.held(item{f.Kind, f.Name}, what&(dirtBridge|dirtRoutes)) || due
+		due = !p.held(item{f.Kind, f.Name}, what&(partBridge|partRoutes)) || due
 	}
 	if !due {
 		if len(faults) > 0 {
-			return cmp.Or(n.keep.errs[dirtBridge|dirtRoutes], fmt.Errorf("the %s of the pod network is damaged", item{faults[0].Kind, faults[0].Name}))
+			damaged := item{faults[0].Kind, faults[0].Name}
+			return cmp.Or(n.tracker.errs[partBridge|partRoutes], fmt.Errorf("the %s of the pod network is damaged", damaged))
 		}
 		return nil
 	}
 	_, err = n.ensureWith(c.Routes)
 	for _, f := range faults {
-		p.note(item{f.Kind, f.Name}, what&(dirtBridge|dirtRoutes), err)
+		p.note(item{f.Kind, f.Name}, what&(partBridge|partRoutes), err)
 	}
 	return err
 }
 
-// ports looks at the ports of all sandboxes.
-func (p *pass) ports(dirt) error {
+// ports checks the ports of all sandboxes.
+func (p *pass) ports(partSet) error {
 	n := p.n
 	if n.cfg.Hold {
 		return nil
 	}
-	ends := n.keep.portsNow()
+	ends := n.tracker.copyWires()
 	n.all.RLock()
 	out, err := bridge.Unplugged(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.all.RUnlock()
 	if err != nil {
-		if bridge.NotFound(err) { // its own repair failed or waits, which tells of it
-			p.later(p.now.Add(firstPause), dirtPorts)
+		if bridge.NotFound(err) { // the bridge's own repair failed or is postponed, and reports that
+			p.schedule(p.now.Add(firstPause), partPorts)
 			return nil
 		}
 		return err
 	}
 	for _, end := range out {
 		i := item{itemPort, ends[end].title()}
-		if p.held(i, dirtPorts) {
+		if p.held(i, partPorts) {
 			continue
 		}
 		done, err := n.replug(ends[end])
 		if !done {
 			continue
 		}
-		p.note(i, dirtPorts, err)
-		if err != nil && (errors.Is(err, errNamespaceGone) || n.keep.contest.failures(i) >= lostAfter) {
-			n.lose(ends[end], err)
+		p.note(i, partPorts, err)
+		if err != nil && (errors.Is(err, errNamespaceGone) || n.tracker.contest.failures(i) >= lostAfter) {
+			n.markLost(ends[end], err)
 		}
 	}
 	return nil
 }
 
-// errNamespaceGone is that a sandbox has no network namespace to plug in.
+// errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// replug connects a sandbox with the bridge again, with the same addresses. It reports
-// false for one that is being set up or torn down.
+// replug connects a sandbox to the bridge again, with the same addresses. done is false if the
+// sandbox is being set up or torn down.
 func (n *Network) replug(w wire) (done bool, err error) {
 	n.busy.Lock(w.id)
 	defer n.busy.Unlock(w.id)
 	n.all.RLock()
 	defer n.all.RUnlock()
-	if !n.keep.has(w.id) {
+	if !n.tracker.has(w.id) {
 		return false, nil
 	}
 	addresses, err := n.leases(context.Background())
@@ -283,14 +288,15 @@ func (n *Network) replug(w wire) (done bool, err error) {
 		return true, fmt.Errorf("%w: %w", errNamespaceGone, err)
 	}
 	f.Close()
-	if err = bridge.Replug(n.cfg.Host, pod, port); errors.Is(err, fs.ErrNotExist) {
+	err = bridge.Replug(n.cfg.Host, pod, port)
+	if errors.Is(err, fs.ErrNotExist) {
 		err = attach(n.cfg.Host, pod, port)
 	}
 	return true, err
 }
 
-// sorted puts addresses in the order of their pod CIDRs, as Setup has them: the hardware
-// address follows from the first one.
+// sorted returns addresses in the order of their pod CIDRs, as Setup does, because the hardware
+// address is derived from the first one.
 func (n *Network) sorted(addrs []netip.Addr) []netip.Addr {
 	n.mu.Lock()
 	networks := slices.Concat(n.cidrs, n.former)
@@ -301,12 +307,15 @@ func (n *Network) sorted(addrs []netip.Addr) []netip.Addr {
 	return slices.SortedFunc(slices.Values(addrs), func(a, b netip.Addr) int { return rank(a) - rank(b) })
 }
 
-// port describes the connection of a sandbox.
+// port returns the parameters of a sandbox's connection.
 func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.Port, error) {
 	if len(addrs) == 0 {
-		return bridge.Port{}, errors.New("no address is kept for it")
+		return bridge.Port{}, errors.New("it has no leased address")
 	}
-	port := bridge.Port{Bridge: br, Host: vethName(id), Interface: Interface, MAC: bridge.MAC(addrs[0]), MTU: br.Attrs().MTU, Hairpin: n.cfg.Hairpin}
+	port := bridge.Port{
+		Bridge: br, Host: vethName(id), Interface: Interface, MAC: bridge.MAC(addrs[0]),
+		MTU: br.Attrs().MTU, Hairpin: n.cfg.Hairpin,
+	}
 	for _, a := range addrs {
 		network, ok := n.networkOf(a)
 		if !ok {
@@ -319,36 +328,37 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 	return port, nil
 }
 
-// lose has a sandbox replaced by plan.
-func (n *Network) lose(w wire, why error) {
-	n.keep.lose(w.id)
-	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be made anew, so its pod gets a new sandbox: %v", item{itemPort, w.title()}, why))
+// markLost marks a sandbox as stale, so that the plan replaces it.
+func (n *Network) markLost(w wire, why error) {
+	n.tracker.markLost(w.id)
+	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be made anew, so its pod gets a new sandbox: %v",
+		item{itemPort, w.title()}, why))
 	if n.cfg.Changed != nil {
 		n.cfg.Changed()
 	}
 }
 
-// firewall lets pods through firewalls that drop what is forwarded.
-func (p *pass) firewall(dirt) error {
-	for _, chain := range p.n.keep.admittedNow() {
-		if p.held(item{itemFirewall, chain}, dirtFirewall) {
+// firewall repairs the rules in firewalls that drop forwarded packets.
+func (p *pass) firewall(partSet) error {
+	for _, chain := range p.n.tracker.admittedChains() {
+		if p.held(item{itemFirewall, chain}, partFirewall) {
 			return nil
 		}
 	}
 	again, err := p.n.admit()
 	for _, chain := range again {
-		p.note(item{itemFirewall, chain}, dirtFirewall, nil)
+		p.note(item{itemFirewall, chain}, partFirewall, nil)
 	}
 	return err
 }
 
-// admit lets pods through firewalls that drop what is forwarded. It returns the chains
-// that had let them through before.
+// admit adds rules to firewalls that drop forwarded packets. It returns the chains that had these
+// rules before.
 func (n *Network) admit() (again []string, err error) {
 	changed, err := nft.Admit(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {
-		if n.keep.admit(chain) {
-			n.cfg.Log.Info("let pods through a firewall that drops what is forwarded", "chain", chain)
+		if n.tracker.admit(chain) {
+			n.cfg.Log.Info("added rules for pods to a firewall that drops forwarded packets", "chain", chain)
 		} else {
 			again = append(again, chain)
 		}
@@ -356,7 +366,7 @@ func (n *Network) admit() (again []string, err error) {
 	return again, err
 }
 
-// sysctlsRight compares the sysctls of which the kernel reports no change.
+// sysctlsRight compares the sysctls whose changes the kernel does not report.
 func (n *Network) sysctlsRight() (bool, error) {
 	n.mu.Lock()
 	c, _, _ := n.bridge()

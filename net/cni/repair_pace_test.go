@@ -27,9 +27,9 @@ const mark = "mark"
 // program work. The notices come from a listener outside of it.
 type pacedNode struct {
 	*keptNode
-	link  netlink.Link
-	heard <-chan notice.Notice // made outside of the bubble
-	marks int
+	link         netlink.Link
+	handleNotice <-chan notice.Notice // made outside of the bubble
+	marks        int
 }
 
 // TestRepairPace: damage is repaired within 2 s, by the kernel's notice of it alone. The time
@@ -42,7 +42,7 @@ func TestRepairPace(t *testing.T) {
 				w.within(t, d)
 				w.quiet(t)
 			}
-			w.n.keep.contest.items = nil // each case is one of its own
+			w.n.tracker.contest.items = nil // each case is one of its own
 		}
 	})
 }
@@ -54,14 +54,14 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	check(t, w.handle(t).LinkSetUp(w.link)) // the kernel reports no alias of a link that is down
 	l, err := notice.Open(w.node)
 	check(t, err)
-	heard, ended := make(chan notice.Notice, 1000), make(chan error, 1)
+	handleNotice, ended := make(chan notice.Notice, 1000), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- l.Run(ctx, func(m notice.Notice) { heard <- m }) }()
+	go func() { ended <- l.Run(ctx, func(m notice.Notice) { handleNotice <- m }) }()
 	defer func() {
 		cancel()
 		check(t, <-ended)
 	}()
-	w.heard = heard
+	w.handleNotice = handleNotice
 	synctest.Test(t, func(t *testing.T) {
 		w.repaired = make(chan string, 1000)
 		w.n = w.network(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"), func(c *Config) { c.Repaired = func(kind string) { w.repaired <- kind } })
@@ -85,7 +85,7 @@ func TestHeldBack(t *testing.T) {
 			for _, i := range []item{{itemTable, tableName}, {itemPort, wire{id: web.id}.title()}, {bridge.FaultBridge, "islet0"},
 				{bridge.FaultAddress, "10.42.0.1/24"}, {bridge.FaultAddress, "fd00:10:42::1/64"}} {
 				for range 2 { // it waits for two seconds, which is longer than betweenLooks
-					w.n.keep.contest.repaired(i, true, time.Now())
+					w.n.tracker.contest.repaired(i, true, time.Now())
 				}
 			}
 			d.damage(t)
@@ -95,10 +95,10 @@ func TestHeldBack(t *testing.T) {
 			if d.kind == itemTable && w.localnet(t) != "0" {
 				t.Errorf("%s: route_localnet is set without its guard", d.what)
 			}
-			w.n.keep.mark(dirtSysctls)
+			w.n.tracker.mark(partSysctls)
 			w.within(t, d)
 			w.quiet(t)
-			w.n.keep.contest.items = nil
+			w.n.tracker.contest.items = nil
 		}
 		if w.localnet(t) != "1" {
 			t.Error("route_localnet is not set again")
@@ -172,7 +172,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 		synctest.Wait()
 	}
 	w.settled(t)
-	w.n.keep.mark(dirtSysctls)
+	w.n.tracker.mark(partSysctls)
 	time.Sleep(2 * gather)
 	synctest.Wait()
 	for len(w.repaired) > 0 {
@@ -190,10 +190,10 @@ func (w *pacedNode) tell(t *testing.T) {
 	check(t, w.ruleset(func(c *nftables.Conn) { c.DelTable(marker) }))
 	var link, table bool
 	for !link || !table {
-		m := <-w.heard
+		m := <-w.handleNotice
 		switch {
 		case m.Name != mark:
-			w.n.heard(m)
+			w.n.handleNotice(m)
 		case m.Kind == notice.Link:
 			link = true
 		case m.Gone:

@@ -68,7 +68,7 @@ func (w *keptNode) run(t *testing.T) (stop func()) {
 	return stop
 }
 
-func (w *keptNode) told(reason string) bool {
+func (w *keptNode) reported(reason string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.events {
@@ -220,11 +220,11 @@ func TestRepair(t *testing.T) {
 				works(t)
 			}
 		})
-		w.n.keep.passing.Lock()
-		w.n.keep.contest.items = nil // each case is one of its own
-		w.n.keep.passing.Unlock()
+		w.n.tracker.passing.Lock()
+		w.n.tracker.contest.items = nil // each case is one of its own
+		w.n.tracker.passing.Unlock()
 	}
-	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.told("PodNetworkRepaired") || w.told("PodNetworkNotRepaired") || w.told("PodNetworkLost") {
+	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") || w.reported("PodNetworkLost") {
 		t.Errorf("%+v, events %q", r, w.events)
 	}
 }
@@ -241,7 +241,7 @@ func (w *keptNode) settled(t *testing.T) {
 	t.Helper()
 	late := time.After(repairTime)
 	for {
-		w.n.keep.passing.Lock()
+		w.n.tracker.passing.Lock()
 		table, local, err := w.n.ports.Damage()
 		w.n.mu.Lock()
 		c, _, _ := w.n.bridge()
@@ -249,11 +249,11 @@ func (w *keptNode) settled(t *testing.T) {
 		c.Routes = true
 		faults, _ := bridge.Damage(w.node, c)
 		var ends []string
-		for end := range w.n.keep.portsNow() {
+		for end := range w.n.tracker.copyWires() {
 			ends = append(ends, end)
 		}
 		out, _ := bridge.Unplugged(w.node, "islet0", ends)
-		w.n.keep.passing.Unlock()
+		w.n.tracker.passing.Unlock()
 		if !table && !local && err == nil && len(faults)+len(out) == 0 {
 			return
 		}
@@ -321,7 +321,7 @@ func TestLostSandbox(t *testing.T) {
 			t.Fatalf("the sandbox is not replaced; events %q", w.events)
 		}
 	}
-	if !w.told("PodNetworkLost") {
+	if !w.reported("PodNetworkLost") {
 		t.Errorf("events %q", w.events)
 	}
 	check(t, w.n.Teardown(t.Context(), "pod", path, nil))
@@ -336,18 +336,18 @@ func TestNotRepaired(t *testing.T) {
 	w.pod(t, w.n, "web")
 	w.settled(t)
 	p := &pass{n: w.n, now: time.Now()}
-	w.n.keep.passing.Lock()
+	w.n.tracker.passing.Lock()
 	for range 3 {
-		p.note(item{itemTable, "other"}, dirtTable, errors.New("no such device"))
+		p.note(item{itemTable, "other"}, partTable, errors.New("no such device"))
 	}
-	w.n.keep.passing.Unlock()
+	w.n.tracker.passing.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := "PodNetworkNotRepaired: The nftables table other of the pod network is missing or changed and cannot be repaired: no such device"
 	if n := len(slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.HasPrefix(e, "PodNetworkNotRepaired") })); n != 1 || !slices.Contains(w.events, want) {
 		t.Errorf("events %q", w.events)
 	}
-	if len(p.fixed) > 0 || p.again&dirtTable == 0 || !p.wake.After(p.now) {
+	if len(p.fixed) > 0 || p.again&partTable == 0 || !p.wake.After(p.now) {
 		t.Errorf("%+v", p)
 	}
 }
@@ -359,7 +359,7 @@ func TestHold(t *testing.T) {
 	w.settled(t)
 	end := vethName(web.id)
 	check(t, w.handle(t).LinkDel(w.link(t, end)))
-	if _, _, err := w.n.mend(dirtPorts, true); err != nil {
+	if _, _, err := w.n.repair(partPorts, true); err != nil {
 		t.Error(err)
 	}
 	if link, err := w.handle(t).LinkByName(end); err == nil {
@@ -383,12 +383,12 @@ func TestContest(t *testing.T) {
 	if after := w.n.Repairs().Last.Sub(last); after < firstPause {
 		t.Errorf("a contested table is repaired after %s", after)
 	}
-	if !w.told("PodNetworkContested") || len(w.n.Repairs().Contested) != 1 {
+	if !w.reported("PodNetworkContested") || len(w.n.Repairs().Contested) != 1 {
 		t.Errorf("%+v, events %q", w.n.Repairs(), w.events)
 	}
 	w.settled(t)
 	w.flush(t)
-	_, _, _ = w.n.mend(dirtTable, false)
+	_, _, _ = w.n.repair(partTable, false)
 	if err := w.n.Ready(); err == nil || !strings.Contains(err.Error(), "nftables table islet") {
 		t.Errorf("with a damaged table the network is ready: %v", err)
 	}
@@ -398,7 +398,7 @@ func TestContest(t *testing.T) {
 func TestContestGrows(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		c, i, now := contest{}, item{itemTable, "x"}, time.Unix(1e9, 0)
-		told, free := 0, freeRepairs
+		reported, free := 0, freeRepairs
 		if failed {
 			free = 0
 		}
@@ -408,7 +408,7 @@ func TestContestGrows(t *testing.T) {
 				t.Fatal("held when it is due")
 			}
 			if c.repaired(i, failed, now) {
-				told++
+				reported++
 			}
 			until, held := c.held(i, now)
 			if held {
@@ -416,10 +416,10 @@ func TestContestGrows(t *testing.T) {
 				now = until
 			}
 		}
-		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || told != 1 {
-			t.Errorf("failed %t: told %d times, pauses %v", failed, told, pauses)
+		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || reported != 1 {
+			t.Errorf("failed %t: told %d times, pauses %v", failed, reported, pauses)
 		}
-		if c.forget(now.Add(peace)); len(c.items) != 0 {
+		if c.forget(now.Add(quietTime)); len(c.items) != 0 {
 			t.Error("it is never forgotten")
 		}
 	}

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// statusTime bounds the STATUS command.
+	// statusTime is the timeout of the STATUS command.
 	statusTime = 10 * time.Second
-	// statusFresh is how long a good answer counts: asking executes plugins.
+	// statusFresh is how long a good status is cached, because the command executes plugins.
 	statusFresh = 30 * time.Second
 )
 
-// statusCache remembers that a list answered well.
+// statusCache caches the good status of a list.
 type statusCache struct {
 	mu   sync.Mutex
 	list *libcni.NetworkConfigList
 	good time.Time
 }
 
-func (s *statusCache) ask(list *libcni.NetworkConfigList, status func() error) error {
+func (s *statusCache) get(list *libcni.NetworkConfigList, status func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.list == list && time.Since(s.good) < statusFresh {

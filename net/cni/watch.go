@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// settleTime is how long a directory is left alone after a change: add-ons write
-	// their configuration in several steps.
+	// settleTime is the delay after a change of the directory, because add-ons write their
+	// configuration in several steps.
 	settleTime = 100 * time.Millisecond
-	// settleMost is how long after the first change it is looked at, also while there are more.
+	// settleMost is the longest delay after the first change, even if changes continue.
 	settleMost = 2 * time.Second
 )
 
-// A dirWatch follows a directory by inotify; while it does not exist, the next
-// directory above that does. Without inotify it is silent.
+// A dirWatch watches a directory by inotify. While the directory does not exist, it watches the
+// nearest existing parent. Without inotify it reports nothing.
 type dirWatch struct {
 	dir string
-	at  string // what is watched
+	at  string // the watched directory
 	*fsnotify.Watcher
 }
 
@@ -39,8 +39,8 @@ func watchDir(dir string) (*dirWatch, error) {
 	return w, w.follow()
 }
 
-// follow moves the watch to the directory, or as near to it as there is one. It
-// looks again after each step: what is made meanwhile is not announced.
+// follow moves the watch to the directory or its nearest existing parent. It repeats that until
+// nothing changes, because a directory that is created before the watch causes no event.
 func (w *dirWatch) follow() error {
 	for {
 		near := nearest(w.dir)
@@ -48,7 +48,7 @@ func (w *dirWatch) follow() error {
 			return nil
 		}
 		if w.at != "" {
-			_ = w.Remove(w.at) // it may be gone, and its watch with it
+			_ = w.Remove(w.at) // it may be gone together with its watch
 		}
 		w.at = ""
 		if err := w.Add(near); err != nil && !os.IsNotExist(err) {
@@ -59,7 +59,7 @@ func (w *dirWatch) follow() error {
 	}
 }
 
-// nearest returns the path or the directory above it that exists.
+// nearest returns the path, or the nearest parent directory that exists.
 func nearest(path string) string {
 	for path != "/" && path != "." {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -70,13 +70,13 @@ func nearest(path string) string {
 	return path
 }
 
-// concerns says whether an event may be about the directory or its content.
+// concerns reports whether an event may be about the directory or its content.
 func (w *dirWatch) concerns(e fsnotify.Event) bool {
 	if e.Op == fsnotify.Chmod {
 		return false
 	}
 	if e.Name == w.at && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
-		w.at = "" // the watch ended with it
+		w.at = "" // the watch of a removed directory has ended
 	}
 	return w.at == w.dir || w.at == "" || e.Name == w.dir || strings.HasPrefix(w.dir, e.Name+"/")
 }
@@ -101,14 +101,13 @@ func (w *dirWatch) close() {
 	}
 }
 
-// Run follows the CNI directory, and moves the node from the built-in network to
-// one that appears there; and it repairs the built-in network after others damaged it. It
-// returns when ctx has ended.
+// Run watches the CNI directory, moves the node from the built-in network to one that appears
+// there, and repairs the built-in network. It returns when ctx ends.
 func (n *Network) Run(ctx context.Context) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		n.keepUp(ctx)
+		n.repairLoop(ctx)
 	}()
 	err := n.followDir(ctx)
 	<-kept
@@ -119,14 +118,14 @@ func (n *Network) followDir(ctx context.Context) error {
 	watch, err := watchDir(n.plugins.confs.dir)
 	defer watch.close()
 	if err != nil {
-		n.cfg.Log.Warn("changes of the CNI configuration are seen late", "dir", watch.dir, "error", err)
+		n.cfg.Log.Warn("cannot watch the CNI configuration; changes are found late", "dir", watch.dir, "error", err)
 	}
 	due, cut := time.NewTimer(0), time.NewTimer(0)
 	defer due.Stop()
 	defer cut.Stop()
 	cut.Stop()
-	last, lastWhy, why := n.now(), "", "" // why there is no network
-	var late time.Time                    // when it is looked at although changes go on; zero: there were none
+	last, lastWhy, why := n.currentPhase(), "", "" // why: the reason why there is no network
+	var late time.Time                             // when the directory is checked although changes continue; zero: no changes
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {
@@ -144,24 +143,24 @@ func (n *Network) followDir(ctx context.Context) error {
 				changed()
 			}
 			continue
-		case <-watch.errors(): // such as more events than could be told; unread, it was the last news
+		case <-watch.errors(): // events were lost; the channel must be read, or the watcher blocks
 			changed()
 			continue
 		case <-due.C:
 			late = time.Time{}
 			if err := watch.refresh(); err != nil {
-				n.cfg.Log.Warn("changes of the CNI configuration are seen late", "dir", watch.dir, "error", err)
+				n.cfg.Log.Warn("cannot watch the CNI configuration; changes are found late", "dir", watch.dir, "error", err)
 			}
 			why = ""
-			if _, err := n.look(); err != nil {
+			if _, err := n.checkDirectory(); err != nil {
 				why = err.Error()
 			}
 		case <-n.poked:
 		case <-cut.C:
 			force = true
 		}
-		gone := n.move(force)
-		now := n.now()
+		gone := n.finishMove(force)
+		now := n.currentPhase()
 		if now.moving() && (!last.moving() || force) {
 			cut.Reset(moveTime)
 		}

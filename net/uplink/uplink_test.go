@@ -98,7 +98,7 @@ func (w *world) news() (int, error) {
 			return 0, err
 		}
 		for _, m := range all {
-			if w.u.news(m) {
+			if w.u.isRelevant(m) {
 				return about(m)
 			}
 		}
@@ -129,7 +129,7 @@ func listening(t *testing.T) *world {
 	w.must(err)
 	t.Cleanup(func() { w.messages.Close() })
 	w.must(w.messages.SetReadDeadline(time.Now().Add(time.Minute)))
-	w.must(w.u.look())
+	w.must(w.u.loadLinks())
 	return w
 }
 

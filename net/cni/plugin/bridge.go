@@ -24,7 +24,7 @@ func bridgeActions() actions {
 	}
 }
 
-// bridgeConf is what the bridge type has of its own.
+// bridgeConf has the fields of the bridge type.
 type bridgeConf struct {
 	Bridge           string `json:"bridge"`
 	IsGateway        bool   `json:"isGateway"`
@@ -56,7 +56,7 @@ func (c *call) bridge() (*bridgeConf, error) {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("bridge: name %q: %s", b.Bridge, err.Msg), "")
 	}
 	if b.MTU < 0 || b.MTU > 65535 {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("bridge: mtu %d is not possible", b.MTU), "")
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("bridge: invalid mtu %d", b.MTU), "")
 	}
 	if b.Hairpin && b.Promisc {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "bridge: hairpinMode and promiscMode exclude each other", "")
@@ -76,7 +76,8 @@ func (c *call) bridge() (*bridgeConf, error) {
 	return b, nil
 }
 
-// veth names the node's end; it is derived, so that DEL needs no result.
+// veth returns the name of the node's end. It is derived from the request, so that DEL needs no
+// result.
 func (c *call) veth() string {
 	l := c.label()
 	return "veth" + l[len(l)-8:]
@@ -98,10 +99,13 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 			}
 		}()
 		if len(result.IPs) == 0 {
-			return nil, errors.New("bridge: the IPAM plugin gave no address")
+			return nil, errors.New("bridge: the IPAM plugin returned no address")
 		}
 	}
-	port := bridge.Port{Host: c.veth(), Interface: c.Args.IfName, MAC: b.mac, MTU: b.MTU, Hairpin: b.Hairpin, Isolated: b.Isolation, DAD: b.DAD}
+	port := bridge.Port{
+		Host: c.veth(), Interface: c.Args.IfName, MAC: b.mac, MTU: b.MTU,
+		Hairpin: b.Hairpin, Isolated: b.Isolation, DAD: b.DAD,
+	}
 	gateways, err := b.route(result, &port)
 	if err != nil {
 		return nil, err
@@ -128,11 +132,10 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 	return result, c.describe(result, port)
 }
 
-// route fills in the gateways that the IPAM plugin left open, and returns the
-// addresses of the bridge.
+// route sets the gateways that the IPAM plugin left empty, and returns the addresses of the bridge.
 func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.Prefix, error) {
 	var onBridge []netip.Prefix
-	gateway := map[bool]netip.Addr{} // by being IPv4
+	gateway := map[bool]netip.Addr{} // by family: true is IPv4
 	for _, ip := range result.IPs {
 		p, err := prefixOf(ip.Address)
 		if err != nil {
@@ -140,7 +143,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 		}
 		port.Addresses = append(port.Addresses, p)
 		gw, ok := netip.AddrFromSlice(ip.Gateway)
-		if gw = gw.Unmap(); !ok && b.IsGateway {
+		gw = gw.Unmap()
+		if !ok && b.IsGateway {
 			gw = p.Masked().Addr().Next()
 			ip.Gateway = gw.AsSlice()
 		}
@@ -155,7 +159,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 		}
 		if b.IsDefaultGateway && gateway[gw.Is4()] == gw {
 			everywhere, _ := gw.Prefix(0)
-			result.Routes = append(result.Routes, &types.Route{Dst: net.IPNet{IP: everywhere.Addr().AsSlice(), Mask: net.CIDRMask(0, gw.BitLen())}, GW: gw.AsSlice()})
+			dst := net.IPNet{IP: everywhere.Addr().AsSlice(), Mask: net.CIDRMask(0, gw.BitLen())}
+			result.Routes = append(result.Routes, &types.Route{Dst: dst, GW: gw.AsSlice()})
 		}
 	}
 	for _, r := range result.Routes {
@@ -164,7 +169,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 			return nil, err
 		}
 		gw, ok := netip.AddrFromSlice(r.GW)
-		if gw = gw.Unmap(); !ok {
+		gw = gw.Unmap()
+		if !ok {
 			gw = gateway[dst.Addr().Is4()]
 		}
 		port.Routes = append(port.Routes, bridge.Route{Dst: dst, Gateway: gw})
@@ -172,15 +178,15 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure makes the bridge and gives it its addresses. One that is there in the
-// same network is in the way: forceAddress removes it.
+// ensure creates the bridge and adds its addresses. Another address in the same network is an
+// error; forceAddress removes it instead.
 func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
-	var inTheWay error
+	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}
 	c.Foreign = func(p netip.Prefix) bool {
 		for _, g := range gateways {
 			if p.Overlaps(g) && !b.ForceAddress {
-				inTheWay = fmt.Errorf("bridge %s has the address %s, which is not %s (forceAddress would remove it)", b.Bridge, p, g)
+				conflict = fmt.Errorf("bridge %s has the address %s, which is not %s (forceAddress would remove it)", b.Bridge, p, g)
 			} else if p.Overlaps(g) {
 				return true
 			}
@@ -190,8 +196,8 @@ func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge
 	if link, err = bridge.Ensure(host, c); err != nil {
 		return nil, err
 	}
-	if inTheWay != nil {
-		return nil, inTheWay
+	if conflict != nil {
+		return nil, conflict
 	}
 	var ipv4, ipv6 bool
 	for _, g := range gateways {
@@ -257,7 +263,7 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if err := bridge.Detach(c.Host, c.veth()); err != nil {
 		return err
 	}
-	if c.Args.Netns != "" { // one that another implementation made has another name here
+	if c.Args.Netns != "" { // another implementation would have given the node's end another name
 		if err := bridge.Detach(netns.At(c.Args.Netns), c.Args.IfName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -301,7 +307,8 @@ func bridgeCheck(ctx context.Context, c *call) error {
 		return err
 	}
 	if !right {
-		return fmt.Errorf("bridge: %s of the container is not connected to %s with the addresses %v", c.Args.IfName, b.Bridge, port.Addresses)
+		return fmt.Errorf("bridge: %s of the container is not connected to %s with the addresses %v",
+			c.Args.IfName, b.Bridge, port.Addresses)
 	}
 	return nil
 }
@@ -325,7 +332,8 @@ func bridgeStatus(ctx context.Context, c *call) error {
 func prefixOf(n net.IPNet) (netip.Prefix, error) {
 	addr, ok := netip.AddrFromSlice(n.IP)
 	ones, bits := n.Mask.Size()
-	if addr = addr.Unmap(); !ok || bits != addr.BitLen() {
+	addr = addr.Unmap()
+	if !ok || bits != addr.BitLen() {
 		return netip.Prefix{}, fmt.Errorf("%s is not an address with a prefix length", n.String())
 	}
 	return netip.PrefixFrom(addr, ones), nil

@@ -1,7 +1,6 @@
-// Package plugin has the CNI plugin types that are built in: bridge, host-local,
-// loopback and portmap. They run in the agent's process, or as executables that
-// are links to the binary, with the configuration, results and files on disk of
-// the upstream plugins of the same name.
+// Package plugin implements the built-in CNI plugin types: bridge, host-local, loopback and
+// portmap. They run in the agent's process, or as executables that are links to the binary. Their
+// configuration, results and files on disk are those of the upstream plugins of the same name.
 //
 //	conflist --libcni--> Exec.ExecPlugin --built in--> Run(type, command) --> result
 //	                         |                           | ipam.type
@@ -23,10 +22,10 @@
 //     nftables is used), markMasqBit (13 only). Not supported: conditionsV4,
 //     conditionsV6, externalSetMarkChain, masqAll.
 //
-// A field that is not supported is an error that names it, unless its value asks
-// for nothing (null, false, 0, "", [], {}): a configuration never means less than
-// it says. Keys with a slash are other people's and are left alone.
+// A field that is not supported is an error that names it, unless its value is empty (null, false,
+// 0, "", [], {}), so that a configuration is never applied only in part. Keys with a slash belong
+// to others and are ignored.
 //
-// What bridge and portmap need of nftables is in the table islet_cni, with the
-// owner in comments: kernel state, so that every process sees the same.
+// The nftables rules of bridge and portmap are in the table islet_cni, with the owners in comments.
+// The kernel holds this state, so that it is the same for every process.
 package plugin

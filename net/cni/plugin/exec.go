@@ -21,21 +21,21 @@ import (
 
 const (
 	maxOutput = 1 << 20           // bytes of a plugin's result
-	maxMemory = 4 << 20           // bytes of memory that the result takes as a tree
-	maxError  = 4 << 10           // bytes of what it writes to stderr that a message shows
-	patience  = 5 * time.Second   // after the end of the context, until its pipes are let go
-	builtin   = "islet-built-in:" // begins the path of a built-in type
+	maxMemory = 4 << 20           // bytes of memory for the result as a tree
+	maxError  = 4 << 10           // bytes of its stderr in an error message
+	patience  = 5 * time.Second   // how long to wait for its pipes after the end of the context
+	builtin   = "islet-built-in:" // prefix of the path of a built-in type
 )
 
-// Exec runs plugins for libcni: built-in types here, others as executables in
-// the node's namespace. It implements invoke.Exec.
+// Exec runs plugins for libcni: built-in types in this process, others as executables in the node's
+// namespace. It implements invoke.Exec.
 type Exec struct {
 	version.PluginDecoder
 	Host netns.NS
 }
 
-// FindInPath returns what ExecPlugin takes for a type. A built-in one is preferred
-// to an executable of the same name.
+// FindInPath returns the path of a type for ExecPlugin. A built-in type has precedence over an
+// executable of the same name.
 func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 	if Has(kind) {
 		return builtin + kind, nil
@@ -52,7 +52,7 @@ func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 	return "", fmt.Errorf("plugin %q is not in %v: install it there", kind, paths)
 }
 
-// ExecPlugin runs one command and returns what the plugin wrote.
+// ExecPlugin runs one command and returns the plugin's output.
 func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	kind, ok := strings.CutPrefix(path, builtin)
 	if !ok {
@@ -69,7 +69,8 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 		return out.Bytes(), err
 	}
 	result, err := Run(ctx, kind, &Request{Command: env["CNI_COMMAND"], Host: e.Host, Exec: e, Args: &skel.CmdArgs{
-		ContainerID: env["CNI_CONTAINERID"], Netns: env["CNI_NETNS"], IfName: env["CNI_IFNAME"], Args: env["CNI_ARGS"], Path: env["CNI_PATH"], StdinData: stdin,
+		ContainerID: env["CNI_CONTAINERID"], Netns: env["CNI_NETNS"], IfName: env["CNI_IFNAME"],
+		Args: env["CNI_ARGS"], Path: env["CNI_PATH"], StdinData: stdin,
 	}})
 	if err != nil || result == nil {
 		return nil, err
@@ -95,15 +96,15 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 	case out.over:
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
-	// The library decodes it several times, into the types of several versions.
+	// The library decodes the result several times, into the types of several versions.
 	if err := weight.JSON(out.kept, nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
 	return out.kept, nil
 }
 
-// failure makes an error of what a plugin wrote: an error in JSON, if it is as the
-// specification wants.
+// failure returns the error that a plugin wrote: as JSON, if it follows the specification, or else
+// as text.
 func failure(name string, err error, out []byte, complaints string) error {
 	var said types.Error
 	if json.Unmarshal(out, &said) == nil && said.Msg != "" {
@@ -115,7 +116,7 @@ func failure(name string, err error, out []byte, complaints string) error {
 	return fmt.Errorf("plugin %s: %w", name, err)
 }
 
-// bounded keeps the first bytes that are written to it.
+// bounded stores the first bytes that are written to it.
 type bounded struct {
 	kept []byte
 	max  int
@@ -129,8 +130,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Main is the plugin as an executable, started under a type's name; it returns the
-// exit code.
+// Main runs a plugin as an executable that was started under a type's name, and returns the exit
+// code.
 func Main(kind string) int {
 	run := func(command string) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
@@ -141,16 +142,16 @@ func Main(kind string) int {
 			return result.PrintTo(os.Stdout)
 		}
 	}
-	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{Add: run("ADD"), Del: run("DEL"), Check: run("CHECK"), GC: run("GC"), Status: run("STATUS")},
-		versions(), "islet's built-in CNI plugin "+kind)
+	funcs := skel.CNIFuncs{Add: run("ADD"), Del: run("DEL"), Check: run("CHECK"), GC: run("GC"), Status: run("STATUS")}
+	err := skel.PluginMainFuncsWithError(funcs, versions(), "islet's built-in CNI plugin "+kind)
 	if err != nil {
-		_ = err.Print() // to stdout, as the specification wants; there is nobody else to tell
+		_ = err.Print() // to stdout, as the specification requires
 		return 1
 	}
 	return 0
 }
 
-// asTypes lets skel print the code of an error that is wrapped.
+// asTypes unwraps an error with a CNI code, which skel prints.
 func asTypes(err error) error {
 	var coded *types.Error
 	if errors.As(err, &coded) {

@@ -16,17 +16,20 @@ import (
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
 )
 
-// hostLocalDir is where upstream's host-local keeps its files.
+// hostLocalDir is the default directory of upstream's host-local.
 const hostLocalDir = "/var/lib/cni/networks"
 
 func hostLocalActions() actions {
-	// As IPAM it gets the configuration of the plugin that calls it: any field.
-	return actions{fields: "*", add: hostLocalAdd, del: hostLocalDel, check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus}
+	// As an IPAM plugin it gets the configuration of the calling plugin, which has other fields.
+	return actions{
+		fields: "*", add: hostLocalAdd, del: hostLocalDel,
+		check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus,
+	}
 }
 
-// withLeases opens the directory of the call's network for use, which alone has it
-// for that time. Its format is upstream's: a file for each address, and one for
-// each range with the last address given.
+// withLeases calls use with the directory of the call's network, which it locks. The directory has
+// upstream's format: a file for each address, and one for each range with the last assigned
+// address.
 func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	p, err := c.pool()
 	if err != nil {
@@ -52,7 +55,7 @@ func hostLocalAdd(_ context.Context, c *call) (result *current.Result, err error
 	return result, err
 }
 
-// assign reserves an address of each range set.
+// assign reserves an address from each range set.
 func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: p.routes}
 	if p.resolvConf != "" {
@@ -61,8 +64,8 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 			return nil, err
 		}
 	}
-	if had := s.GetByID(c.Args.ContainerID, c.Args.IfName); len(had) > 0 { // the specification wants an error
-		return nil, fmt.Errorf("host-local: %s has the address %s already", c.Args.ContainerID, had[0])
+	if existing := s.GetByID(c.Args.ContainerID, c.Args.IfName); len(existing) > 0 { // the specification requires an error
+		return nil, fmt.Errorf("host-local: %s already has the address %s", c.Args.ContainerID, existing[0])
 	}
 	requested := slices.Clone(p.requested)
 	for i, set := range p.sets {
@@ -73,18 +76,20 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 		}
 		ip, err := set.reserve(s, fmt.Sprint(i), c.Args.ContainerID, c.Args.IfName, want)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("host-local: range set %d: %w", i, err), s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
+			return nil, errors.Join(fmt.Errorf("host-local: range set %d: %w", i, err),
+				s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
 		}
 		result.IPs = append(result.IPs, ip)
 	}
 	if len(requested) > 0 {
-		return nil, errors.Join(fmt.Errorf("host-local: requested addresses %v are in no range", requested), s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
+		return nil, errors.Join(fmt.Errorf("host-local: requested addresses %v are in no range", requested),
+			s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
 	}
 	return result, nil
 }
 
-// reserve takes the address that is wanted, or the next free one of the round. The
-// caller holds the lock.
+// reserve reserves the requested address, or else the next free one in cyclic order. The caller
+// holds the lock.
 func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {
 		r := set.rangeOf(want)
@@ -144,7 +149,7 @@ func hostLocalGC(_ context.Context, c *call) error {
 	return withLeases(c, func(p *pool, _ *disk.Store) error { return p.collect(c) })
 }
 
-// collect frees the addresses of attachments that are not valid any more.
+// collect frees the addresses of attachments that are no longer valid.
 func (p *pool) collect(c *call) error {
 	valid := map[types.GCAttachment]bool{}
 	for _, a := range c.conf.ValidAttachments {
@@ -157,7 +162,7 @@ func (p *pool) collect(c *call) error {
 	}
 	for _, f := range files {
 		if _, err := netip.ParseAddr(f.Name()); err != nil {
-			continue // lock, last address
+			continue // the lock, or a last address
 		}
 		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {

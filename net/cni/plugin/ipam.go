@@ -9,7 +9,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// ipamAdd asks the IPAM plugin of the configuration for addresses.
+// ipamAdd runs ADD of the configuration's IPAM plugin.
 func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
 	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
 	if err != nil {
@@ -38,5 +38,8 @@ func (c *call) ipam(ctx context.Context, command string) error {
 }
 
 func (c *call) env(command string) invoke.CNIArgs {
-	return &invoke.Args{Command: command, ContainerID: c.Args.ContainerID, NetNS: c.Args.Netns, PluginArgsStr: c.Args.Args, IfName: c.Args.IfName, Path: c.Args.Path}
+	return &invoke.Args{
+		Command: command, ContainerID: c.Args.ContainerID, NetNS: c.Args.Netns,
+		PluginArgsStr: c.Args.Args, IfName: c.Args.IfName, Path: c.Args.Path,
+	}
 }

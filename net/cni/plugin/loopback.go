@@ -42,7 +42,7 @@ func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
 	return result, nil
 }
 
-// loopback finds the loopback interface of a call's namespace.
+// loopback calls do with the loopback interface of a call's namespace.
 func loopback(c *call, do func(*netlink.Handle, netlink.Link) error) error {
 	h, err := netns.At(c.Args.Netns).Netlink()
 	if err != nil {
@@ -61,7 +61,7 @@ func loopbackDel(ctx context.Context, c *call) error {
 		return nil
 	}
 	err := loopback(c, func(h *netlink.Handle, lo netlink.Link) error { return h.LinkSetDown(lo) })
-	if errors.Is(err, fs.ErrNotExist) { // the namespace is gone, and its loopback with it
+	if errors.Is(err, fs.ErrNotExist) { // the namespace is gone, and so is its loopback interface
 		return nil
 	}
 	return err

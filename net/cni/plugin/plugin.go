@@ -26,11 +26,11 @@ const table = "islet_cni"
 type Request struct {
 	Command string // ADD, DEL, CHECK, GC, STATUS
 	Args    *skel.CmdArgs
-	Host    netns.NS    // the node's side
-	Exec    invoke.Exec // runs the IPAM plugin of another one
+	Host    netns.NS    // the node's network namespace
+	Exec    invoke.Exec // runs the IPAM plugin
 }
 
-// actions of a plugin type. A nil one has nothing to do.
+// actions implements a plugin type. A nil function means that the command has nothing to do.
 type actions struct {
 	fields string // of the configuration, beyond those that all types have; * is any
 	add    func(context.Context, *call) (*current.Result, error)
@@ -40,13 +40,13 @@ type actions struct {
 	status func(context.Context, *call) error
 }
 
-// call is a request with the configuration that all types have in common.
+// call is a request with the configuration fields that all types have.
 type call struct {
 	*Request
 	conf types.PluginConf
 }
 
-func find(kind string) (actions, bool) {
+func actionsOf(kind string) (actions, bool) {
 	switch kind {
 	case "bridge":
 		return bridgeActions(), true
@@ -63,21 +63,21 @@ func find(kind string) (actions, bool) {
 // Types returns the names of the built-in types.
 func Types() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
 
-// Has says whether a type is built in.
+// Has reports whether a type is built in.
 func Has(kind string) bool { return slices.Contains(Types(), kind) }
 
-// versions are those of the CNI specification that the plugins speak.
+// versions returns the supported versions of the CNI specification.
 func versions() version.PluginInfo { return version.VersionsStartingFrom("0.3.0") }
 
-// Run carries out a request and returns the result of ADD in the version of the
-// configuration. A panic becomes an error: what is asked for comes from outside.
+// Run executes a request and returns the result of ADD in the version of the configuration. It
+// converts a panic to an error, because the request is not trusted.
 func Run(ctx context.Context, kind string, r *Request) (result types.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = types.NewError(types.ErrInternal, fmt.Sprintf("plugin %s panicked: %v", kind, p), string(debug.Stack()))
 		}
 	}()
-	does, ok := find(kind)
+	does, ok := actionsOf(kind)
 	if !ok {
 		return nil, fmt.Errorf("plugin type %q is not built in", kind)
 	}
@@ -85,12 +85,14 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if r.Command != "DEL" && r.Command != "GC" { // what was refused can be removed all the same
+	if r.Command != "DEL" && r.Command != "GC" { // a rejected configuration can still be removed
 		if err := unsupported(kind, does.fields, r.Args.StdinData); err != nil {
 			return nil, err
 		}
 	}
-	do := map[string]func(context.Context, *call) error{"DEL": does.del, "CHECK": does.check, "GC": does.gc, "STATUS": does.status}
+	do := map[string]func(context.Context, *call) error{
+		"DEL": does.del, "CHECK": does.check, "GC": does.gc, "STATUS": does.status,
+	}
 	if r.Command == "ADD" {
 		added, err := does.add(ctx, c)
 		if err != nil {
@@ -109,7 +111,8 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 }
 
 // commonFields may be in the configuration of every type.
-const commonFields = "cniVersion name type args capabilities runtimeConfig prevResult dns ipam disableCheck disableGC loadOnlyInlinedPlugins"
+const commonFields = "cniVersion name type args capabilities runtimeConfig prevResult dns ipam " +
+	"disableCheck disableGC loadOnlyInlinedPlugins"
 
 func decode(kind string, r *Request) (*call, error) {
 	c := &call{Request: r}
@@ -119,16 +122,17 @@ func decode(kind string, r *Request) (*call, error) {
 	if c.conf.CNIVersion == "" {
 		c.conf.CNIVersion = "0.3.0"
 	}
-	if incompatible := (&version.Reconciler{}).CheckRaw(c.conf.CNIVersion, versions().SupportedVersions()); incompatible != nil {
+	incompatible := (&version.Reconciler{}).CheckRaw(c.conf.CNIVersion, versions().SupportedVersions())
+	if incompatible != nil {
 		return nil, types.NewError(types.ErrIncompatibleCNIVersion, incompatible.Error(), incompatible.Details())
 	}
 	return c, nil
 }
 
-// Validate returns an error that names a field of a built-in type's configuration
-// that is not supported. Other types are not looked at.
+// Validate returns an error that names an unsupported field in the configuration of a built-in
+// type. It accepts any configuration of other types.
 func Validate(kind string, conf []byte) error {
-	does, ok := find(kind)
+	does, ok := actionsOf(kind)
 	if !ok {
 		return nil
 	}
@@ -142,18 +146,19 @@ func unsupported(kind, fields string, conf []byte) error {
 	}
 	known := strings.Fields(commonFields + " " + fields)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if fields != "*" && !slices.Contains(known, key) && !strings.Contains(key, "/") && !asksForNothing(all[key]) {
-			return types.NewError(types.ErrUnsupportedField, fmt.Sprintf("%s: field %q is not supported by the built-in plugin", kind, key), "")
+		if fields != "*" && !slices.Contains(known, key) && !strings.Contains(key, "/") && !isEmpty(all[key]) {
+			return types.NewError(types.ErrUnsupportedField,
+				fmt.Sprintf("%s: field %q is not supported by the built-in plugin", kind, key), "")
 		}
 	}
 	return nil
 }
 
-func asksForNothing(value json.RawMessage) bool {
+func isEmpty(value json.RawMessage) bool {
 	return slices.Contains([]string{"null", "false", "0", `""`, "[]", "{}"}, string(value))
 }
 
-// previous returns the result of the plugin before, or nil.
+// previous returns the result of the previous plugin in the chain, or nil.
 func (c *call) previous() (*current.Result, error) {
 	if c.conf.RawPrevResult == nil {
 		return nil, nil
@@ -168,19 +173,19 @@ func (c *call) previous() (*current.Result, error) {
 	return result, nil
 }
 
-// label names an attachment in nftables, and its network by the first part.
+// label returns the owner of an attachment in nftables. Its first part identifies the network.
 func label(network, container, ifname string) string {
 	n, a := sha256.Sum256([]byte(network)), sha256.Sum256([]byte(container+"\x00"+ifname))
 	return hex.EncodeToString(n[:8]) + "." + hex.EncodeToString(a[:16])
 }
 
-// mine says whether a label in nftables is that of this attachment.
+// mine reports whether a label is that of this attachment.
 func (c *call) mine(l string) bool { return l == c.label() }
 
 func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
 
-// stale returns what says of a label whether GC has to remove it: those of this
-// network that are not valid any more.
+// stale returns a function that reports whether GC has to remove a label: it belongs to this
+// network and is not valid any more.
 func (c *call) stale() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {

@@ -13,23 +13,23 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// pool is the configuration of host-local, resolved.
+// pool is the resolved configuration of host-local.
 type pool struct {
 	network    string
 	dir        string
-	sets       []rangeSet // one address of each
+	sets       []rangeSet // one address is assigned from each
 	routes     []*types.Route
 	resolvConf string
 	requested  []netip.Addr
 }
 
-// rangeSet is where one address comes from: several ranges of one family.
+// rangeSet is a set of ranges of one family, from which one address is assigned.
 type rangeSet []addrRange
 
 type addrRange struct {
 	subnet      netip.Prefix
 	first, last netip.Addr // inclusive
-	gateway     netip.Addr // is not given away
+	gateway     netip.Addr // never assigned
 }
 
 // rangeConf is a range in JSON.
@@ -40,7 +40,7 @@ type rangeConf struct {
 	Gateway    string `json:"gateway"`
 }
 
-// maxRanges bounds what a configuration may ask for.
+// maxRanges is how many ranges a configuration may have.
 const maxRanges = 256
 
 func (c *call) pool() (*pool, error) {
@@ -76,7 +76,8 @@ func (c *call) pool() (*pool, error) {
 		p.dir = hostLocalDir
 	}
 	if p.network == "" || p.network != filepath.Base(p.network) || strings.Trim(p.network, ".") == "" {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("host-local: network name %q cannot be a directory", p.network), "")
+		return nil, types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf("host-local: network name %q cannot be a directory", p.network), "")
 	}
 	sets := conf.RuntimeConfig.IPRanges
 	if conf.IPAM.Subnet != "" {
@@ -97,8 +98,9 @@ func (c *call) ipamFields() error {
 	}
 	known := " type subnet rangeStart rangeEnd gateway ranges routes dataDir resolvConf "
 	for key, value := range conf.IPAM {
-		if !strings.Contains(known, " "+key+" ") && !strings.Contains(key, "/") && !asksForNothing(value) {
-			return types.NewError(types.ErrUnsupportedField, fmt.Sprintf("host-local: field %q of ipam is not supported by the built-in plugin", key), "")
+		if !strings.Contains(known, " "+key+" ") && !strings.Contains(key, "/") && !isEmpty(value) {
+			return types.NewError(types.ErrUnsupportedField,
+				fmt.Sprintf("host-local: field %q of ipam is not supported by the built-in plugin", key), "")
 		}
 	}
 	return nil
@@ -154,7 +156,8 @@ func (conf rangeConf) resolve() (addrRange, error) {
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", f.name, err)
 		}
-		if *f.to = a.Unmap(); f.name != "gateway" && !subnet.Contains(*f.to) {
+		*f.to = a.Unmap()
+		if f.name != "gateway" && !subnet.Contains(*f.to) {
 			return r, fmt.Errorf("%s %s is not in %s", f.name, a, subnet)
 		}
 	}
@@ -164,8 +167,8 @@ func (conf rangeConf) resolve() (addrRange, error) {
 	return r, nil
 }
 
-// lastUsable returns the last address that may be given: not the broadcast
-// address of IPv4.
+// lastUsable returns the last address that can be assigned, which for IPv4 is the one before the
+// broadcast address.
 func lastUsable(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -178,7 +181,7 @@ func lastUsable(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// request notes the addresses that are asked for.
+// request records the requested addresses.
 func (p *pool) request(ips []string, cniArgs string) error {
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if key, value, _ := strings.Cut(pair, "="); key == "IP" && value != "" {
@@ -186,7 +189,7 @@ func (p *pool) request(ips []string, cniArgs string) error {
 		}
 	}
 	for _, text := range ips {
-		text, _, _ = strings.Cut(text, "/") // the length of the subnet counts
+		text, _, _ = strings.Cut(text, "/") // the prefix length of the subnet is used
 		a, err := netip.ParseAddr(text)
 		if err != nil {
 			return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("host-local: requested address %q: %v", text, err), "")
@@ -205,8 +208,8 @@ func (set rangeSet) rangeOf(a netip.Addr) *addrRange {
 	return nil
 }
 
-// after returns the address that follows in the round, and its range. An address
-// that is in none starts at the first.
+// after returns the next address in cyclic order, and its range. For an address in no range it
+// returns the first one.
 func (set rangeSet) after(at int, a netip.Addr) (int, netip.Addr) {
 	for i := range set {
 		r := set[(at+i)%len(set)]
@@ -221,7 +224,7 @@ func (set rangeSet) after(at int, a netip.Addr) (int, netip.Addr) {
 	return 0, set[0].first
 }
 
-// readResolvConf reads what a result says of DNS from a file.
+// readResolvConf reads the DNS part of a result from a file.
 func readResolvConf(path string) (dns types.DNS, err error) {
 	f, err := os.Open(path)
 	if err != nil {

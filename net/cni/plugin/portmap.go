@@ -55,7 +55,7 @@ func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip
 			return nil, nil, err
 		}
 		if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() }) {
-			continue // the first of a family
+			continue // only the first one per family
 		}
 		addrs, networks = append(addrs, p.Addr()), append(networks, p.Masked())
 	}
@@ -78,7 +78,8 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	var taken error
 	err = nft.Update(c.Host, table, func(t *nft.Table) {
 		t.Forget(c.mine)
-		if taken = portmap.Conflict(ports, t.Ports); taken == nil {
+		taken = portmap.Conflict(ports, t.Ports)
+		if taken == nil {
 			t.Ports = append(t.Ports, ports...)
 			t.Local = append(t.Local, networks...)
 		}
@@ -86,20 +87,19 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
-	if err := localnet(c.Host, ports); err != nil { // behind the rule that it needs
+	if err := localnet(c.Host, ports); err != nil { // after the rule that it needs
 		return nil, err
 	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
 }
 
-// localnet lets the node reach the pods from 127.0.0.1, on the interfaces that
-// lead to them.
+// localnet makes the pods reachable from 127.0.0.1, on the interfaces that lead to them.
 func localnet(host netns.NS, ports []nft.Port) error {
-	leads, err := interfaces(host, ports)
+	names, err := interfaces(host, ports)
 	if err != nil {
 		return err
 	}
-	for name := range leads {
+	for name := range names {
 		if err := portmap.SetLocalnet(host, name, true); err != nil {
 			return err
 		}
@@ -107,18 +107,17 @@ func localnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// unlocalnet ends that on the interfaces that lead to none of the ports that stay.
-// An interface that is gone has ended it.
+// unlocalnet undoes localnet on the interfaces that lead to none of the remaining ports.
 func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
-	leads, err := interfaces(host, gone)
-	if err != nil || len(leads) == 0 {
+	names, err := interfaces(host, gone)
+	if err != nil || len(names) == 0 {
 		return nil // without a route there is no interface
 	}
 	others, err := interfaces(host, stay)
 	if err != nil {
-		return nil // which may be that of a pod that stays
+		return nil // the interface may belong to a remaining pod
 	}
-	for name := range leads {
+	for name := range names {
 		if !others[name] {
 			if err := portmap.SetLocalnet(host, name, false); err != nil {
 				return err
@@ -128,8 +127,8 @@ func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
 	return nil
 }
 
-// interfaces returns the names of the node's interfaces that lead to the pods of the
-// ports that need route_localnet.
+// interfaces returns the names of the node's interfaces that lead to the pods of those ports that
+// need route_localnet.
 func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -147,7 +146,7 @@ func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 		if err != nil || len(routes) == 0 {
 			return nil, fmt.Errorf("portmap: no route to %s: %w", a, err)
 		}
-		if routes[0].Gw != nil { // no interface of a pod
+		if routes[0].Gw != nil { // not an interface of a pod
 			continue
 		}
 		link, err := h.LinkByIndex(routes[0].LinkIndex)
@@ -172,9 +171,10 @@ func portmapDel(ctx context.Context, c *call) error {
 				ports = append(ports, p)
 			}
 		}
-		// Only the ports: what the bridge type has there for this attachment goes with it.
+		// Only the ports: the entries of the bridge type for this attachment are removed by its own
+		// DEL.
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.mine(p.Owner) })
-		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule goes that it needs
+		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule is removed that it needs
 	})
 	if err := errors.Join(err, kept); err != nil {
 		return err

@@ -1,0 +1,350 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/islet-edge/islet/net/notice"
+)
+
+const (
+	// gather is the time between a notice and the repair: one command causes several notices.
+	gather = 20 * time.Millisecond
+	// between is the minimum time between two repairs, and betweenLooks that between two checks if
+	// nothing of the network itself changed.
+	between, betweenLooks = 200 * time.Millisecond, time.Second
+	// share: the pause after a check is share times its duration, up to betweenLooks, because
+	// listing the tables of other programs takes long if they have thousands of chains and change
+	// them all the time.
+	share = 20
+	// reopen is the pause after an error before listening to the kernel again.
+	reopen = time.Second
+	// mostChains is how many firewall chains are remembered by name.
+	mostChains = 64
+)
+
+// partSet is a set of parts of the built-in network that may have been changed.
+type partSet uint
+
+const (
+	partTable    partSet = 1 << iota // the nftables table and the bridge's route_localnet
+	partBridge                       // the bridge, its addresses and sysctls
+	partRoutes                       // the routes of the bridge
+	partPorts                        // the veths of sandboxes
+	partFirewall                     // the rules in other programs' tables
+	partSysctls                      // those whose changes cause no notice
+	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall
+)
+
+// A wire is the veth pair between a sandbox and the bridge.
+type wire struct{ id, path, pod string }
+
+// title returns a description for a person.
+func (w wire) title() string {
+	if w.pod == "" {
+		return fmt.Sprintf("of sandbox %.13s (%s)", w.id, vethName(w.id))
+	}
+	return fmt.Sprintf("of pod %s (%s)", w.pod, vethName(w.id))
+}
+
+// A tracker records the parts of the built-in network that have to be checked, and its repairs.
+//
+//	kernel --notice--> handleNotice --parts--> repairLoop --> repair
+//	                                                Ready -----^
+type tracker struct {
+	signal  chan struct{} // capacity 1: there are damaged parts, or the network was installed or removed
+	listens atomic.Bool   // notices are being received
+	index   atomic.Int64  // the bridge's
+
+	mu        sync.Mutex
+	damaged   partSet
+	wires     map[string]wire // by the name of the node's end
+	lost      map[string]bool // sandboxes that have to be replaced
+	admitted  map[string]bool // firewall chains with rules that let pods through
+	stats     Repairs
+	contested map[item]time.Time // until when they count as contested
+
+	passing sync.Mutex // serializes repair and guards the fields below; acquired before Network.all
+	contest contest
+	errs    map[partSet]error // of the last repair of a part
+	failed  map[partSet]int   // how often in a row the check of a part has failed
+}
+
+func newTracker() *tracker {
+	return &tracker{
+		signal: make(chan struct{}, 1),
+		wires:  map[string]wire{}, lost: map[string]bool{}, admitted: map[string]bool{},
+		errs: map[partSet]error{}, failed: map[partSet]int{},
+	}
+}
+
+// Repairs counts the items of the built-in network that were repaired since the agent started.
+type Repairs struct {
+	Count     int
+	Last      time.Time
+	What      string   // the last repaired item
+	Contested []string // items that another program removes again and again
+}
+
+// Repairs returns the count of repaired items.
+func (n *Network) Repairs() Repairs {
+	k := n.tracker
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := k.stats
+	for i, until := range k.contested {
+		if time.Now().Before(until) {
+			out.Contested = append(out.Contested, i.String())
+		}
+	}
+	slices.Sort(out.Contested)
+	return out
+}
+
+func (k *tracker) count(i item, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.Count, k.stats.Last, k.stats.What = k.stats.Count+1, now, i.String()
+}
+
+func (k *tracker) addWire(w wire) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wires[vethName(w.id)] = w
+	delete(k.lost, w.id)
+}
+
+func (k *tracker) removeWire(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.wires, vethName(id))
+}
+
+// forget clears the mark that a sandbox has to be replaced.
+func (k *tracker) forget(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.lost, id)
+}
+
+// markLost marks a sandbox as to be replaced. Its port is no longer repaired.
+func (k *tracker) markLost(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.wires, vethName(id))
+	k.lost[id] = true
+}
+
+func (k *tracker) isLost(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost[id]
+}
+
+func (k *tracker) has(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, there := k.wires[vethName(id)]
+	return there
+}
+
+func (k *tracker) copyWires() map[string]wire {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.wires)
+}
+
+// admit records a chain, and reports whether it is new. The number of recorded chains is limited,
+// because a firewall may create chains with ever new names.
+func (k *tracker) admit(chain string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.admitted[chain] {
+		return false
+	}
+	if len(k.admitted) >= mostChains {
+		clear(k.admitted)
+	}
+	k.admitted[chain] = true
+	return true
+}
+
+func (k *tracker) admittedChains() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Sorted(maps.Keys(k.admitted))
+}
+
+// mark adds parts that have to be checked.
+func (k *tracker) mark(d partSet) {
+	k.mu.Lock()
+	k.damaged |= d
+	k.mu.Unlock()
+	k.poke()
+}
+
+func (k *tracker) takeParts() partSet {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.damaged
+	k.damaged = 0
+	return d
+}
+
+func (k *tracker) pendingParts() partSet {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.damaged
+}
+
+func (k *tracker) poke() {
+	select {
+	case k.signal <- struct{}{}:
+	default:
+	}
+}
+
+// handleNotice marks the parts that a notice affects. It does not block.
+func (n *Network) handleNotice(m notice.Notice) { n.tracker.mark(n.affectedParts(m)) }
+
+// affectedParts returns the parts that a notice may affect. For other notices it returns the sysctls
+// that cause no notice, so that they are compared from time to time.
+func (n *Network) affectedParts(m notice.Notice) partSet {
+	index := int(n.tracker.index.Load())
+	switch m.Kind {
+	case notice.Lost:
+		return allParts
+	case notice.Link:
+		return n.affectedByLink(m)
+	case notice.Address:
+		if m.Gone && m.Index == index {
+			return partBridge | partRoutes
+		}
+	case notice.Route:
+		if m.Gone && m.Index == index {
+			return partRoutes
+		}
+	case notice.Sysctl:
+		return partBridge
+	case notice.Rules:
+		if m.Name == tableName {
+			return partTable
+		}
+		return partFirewall
+	case notice.Elements:
+		if m.Name == tableName {
+			return partTable
+		}
+	}
+	return partSysctls
+}
+
+func (n *Network) affectedByLink(m notice.Notice) partSet {
+	k := n.tracker
+	index := int(k.index.Load())
+	if m.Name == n.cfg.Bridge || m.Index == index {
+		if m.Gone || !m.Up || m.Name != n.cfg.Bridge || m.Index != index {
+			return partBridge | partPorts | partRoutes
+		}
+		return partSysctls
+	}
+	k.mu.Lock()
+	_, ours := k.wires[m.Name]
+	k.mu.Unlock()
+	if ours && (m.Gone || !m.Up || m.Master != index) {
+		return partPorts
+	}
+	return partSysctls
+}
+
+// repairLoop repairs the built-in network while it is installed, until ctx ends. It does nothing while
+// the kernel sends no notice.
+func (n *Network) repairLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		if p := n.currentPhase(); !p.installed || p.moved {
+			select {
+			case <-n.tracker.signal:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := n.listen(ctx); err != nil && ctx.Err() == nil {
+			n.cfg.Log.Warn("cannot watch the pod network; damage is found by polling", "error", err)
+			select {
+			case <-time.After(reopen):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// listen receives the kernel's notices while the built-in network is installed.
+func (n *Network) listen(ctx context.Context) error {
+	l, err := notice.Open(n.cfg.Host)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx, n.handleNotice) }()
+	defer func() {
+		n.tracker.listens.Store(false)
+		cancel()
+		<-ended
+	}()
+	n.tracker.listens.Store(true)
+	n.tracker.mark(allParts) // it may have changed before
+	return n.follow(ctx, ended)
+}
+
+// follow calls repair after notices. Further notices do not postpone it.
+func (n *Network) follow(ctx context.Context, ended chan error) error {
+	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	due.Stop()
+	again.Stop()
+	var last, at time.Time // the end of the last repair, and the time of the next one; zero: none is due
+	var took time.Duration // duration of the last repair
+	var held partSet       // the parts for which again is set; checks of other parts do not cancel it
+	var until time.Time    // when again fires
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			ended <- nil // for listen
+			return err
+		case <-again.C:
+			n.tracker.mark(held)
+			held = 0
+		case <-n.tracker.signal:
+			if p := n.currentPhase(); !p.installed || p.moved {
+				return nil
+			}
+			pause := min(max(between, share*took), betweenLooks)
+			if n.tracker.pendingParts()&allParts == 0 {
+				pause = betweenLooks
+			}
+			now := time.Now()
+			if next := now.Add(max(gather, last.Add(pause).Sub(now))); at.IsZero() || next.Before(at) {
+				at = next
+				due.Reset(next.Sub(now))
+			}
+		case <-due.C:
+			at = time.Time{}
+			began := time.Now()
+			wake, parts, _ := n.repair(n.tracker.takeParts(), false) // Ready reports the error
+			last = time.Now()
+			took = last.Sub(began)
+			if parts != 0 && (held == 0 || wake.Before(until)) {
+				until = wake
+				again.Reset(wake.Sub(last))
+			}
+			held |= parts
+		}
+	}
+}
