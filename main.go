@@ -1,6 +1,6 @@
-// Islet makes a Linux machine a Kubernetes node. What this process is follows
-// from how it was called: a CNI plugin by its name, a command by its first
-// argument, else the agent.
+// Islet makes a Linux machine a Kubernetes node. The program's name and arguments select what this
+// process does: the name of a CNI plugin runs the plugin, a command as the first argument runs the
+// command, and anything else runs the agent.
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 
 var version = "0.0.0-dev" // set by the Makefile
 
-// The main thread is kept for the main goroutine. A thread that makes the namespaces
-// of a pod stays in them, and ends with its goroutine; the main thread would not end,
-// and what /proc/self and /proc/net say of this process is said of its main thread.
+// Lock the main goroutine to the main thread. A thread that creates a pod's namespaces stays in
+// them, and is ended with its goroutine. The main thread cannot be ended that way, and /proc/self
+// and /proc/net refer to it.
 func init() { runtime.LockOSThread() }
 
-// What allocates is noted once somebody asks for it (/debug/pprof/heap): the notes are a table
-// of 1.5 MiB, of which each place that allocates fills another page.
+// Record allocations only after the first request for them (/debug/pprof/heap): the records are a
+// table of 1.5 MiB, which is filled by every place that allocates.
 func init() { runtime.MemProfileRate = 0 }
 
 func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }

@@ -21,13 +21,15 @@ import (
 	"github.com/islet-edge/islet/internal/inherit"
 )
 
-// A runner runs an agent until ctx ends, and returns an error where it fails before. The agent
-// calls again to have this process become another agent, with the reason as the cause.
-type runner func(ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger) error
+// A runner runs an agent until ctx ends. It returns an error if the agent fails. The agent calls
+// again to make this process start another agent, with the reason as the cause.
+type runner func(
+	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
+) error
 
-// start turns the process into an agent: it reads the command line and the configuration,
-// prepares the process, runs the agent until SIGTERM or SIGINT, and returns the exit code. The
-// end of the agent is not the end of its pods.
+// start runs an agent in this process: it reads the command line and the configuration, prepares
+// the process, runs the agent until SIGTERM or SIGINT, and returns the exit code. Pods continue to
+// run after the agent has ended.
 //
 //	main --> start --configuration--> agent.Run
 //	           ^                          |
@@ -40,7 +42,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	}
 	cfg, notices, err := began.Load()
 	if asked := (*config.Asked)(nil); errors.As(err, &asked) {
-		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // of which kubeadm and others read one line
+		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // kubeadm and others parse a single line
 			fmt.Fprintf(stdout, "islet %s\n", version)
 		}
 		fmt.Fprint(stdout, asked.Text)
@@ -53,7 +55,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	}
 	log := process.Logger(cfg, stdout, stderr)
 	if stays != nil {
-		log.Warn("containers may get state of the program that started islet", "error", stays)
+		log.Warn("containers may inherit state from the program that started islet", "error", stays)
 	}
 	for _, n := range notices {
 		log.Info(n.String())
@@ -75,10 +77,10 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	next := (*configure.Again)(nil)
 	switch errors.As(context.Cause(ctx), &next); {
 	case next != nil:
-		log.Error("the agent cannot start anew", "error", began.Role.Become(next.Role))
+		log.Error("cannot restart the agent", "error", began.Role.Become(next.Role))
 		return 1
 	case errors.Is(err, process.ErrAbandoned):
-		log.Warn("the agent ends; its pods go on running, and the next start takes up what it leaves half done", "error", err)
+		log.Warn("the agent ends; its pods continue to run, and the next start completes unfinished work", "error", err)
 	case errors.As(err, new(ports.ListenError)):
 		return began.Unfit(err, log)
 	case err != nil:
@@ -86,7 +88,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 		log.Error("the agent ends", "error", err)
 		return 1
 	default:
-		log.Info("the agent ends; its pods go on running")
+		log.Info("the agent ends; its pods continue to run")
 	}
 	return 0
 }

@@ -48,13 +48,13 @@ func TestResource(t *testing.T) {
 	const want = `# HELP container_cpu_usage_seconds_total CPU time used, in seconds of one core
 # TYPE container_cpu_usage_seconds_total counter
 container_cpu_usage_seconds_total{container="x",namespace="n",pod="a"} 1 5000
-# HELP container_memory_working_set_bytes memory that cannot be dropped
+# HELP container_memory_working_set_bytes working set: memory in use without inactive page cache
 # TYPE container_memory_working_set_bytes gauge
 container_memory_working_set_bytes{container="x",namespace="n",pod="a"} 77 5000
 # HELP container_start_time_seconds when the container started, since 1970
 # TYPE container_start_time_seconds gauge
 container_start_time_seconds{container="x",namespace="n",pod="a"} 9
-# HELP container_swap_limit_bytes swap that may be used
+# HELP container_swap_limit_bytes limit of swap
 # TYPE container_swap_limit_bytes gauge
 container_swap_limit_bytes{container="x",namespace="n",pod="a"} 7 5000
 # HELP container_swap_usage_bytes swap in use
@@ -66,7 +66,7 @@ node_cpu_usage_seconds_total 5 5000
 # HELP pod_cpu_usage_seconds_total CPU time used, in seconds of one core
 # TYPE pod_cpu_usage_seconds_total counter
 pod_cpu_usage_seconds_total{namespace="n",pod="a"} 2 5000
-# HELP pod_memory_working_set_bytes memory that cannot be dropped
+# HELP pod_memory_working_set_bytes working set: memory in use without inactive page cache
 # TYPE pod_memory_working_set_bytes gauge
 pod_memory_working_set_bytes{namespace="n",pod="a"} 77 5000
 # HELP pod_swap_usage_bytes swap in use

@@ -56,7 +56,7 @@ func TestPlantedAdvisory(t *testing.T) {
 	}
 	edit(t, filepath.Join(c.dir, reviewedFile), func(s string) string { return s + "GO-2026-0001 a test planted it\n" })
 	// What concerns the toolchain of this machine is not this test's.
-	if err := c.check(t.Context(), 0, []string{program}); err != nil && strings.Contains(err.Error(), "GO-2026-0001") || err == nil && !strings.Contains(out.String(), "but the 1 reviewed") {
+	if err := c.check(t.Context(), 0, []string{program}); err != nil && strings.Contains(err.Error(), "GO-2026-0001") || err == nil && !strings.Contains(out.String(), "only the 1 reviewed") {
 		t.Errorf("reviewed: %v, %s", err, out)
 	}
 }
@@ -78,7 +78,7 @@ func TestCheckRefuses(t *testing.T) {
 		"a part of another version":    {partsFile, func(s string) string { return strings.Replace(s, "version crun 1.21-1", "version crun 1.20-1", 1) }, 0, "crun 1.21-1 was not reviewed"},
 		"a patch that is not there":    {partsFile, func(s string) string { return strings.Replace(s, "exec-user.patch", "none.patch", 1) }, 0, "none.patch"},
 		"a verdict that is none":       {partsFile, func(s string) string { return strings.Replace(s, " fixed ", " fine ", 1) }, 0, `"fine"`},
-		"an advisory of another thing": {partsFile, func(s string) string { return s + "CVE-2026-1 runc fixed 1.5\n" }, 0, "no version was reviewed"},
+		"an advisory of another thing": {partsFile, func(s string) string { return s + "CVE-2026-1 runc fixed 1.5\n" }, 0, "no version of it was reviewed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := copyOf(t)

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// scanner is the program that finds which advisories concern the packages of a program.
+// scanner is the program that finds the advisories for the packages of a program.
 const scanner = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 
 const reviewedFile = "reviewed.txt"
 
-// A finding is an advisory that concerns a linked package.
+// A finding is an advisory for a linked package.
 type finding struct {
 	advisory, program, module, version, pkg, fixed string
 }
@@ -32,11 +32,12 @@ func (f finding) String() string {
 	if f.fixed != "" {
 		fixed = "fixed in " + f.fixed
 	}
-	return fmt.Sprintf("%s: %s links %s of %s %s, %s: https://pkg.go.dev/vuln/%s", f.advisory, f.program, f.pkg, f.module, f.version, fixed, f.advisory)
+	return fmt.Sprintf("%s: %s links %s of %s %s, %s: https://pkg.go.dev/vuln/%s",
+		f.advisory, f.program, f.pkg, f.module, f.version, fixed, f.advisory)
 }
 
-// check fails if an advisory of the snapshot concerns a package that a program links, or a
-// part of the OCI runtime was not reviewed, or the snapshot is older than maxAge (0: any age).
+// check fails if an advisory of the snapshot is for a package that a program links, if a part of
+// the OCI runtime was not reviewed, or if the snapshot is older than maxAge (0: any age).
 func (c checker) check(ctx context.Context, maxAge time.Duration, programs []string) error {
 	dir, err := os.MkdirTemp("", "advisories")
 	if err != nil {
@@ -52,7 +53,8 @@ func (c checker) check(ctx context.Context, maxAge time.Duration, programs []str
 		return fmt.Errorf("%s: taken: %w", goFile, err)
 	}
 	if age := c.now.Sub(taken); maxAge > 0 && age > maxAge {
-		return fmt.Errorf("the snapshot of advisories is of %s, older than %d days: take a new one with make advisories", head.Taken, int(maxAge.Hours()/24))
+		return fmt.Errorf("the snapshot of advisories is of %s, older than %d days: take a new one with make advisories",
+			head.Taken, int(maxAge.Hours()/24))
 	}
 	reviewed, err := readReviewed(filepath.Join(c.dir, reviewedFile))
 	if err != nil {
@@ -79,23 +81,24 @@ func (c checker) check(ctx context.Context, maxAge time.Duration, programs []str
 	}
 	for _, id := range slices.Sorted(maps.Keys(reviewed)) {
 		if !used[id] {
-			errs = append(errs, fmt.Errorf("%s: %s concerns nothing that is linked any more: remove its line", reviewedFile, id))
+			errs = append(errs, fmt.Errorf("%s: %s is for no linked package any more: remove its line", reviewedFile, id))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "advisories: none of %d of %s concerns what is linked but the %d reviewed; %d advisories on the OCI runtime's parts are settled\n", n, head.Taken, len(reviewed), parts)
+	fmt.Fprintf(c.out, "advisories: of %d of %s, only the %d reviewed ones are for linked packages; "+
+		"%d advisories for the OCI runtime's parts are settled\n", n, head.Taken, len(reviewed), parts)
 	return nil
 }
 
-// readReviewed reads the advisories that were judged harmless, with the reason for each.
+// readReviewed returns the advisories that were reviewed as harmless, with the reasons.
 func readReviewed(file string) (map[string]string, error) {
 	reasons := map[string]string{}
 	err := eachLine(file, func(line string) error {
 		id, reason, _ := strings.Cut(line, " ")
 		if !strings.HasPrefix(id, "GO-") || strings.TrimSpace(reason) == "" {
-			return errors.New("want an advisory such as GO-2026-1234 and the reason why it does no harm here")
+			return errors.New("want an advisory such as GO-2026-1234 and the reason why it is harmless")
 		}
 		reasons[id] = strings.TrimSpace(reason)
 		return nil
@@ -123,7 +126,7 @@ func eachLine(file string, do func(line string) error) error {
 	return lines.Err()
 }
 
-// A message is what is read here of govulncheck's JSON output,
+// A message has the fields of govulncheck's JSON output that are used here,
 // https://pkg.go.dev/golang.org/x/vuln/cmd/govulncheck.
 type message struct {
 	SBOM *struct {
@@ -142,8 +145,8 @@ type message struct {
 	} `json:"finding"`
 }
 
-// scan returns the advisories in dir that concern a package that program links. It fails if
-// the program links a module that the snapshot was not taken for.
+// scan returns the advisories in dir for the packages that program links. It fails if the program
+// links a module that is not in the snapshot.
 func scan(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", scanner, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
 	var problems bytes.Buffer
@@ -163,7 +166,9 @@ func scan(ctx context.Context, dir, program string, modules []string) ([]finding
 		if m.SBOM != nil {
 			for _, l := range m.SBOM.Modules {
 				if _, ok := slices.BinarySearch(modules, l.Path); !ok && l.Path != ownModule {
-					return nil, fmt.Errorf("the snapshot of advisories does not cover %s, which %s links: take a new one with make advisories", l.Path, program)
+					return nil,
+						fmt.Errorf("the snapshot of advisories does not cover %s, which %s links: take a new one with make advisories",
+							l.Path, program)
 				}
 				linked++
 			}
@@ -174,9 +179,10 @@ func scan(ctx context.Context, dir, program string, modules []string) ([]finding
 		}
 	}
 	if linked == 0 {
-		return nil, fmt.Errorf("govulncheck %s named no module: its output has another form", program)
+		return nil, fmt.Errorf("govulncheck %s listed no module: the format of its output has changed", program)
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b finding) int { return strings.Compare(a.advisory, b.advisory) }), nil
+	byID := func(a, b finding) int { return strings.Compare(a.advisory, b.advisory) }
+	return slices.SortedFunc(maps.Values(found), byID), nil
 }
 
 const ownModule = "github.com/islet-edge/islet"

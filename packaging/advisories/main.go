@@ -1,14 +1,14 @@
-// Advisories checks what islet ships against a snapshot of Go's vulnerability database,
-// https://go.dev/security/vuln/database. It needs no network once Go has fetched the scanner.
+// Advisories checks the shipped programs against a snapshot of Go's vulnerability database,
+// https://go.dev/security/vuln/database. It needs no network after Go has downloaded the scanner.
 //
 //	golang.org/x/vulndb --snapshot--> go.jsonl --+
 //	                                             +--> govulncheck of each program --> check
-//	reviewed.txt: what was judged harmless ------+
+//	reviewed.txt: advisories that are harmless --+
 //	oci.txt: the parts of the OCI runtime, reviewed by hand --> check
 //
-// The snapshot holds the advisories of the modules that were in the build when it was taken.
-// A module that is linked and not in the snapshot's list fails the check, as does an
-// advisory that concerns a linked package and is not in reviewed.txt.
+// The snapshot has the advisories for the modules that were in the build at its time. The check
+// fails for a linked module that is not in the snapshot's list, and for an advisory for a linked
+// package that is not in reviewed.txt.
 //
 //	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, those of golang.org/x/vulndb at VERSION
 //	advisories check [-max-age DAYS] PACKAGE...   check the programs that these packages make
@@ -25,11 +25,11 @@ import (
 	"time"
 )
 
-// A checker knows where the files lie that it reads.
+// A checker has the paths of its input files.
 type checker struct {
-	dir     string // of go.jsonl, reviewed.txt and oci.txt
+	dir     string // the folder of go.jsonl, reviewed.txt and oci.txt
 	sources string // the list of the OCI runtime's source packages
-	patches string // the folder of the patches for it
+	patches string // the folder of its patches
 	now     time.Time
 	out     io.Writer
 }

@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// partsFile lists the advisories on the parts of the OCI runtime, which no database that can
-// be read offline has: they are reviewed by hand, for one version of each part.
+// partsFile lists the advisories for the parts of the OCI runtime. No offline database has them, so
+// they are reviewed by hand, for one version of each part.
 const partsFile = "oci.txt"
 
-// checkParts returns the number of advisories that were reviewed. It fails if the list of
-// source packages names a part in a version that was not reviewed, or a patch is missing.
+// checkParts returns the number of reviewed advisories. It fails if the list of source packages has
+// a version of a part that was not reviewed, or if a patch is missing.
 //
-//	version NAME VERSION DATE            NAME was reviewed in this version on this day
-//	ID NAME patched FILE                 a patch of ours settles it
-//	ID NAME fixed VERSION                this version of NAME has the fix, ours is not older
+//	version NAME VERSION DATE            this version of NAME was reviewed on this day
+//	ID NAME patched FILE                 a patch of ours fixes it
+//	ID NAME fixed VERSION                this version of NAME has the fix, and ours is not older
 //	ID NAME unreachable REASON           the code is not linked, or not called
 func (c checker) checkParts() (int, error) {
 	reviewed, n := map[string]string{}, 0
 	err := eachLine(filepath.Join(c.dir, partsFile), func(line string) error {
 		words := strings.Fields(line)
 		if len(words) < 4 {
-			return errors.New("want four words at least: version NAME VERSION DATE, or ID NAME patched|fixed|unreachable WHY")
+			return errors.New("want at least four words: version NAME VERSION DATE, or ID NAME patched|fixed|unreachable WHY")
 		}
 		if words[0] == "version" {
 			reviewed[words[1]] = words[2]
@@ -32,7 +32,7 @@ func (c checker) checkParts() (int, error) {
 		}
 		n++
 		if _, ok := reviewed[words[1]]; !ok {
-			return fmt.Errorf("%s concerns %s, of which no version was reviewed", words[0], words[1])
+			return fmt.Errorf("%s is for %s, but no version of it was reviewed", words[0], words[1])
 		}
 		switch words[2] {
 		case "patched":
@@ -51,11 +51,12 @@ func (c checker) checkParts() (int, error) {
 		if len(words) < 2 {
 			return errors.New("want a name and a version")
 		}
-		if words[0] == "glibc" { // the compiler's own, whose updates come with the distribution's
+		if words[0] == "glibc" { // the compiler's own, which the distribution updates
 			return nil
 		}
 		if reviewed[words[0]] != words[1] {
-			return fmt.Errorf("%s %s was not reviewed for advisories (%s has %q): look for those since, and say so there", words[0], words[1], partsFile, reviewed[words[0]])
+			return fmt.Errorf("%s %s was not reviewed for advisories (%s has %q): search for advisories since then, and update the file",
+				words[0], words[1], partsFile, reviewed[words[0]])
 		}
 		return nil
 	})

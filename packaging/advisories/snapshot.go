@@ -21,13 +21,14 @@ import (
 
 // A header is the first line of a snapshot.
 type header struct {
-	Source  string   `json:"source"` // the module and version that the advisories come from
+	Source  string   `json:"source"` // the module and version of the advisories
 	Taken   string   `json:"taken"`  // the day of that version, YYYY-MM-DD
 	License string   `json:"license"`
-	Modules []string `json:"modules"` // whose advisories are here; "stdlib" is the standard library
+	Modules []string `json:"modules"` // the modules that the advisories cover; "stdlib" is the standard library
 }
 
-// An advisory is what a check needs of an OSV entry, https://ossf.github.io/osv-schema/.
+// An advisory has the fields of an OSV entry that a check needs,
+// https://ossf.github.io/osv-schema/.
 type advisory struct {
 	ID        string          `json:"id"`
 	Modified  string          `json:"modified"`
@@ -39,7 +40,7 @@ type advisory struct {
 
 const (
 	goFile   = "go.jsonl"
-	standard = "stdlib" // the name that the database gives to the standard library
+	standard = "stdlib" // the database's name of the standard library
 )
 
 // takeSnapshot writes go.jsonl from the OSV files in dir, which are those of the module
@@ -94,7 +95,7 @@ var pseudoVersion = regexp.MustCompile(`-(\d{8})\d{6}-[0-9a-f]{12}$`)
 func dayOf(version string) (string, error) {
 	m := pseudoVersion.FindStringSubmatch(version)
 	if m == nil {
-		return "", fmt.Errorf("%q is no version of golang.org/x/vulndb such as v0.0.0-20261105234957-e22db6528018", version)
+		return "", fmt.Errorf("%q is not a version of golang.org/x/vulndb such as v0.0.0-20261105234957-e22db6528018", version)
 	}
 	day, err := time.Parse("20060102", m[1])
 	if err != nil {
@@ -103,8 +104,8 @@ func dayOf(version string) (string, error) {
 	return day.Format(time.DateOnly), nil
 }
 
-// moduleGraph returns the paths of all modules that the build may take packages from,
-// sorted, and the standard library's name.
+// moduleGraph returns the sorted paths of all modules in the build's module graph, and the name of
+// the standard library.
 func moduleGraph(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "all").Output()
 	if err != nil {
@@ -120,8 +121,8 @@ func moduleGraph(ctx context.Context) ([]string, error) {
 	return slices.Compact(modules), nil
 }
 
-// readAdvisory returns the advisory in a file, or nil if it concerns none of modules
-// or was withdrawn.
+// readAdvisory returns the advisory in a file, or nil if it is for none of the modules or was
+// withdrawn.
 func readAdvisory(file string, modules []string) (*advisory, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -155,7 +156,8 @@ func readAdvisory(file string, modules []string) (*advisory, error) {
 	return nil, nil
 }
 
-// openSnapshot reads the header of go.jsonl and writes its advisories as OSV files to dir.
+// openSnapshot reads the header of go.jsonl and writes its advisories as OSV files to dir. It
+// returns the number of advisories.
 func (c checker) openSnapshot(dir string) (header, int, error) {
 	var head header
 	f, err := os.Open(filepath.Join(c.dir, goFile))

@@ -1,6 +1,5 @@
-// Command demo is the program of the demo pods: `demo web` serves a page that
-// names the pod, the node and the address that served it; `demo log` writes a
-// line every few seconds. Both end at SIGTERM.
+// Command demo is the program of the demo pods: `demo web` serves a page with the names of the pod
+// and the node, and its address; `demo log` writes a line every few seconds. Both end on SIGTERM.
 package main
 
 import (
@@ -59,7 +58,9 @@ func web(ctx context.Context, listen string) error {
 			address = a.String()
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err := page.Execute(w, map[string]string{"Pod": os.Getenv("POD_NAME"), "Node": os.Getenv("NODE_NAME"), "Address": address, "Since": since})
+		err := page.Execute(w, map[string]string{
+			"Pod": os.Getenv("POD_NAME"), "Node": os.Getenv("NODE_NAME"), "Address": address, "Since": since,
+		})
 		fmt.Println(r.RemoteAddr, r.Method, r.URL.Path, err)
 	})
 	ended := make(chan error, 1)
@@ -83,7 +84,7 @@ func logLines(ctx context.Context, every time.Duration) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			fmt.Println("asked to end")
+			fmt.Println("received SIGTERM")
 			return nil
 		}
 	}

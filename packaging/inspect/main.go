@@ -1,8 +1,8 @@
-// Command inspect says what a Go binary is made of.
+// Command inspect reports the components of a Go binary.
 //
-//	inspect sbom BINARY VERSION [PARTS]   its modules as an SPDX 2.3 document in JSON, and what
-//	                                      PARTS says of the OCI runtime (packaging/oci/build.sh)
-//	inspect notices BINARY...             the licences of their modules, which go with them
+//	inspect sbom BINARY VERSION [PARTS]   its modules as an SPDX 2.3 document in JSON, and the parts
+//	                                      of the OCI runtime in PARTS (packaging/oci/build.sh)
+//	inspect notices BINARY...             the licences of their modules
 //	inspect size BINARY                   its bytes by module; the binary must have its symbols
 package main
 

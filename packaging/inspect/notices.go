@@ -17,21 +17,21 @@ import (
 	"strings"
 )
 
-// legal are the names of files that say under what a module may be used, and whose it is.
+// legal matches the names of files with licences and copyright notices.
 var legal = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
 
-// code are the ends of names of programs, which may be called licence too.
+// code are the extensions of source files, whose names may match legal as well.
 var code = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
 
-// A text is what stands in one or more files, word for word.
+// A text is the content of one or more identical files.
 type text struct {
 	content string
 	of      []string // module and file
 }
 
-// writeNotices writes the licences of the modules of which the programs are made and of Go's
-// library, each text once with the files that have it. They are taken from the modules as the
-// programs were built of them; a module without any is an error.
+// writeNotices writes the licences of the programs' modules and of Go's library, each text once
+// with the files that contain it. They are read from the modules in the linked versions. A module
+// without a licence is an error.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {
@@ -56,16 +56,17 @@ func writeNotices(out io.Writer, programs []string) error {
 			return err
 		}
 	}
-	list := slices.SortedFunc(maps.Values(texts), func(a, b *text) int { return cmp.Compare(a.of[0], b.of[0]) })
-	fmt.Fprintf(out, "Of what the programs of islet are made besides islet itself, and under which licences.\n")
+	byFile := func(a, b *text) int { return cmp.Compare(a.of[0], b.of[0]) }
+	list := slices.SortedFunc(maps.Values(texts), byFile)
+	fmt.Fprintf(out, "The components of the programs of islet besides islet itself, and their licences.\n")
 	for _, t := range list {
 		fmt.Fprintf(out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(t.of, "\n"), strings.TrimSpace(t.content))
 	}
 	return nil
 }
 
-// directories are where the modules lie, and Go, by their names with versions. What is not there
-// is fetched, and must have the sum by which it was built.
+// directories returns the directories of the modules and of Go, by their names with versions.
+// Missing modules are downloaded; the checksum must be that of the build.
 func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -73,7 +74,7 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	}
 	lines := strings.Fields(string(root))
 	if len(lines) != 2 {
-		return nil, fmt.Errorf("go env says %q", root)
+		return nil, fmt.Errorf("unexpected output of go env: %q", root)
 	}
 	dirs := map[string]string{"Go " + strings.TrimPrefix(lines[1], "go"): lines[0]}
 	args := []string{"mod", "download", "-json"}
@@ -94,22 +95,23 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 		}
 		name := is.Path + " " + is.Version
 		if m := modules[name]; m == nil || m.Sum != is.Sum {
-			return nil, fmt.Errorf("%s is not what was built", name)
+			return nil, fmt.Errorf("the checksum of %s is not that of the build", name)
 		}
 		dirs[name] = is.Dir
 	}
 	return dirs, nil
 }
 
-// collect adds the texts of a module: at its top, where one has to be, and below, where code of
-// others has its own. Of Go's tree only the top is looked at.
+// collect adds the licence texts of a module: those at its top, where one is required, and those
+// below it, for code of others. In Go's tree only the top is searched.
 func collect(texts map[string]*text, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != dir && (strings.HasPrefix(name, "Go ") || d.Name() == "testdata" || d.Name() == "vendor" || strings.HasPrefix(d.Name(), ".")):
+		case d.IsDir() && path != dir && (strings.HasPrefix(name, "Go ") || d.Name() == "testdata" || d.Name() == "vendor" ||
+			strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
 		case !d.Type().IsRegular() || !legal.MatchString(d.Name()) || slices.Contains(code, filepath.Ext(d.Name())):
 			return nil
@@ -128,7 +130,7 @@ func collect(texts map[string]*text, name, dir string) error {
 		return nil
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%s has no licence at its top", name)
+		err = fmt.Errorf("%s has no licence file in its top directory", name)
 	}
 	return err
 }

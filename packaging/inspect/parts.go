@@ -10,8 +10,8 @@ import (
 
 var sha256sum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// readParts reads what packaging/oci/build.sh says of the OCI runtime: a part a line, as name,
-// version, licence as SPDX has it, and SHA-256 of the source or "-", with tabs between.
+// readParts reads the parts of the OCI runtime that packaging/oci/build.sh lists: one per line,
+// with name, version, SPDX licence, and SHA-256 of the source or "-", separated by tabs.
 func readParts(file string) ([]spdxPackage, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -23,14 +23,17 @@ func readParts(file string) ([]spdxPackage, error) {
 		if len(f) != 4 || f[0] == "" || f[1] == "" || f[2] == "" || f[3] != "-" && !sha256sum.MatchString(f[3]) {
 			return nil, fmt.Errorf("%s: %q is not a name, version, licence and SHA-256", file, line)
 		}
-		p := spdxPackage{ID: "SPDXRef-oci-" + identifier(f[0]), Name: f[0], Version: f[1], Download: noAssertion, LicenseConcluded: f[2], LicenseDeclared: f[2]}
+		p := spdxPackage{
+			ID: "SPDXRef-oci-" + identifier(f[0]), Name: f[0], Version: f[1], Download: noAssertion,
+			LicenseConcluded: f[2], LicenseDeclared: f[2],
+		}
 		if f[3] != "-" {
 			p.Checksums = []checksum{{"SHA256", f[3]}}
 		}
 		parts = append(parts, p)
 	}
 	if len(parts) == 0 {
-		return nil, errors.New(file + " names no part")
+		return nil, errors.New(file + " has no part")
 	}
 	return parts, nil
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A document is what is used here of SPDX 2.3, https://spdx.github.io/spdx-spec/v2.3/.
+// A document has the fields of SPDX 2.3 that are used here, https://spdx.github.io/spdx-spec/v2.3/.
 type document struct {
 	Version       string         `json:"spdxVersion"`
 	DataLicense   string         `json:"dataLicense"`
@@ -61,10 +61,10 @@ type relationship struct {
 
 const noAssertion = "NOASSERTION"
 
-// writeSBOM lists the main module, in this version, the modules that are linked and Go itself, and
-// the parts of the OCI runtime, which is shipped beside the program: the first is the runtime
-// itself, into which the others are linked. The same binary always gives the same bytes: the time
-// is SOURCE_DATE_EPOCH, see https://reproducible-builds.org/docs/source-date-epoch/.
+// writeSBOM lists the main module in the given version, the linked modules, Go itself, and the
+// parts of the OCI runtime, which is shipped with the program: the first part is the runtime, into
+// which the others are linked. The output is reproducible: its time is SOURCE_DATE_EPOCH, see
+// https://reproducible-builds.org/docs/source-date-epoch/.
 func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []spdxPackage) error {
 	created := time.Unix(0, 0)
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
@@ -107,7 +107,7 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 	return enc.Encode(d)
 }
 
-// describe makes a package of a module. Go's h1 sum is a SHA-256 over the sums of the
+// describe returns the package of a module. Go's h1 sum is a SHA-256 of the checksums of the
 // module's files, https://go.dev/ref/mod#go-sum-files.
 func describe(m *debug.Module) spdxPackage {
 	p := spdxPackage{
@@ -123,7 +123,7 @@ func describe(m *debug.Module) spdxPackage {
 	return p
 }
 
-// identifier makes a module's path an identifier of letters, digits, dots and dashes.
+// identifier converts a module's path to an identifier of letters, digits, dots and dashes.
 func identifier(path string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// writeSizes adds up the bytes of functions and data by module, the largest first.
-// What the linker writes for all of them (tables of functions, types, strings) has no
-// owner: it is in the last line.
+// writeSizes writes the bytes of functions and data by module, the largest first. Tables that the
+// linker creates for all modules (functions, types, strings) are in the last line.
 func writeSizes(out io.Writer, path string, info *debug.BuildInfo) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -44,16 +43,16 @@ func writeSizes(out io.Writer, path string, info *debug.BuildInfo) error {
 	for _, n := range names {
 		fmt.Fprintf(out, "%8.2f MB  %s\n", float64(sizes[n])/1e6, n)
 	}
-	_, err = fmt.Fprintf(out, "%8.2f MB  tables, symbols and what else has no module\n", (float64(st.Size())-float64(owned))/1e6)
+	_, err = fmt.Fprintf(out, "%8.2f MB  tables, symbols and other bytes without a module\n", (float64(st.Size())-float64(owned))/1e6)
 	return err
 }
 
-// inMemoryOnly says whether a symbol takes no space in the file.
+// inMemoryOnly reports whether a symbol takes no space in the file.
 func inMemoryOnly(f *elf.File, s elf.Symbol) bool {
 	return int(s.Section) < len(f.Sections) && f.Sections[s.Section].Type == elf.SHT_NOBITS
 }
 
-// moduleOf finds the module of a symbol by its package, the longest path first.
+// moduleOf returns the module of a symbol, by the longest matching path.
 func moduleOf(symbol string, info *debug.BuildInfo) string {
 	name := strings.TrimPrefix(symbol, "type:")
 	for _, prefix := range []string{".eq.", ".hash.", "*", "go:itab.", "go:string."} {

@@ -1,6 +1,5 @@
-// Command mkimage packs static programs into a container image archive (the
-// docker-archive format), so that demo and tests need no registry. The same
-// files give the same bytes.
+// Command mkimage packs static programs into a container image archive in the docker-archive
+// format, so that demo and tests need no registry. The output is reproducible.
 //
 //	mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o demo.tar .cache/demo/demo
 package main
@@ -41,7 +40,7 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 		return err
 	}
 	if out == "" || len(files) == 0 {
-		return errors.New("name an archive with -o, and at least one program")
+		return errors.New("set -o to the archive, and name at least one program")
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		b, err := pack(files)
@@ -67,14 +66,14 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
-	partial := out + ".partial" // an importer that watches the folder must not see half an archive
+	partial := out + ".partial" // an importer that watches the folder must not read an incomplete archive
 	if err := tarball.WriteToFile(partial, tag, img); err != nil {
 		return err
 	}
 	return os.Rename(partial, out)
 }
 
-// pack makes a layer: every file an executable in the root, and the folders
+// pack returns a layer with every file as an executable in the root directory, and the directories
 // that programs expect.
 func pack(files []string) ([]byte, error) {
 	var b bytes.Buffer
@@ -92,7 +91,8 @@ func pack(files []string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(f), Mode: 0o755, Size: int64(len(data))}); err != nil {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(f), Mode: 0o755, Size: int64(len(data))}
+		if err := w.WriteHeader(header); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(data); err != nil {

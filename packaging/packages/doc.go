@@ -1,9 +1,10 @@
-// Command packages makes islet's deb and rpm packages:
+// Command packages builds islet's deb and rpm packages:
 //
 //	packaging/files --parse--> []Entry --> nfpm --> islet, islet-cni, islet-kubelet
 //	dist-one's directory ---files------>            as .deb and .rpm
 //
-// The same input gives the same bytes: each time in a package is SOURCE_DATE_EPOCH, each owner is root.
+// The output is reproducible: every time in a package is SOURCE_DATE_EPOCH, and every owner is
+// root.
 //
-// It is a Go module of its own, so that nfpm is none of islet's dependencies.
+// It is a Go module of its own, so that nfpm is not a dependency of islet.
 package main

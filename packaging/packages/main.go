@@ -28,7 +28,7 @@ func run(args []string) error {
 	b := build{when: time.Unix(epoch, 0).UTC()}
 	set := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	set.StringVar(&b.version, "version", "", "version of islet")
-	set.StringVar(&b.arch, "arch", "", "architecture, as Go names it")
+	set.StringVar(&b.arch, "arch", "", "architecture, as GOARCH")
 	set.StringVar(&b.from, "from", "", "directory of make dist-one's archive")
 	set.StringVar(&b.to, "to", "", "directory to write to")
 	if err := set.Parse(args[1:]); err != nil {

@@ -18,46 +18,58 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
 )
 
-// A build is what was asked for.
+// A build has the command line's values.
 type build struct {
 	version, arch, from, to string
 	when                    time.Time
 }
 
-// A pack is one of the packages, as its kinds have it in common.
+// A pack describes one package independently of its kind (deb or rpm).
 type pack struct {
 	name, summary, text string
-	depends             []string // of the same version
-	takes               string   // the package whose place it takes, with its version
-	licenses            string   // of all that is in it, as SPDX has it; empty: islet's own
+	depends             []string // packages of the same version
+	takes               string   // the package that it replaces, with its version
+	licenses            string   // of its content, as an SPDX expression; empty: islet's own
 }
 
 const (
 	release    = "1"
 	homepage   = "https://github.com/islet-edge/islet"
 	maintainer = "islet maintainers <maintainers@islet.dev>"
-	kubernetes = "1.36.3" // whose kubelet islet-kubelet stands for
-	cniPlugins = "1.9.1"  // whose plugins islet-cni stands for
+	kubernetes = "1.36.3" // the version of the kubelet that islet-kubelet replaces
+	cniPlugins = "1.9.1"  // the version of the plugins that islet-cni replaces
 )
 
 func packs() []pack {
 	return []pack{
 		{
-			name: "islet", licenses: "Apache-2.0 AND GPL-2.0-or-later AND (GPL-3.0-or-later WITH GCC-exception-3.1) AND LGPL-2.1-or-later AND LGPL-2.1-only AND BSD-2-Clause AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0", summary: "Kubernetes node in one binary for edge devices",
-			text: "islet makes a machine a Kubernetes node: a kubelet with its container runtime,\npod network and OCI runtime in one small program, for devices with little\nmemory and a link that comes and goes. Pods come back after a reboot without\na network. It runs static pods alone, or joins a cluster.",
+			name: "islet",
+			licenses: "Apache-2.0 AND GPL-2.0-or-later AND (GPL-3.0-or-later WITH GCC-exception-3.1) AND " +
+				"LGPL-2.1-or-later AND LGPL-2.1-only AND BSD-2-Clause AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0",
+			summary: "Kubernetes node in one binary for edge devices",
+			text: "islet makes a machine a Kubernetes node: a kubelet with its container runtime,\n" +
+				"pod network and OCI runtime in one small program, for devices with little\n" +
+				"memory and a link that comes and goes. Pods come back after a reboot without\n" +
+				"a network. It runs static pods alone, or joins a cluster.",
 		},
 		{
-			name: "islet-cni", summary: "names of CNI plugins for islet's own pod network", depends: []string{"islet"}, takes: "kubernetes-cni " + cniPlugins,
-			text: "The names bridge, host-local, loopback and portmap in /opt/cni/bin, for pod\nnetworks that delegate to them. islet's program does the work. Other plugins\nof kubernetes-cni, such as macvlan, tuning and bandwidth, are not in it.",
+			name: "islet-cni", summary: "names of CNI plugins for islet's own pod network", depends: []string{"islet"},
+			takes: "kubernetes-cni " + cniPlugins,
+			text: "The names bridge, host-local, loopback and portmap in /opt/cni/bin, for pod\n" +
+				"networks that delegate to them. islet's program does the work. Other plugins\n" +
+				"of kubernetes-cni, such as macvlan, tuning and bandwidth, are not in it.",
 		},
 		{
-			name: "islet-kubelet", summary: "islet in the kubelet's place, for kubeadm", depends: []string{"islet"}, takes: "kubelet " + kubernetes,
-			text: "The kubelet's name, unit and settings as kubeadm expects them, so that\nkubeadm init, join, upgrade and reset work with islet. It serves the CRI\nsocket before there is a configuration.",
+			name: "islet-kubelet", summary: "islet in the kubelet's place, for kubeadm", depends: []string{"islet"},
+			takes: "kubelet " + kubernetes,
+			text: "The kubelet's name, unit and settings as kubeadm expects them, so that\n" +
+				"kubeadm init, join, upgrade and reset work with islet. It serves the CRI\n" +
+				"socket before there is a configuration.",
 		},
 	}
 }
 
-// packages makes each package as deb and rpm.
+// packages builds each package as deb and rpm.
 func (b build) packages() error {
 	stage, err := os.MkdirTemp("", "islet-packages")
 	if err != nil {
@@ -82,23 +94,26 @@ func (b build) packages() error {
 	return nil
 }
 
-// info describes one package to nfpm.
+// info returns nfpm's description of one package.
 func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Info, error) {
 	info := &nfpm.Info{
 		Name: p.name, Arch: b.archOf(kind), Platform: "linux", Version: b.version, Release: release, Section: "admin", Priority: "optional",
-		Maintainer: maintainer, Vendor: "islet", Homepage: homepage, License: "Apache-2.0", Description: p.summary + "\n" + p.text, MTime: b.when, DisableGlobbing: true,
+		Maintainer: maintainer, Vendor: "islet", Homepage: homepage, License: "Apache-2.0",
+		Description: p.summary + "\n" + p.text, MTime: b.when, DisableGlobbing: true,
 	}
 	info.RPM.BuildHost, info.RPM.Compression = "islet", "gzip:9"
 	info.Deb.Compression = "gzip:9"
 	if kind == "rpm" {
-		info.Depends = []string{"/bin/sh"} // which the scripts want to be there before
+		info.Depends = []string{"/bin/sh"} // required before the scripts run
 		info.RPM.Summary, info.RPM.Group = strings.ToUpper(p.summary[:1])+p.summary[1:], "System Environment/Daemons"
 		if p.licenses != "" {
 			info.License = p.licenses
 		}
 		info.Changelog = filepath.Join(stage, kind, p.name+".changes")
-		changes := fmt.Sprintf("- semver: %q\n  date: %s\n  packager: %s\n  changes:\n  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.when.Format(time.RFC3339), maintainer, b.version)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(info.Changelog), 0o755), os.WriteFile(info.Changelog, []byte(changes), 0o644)); err != nil {
+		changes := fmt.Sprintf("- semver: %q\n  date: %s\n  packager: %s\n  changes:\n"+
+			"  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.when.Format(time.RFC3339), maintainer, b.version)
+		err := os.MkdirAll(filepath.Dir(info.Changelog), 0o755)
+		if err = errors.Join(err, os.WriteFile(info.Changelog, []byte(changes), 0o644)); err != nil {
 			return nil, err
 		}
 	}
@@ -123,20 +138,22 @@ func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Inf
 	return info, b.scripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), table, info)
 }
 
-// archOf is the architecture's name in the packages of a kind.
+// archOf returns the architecture's name in packages of a kind.
 func (b build) archOf(kind string) string {
-	names := map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"}, "riscv64": {"riscv64", "riscv64"}}
+	names := map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"},
+		"riscv64": {"riscv64", "riscv64"}}
 	if kind == "rpm" {
 		return names[b.arch][1]
 	}
 	return names[b.arch][0]
 }
 
-// contents are the files of a package, those that are made or changed for it below stage.
+// contents returns the files of a package. Generated files are written below stage.
 func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
 	var out files.Contents
 	add := func(typ, source, dest string, mode fs.FileMode) {
-		out = append(out, &files.Content{Source: source, Destination: dest, Type: typ, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when}})
+		out = append(out, &files.Content{Source: source, Destination: dest, Type: typ,
+			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when}})
 	}
 	made := func(typ, dest string, mode fs.FileMode, data []byte) error {
 		file := filepath.Join(stage, dest)
@@ -146,10 +163,7 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 		add(typ, file, dest, mode)
 		return os.WriteFile(file, data, 0o644)
 	}
-	docs, doc := "/usr/share/doc/"+p.name, files.TypeFile
-	if kind == "rpm" {
-		doc = files.TypeRPMDoc
-	}
+	docs, doc := "/usr/share/doc/"+p.name, docType(kind)
 	for _, e := range table {
 		if e.Part != p.name {
 			continue
@@ -160,7 +174,7 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 			add(files.TypeDir, "", e.Path, e.Mode)
 		case "link":
 			target := e.Source
-			// Debian wants links between top level directories absolute, rpmlint none.
+			// Debian requires absolute links between top-level directories, and rpmlint relative ones.
 			if path.Dir(e.Source) == path.Dir(e.Path) || kind == "rpm" {
 				var err error
 				if target, err = filepath.Rel(path.Dir(e.Path), e.Source); err != nil {
@@ -189,7 +203,8 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 			if err != nil {
 				return nil, err
 			}
-			if here := bytes.ReplaceAll(data, []byte("/usr/local/bin/"), []byte("/usr/bin/")); e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf") {
+			if namesProgram(e) {
+				here := bytes.ReplaceAll(data, []byte("/usr/local/bin/"), []byte("/usr/bin/"))
 				if err := made(files.TypeFile, e.Path, e.Mode, here); err != nil {
 					return nil, err
 				}
@@ -198,30 +213,69 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 			add(files.TypeFile, source, e.Path, e.Mode)
 		}
 	}
-	copyright := "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nSource: " + homepage + "\n\nFiles: *\nCopyright: 2026 the islet authors\nLicense: Apache-2.0\n The text is in /usr/share/common-licenses/Apache-2.0 on Debian, and at\n https://www.apache.org/licenses/LICENSE-2.0.\n"
-	if p.name == "islet" {
-		copyright += "\nFiles: usr/bin/islet\nCopyright: the islet authors, and those of the Go modules in it\nLicense: Apache-2.0 and others\n The licences of the modules are beside this file, in NOTICES.gz.\n" +
-			"\nFiles: usr/lib/islet/crun\nCopyright: the authors of crun, libocispec, libseccomp, libcap, systemd, yajl, BLAKE3,\n the GNU C library and libgcc\nLicense: GPL-2+\n crun, statically linked with libseccomp, libsystemd and the GNU C library\n (LGPL-2.1), libcap (BSD-3-clause or GPL-2), yajl (ISC), BLAKE3 (CC0), what\n libocispec makes (GPL-3 with an exception) and libgcc (GPL-3 with GCC's). The\n licences are beside this file, as LICENSE.*; the file sources names the exact\n sources, which each release of islet has as islet-oci-sources.tar, with what\n builds the program of them. On Debian the text of the GPL is in\n /usr/share/common-licenses/GPL-2.\n"
-	}
-	if err := made(doc, docs+"/copyright", 0o644, []byte(copyright)); err != nil {
+	if err := made(doc, docs+"/copyright", 0o644, []byte(copyrightText(p.name))); err != nil {
 		return nil, err
 	}
-	if kind == "rpm" {
-		return out, nil
-	}
-	changes := fmt.Sprintf("%s (%s-%s) stable; urgency=medium\n\n  * Release %s: see the release notes.\n\n -- %s  %s\n", p.name, b.version, release, b.version, maintainer, b.when.Format(time.RFC1123Z))
-	if err := made(doc, docs+"/changelog.Debian.gz", 0o644, packed([]byte(changes))); err != nil {
-		return nil, err
-	}
-	if text, err := scriptFiles.ReadFile(path.Join("lintian", p.name)); err == nil {
-		if err := made(files.TypeFile, "/usr/share/lintian/overrides/"+p.name, 0o644, text); err != nil {
+	if kind == "deb" {
+		err := b.debFiles(p.name, func(path string, data []byte) error { return made(doc, path, 0o644, data) })
+		if err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// packed is data compressed by gzip, with no time and no name in it.
+func docType(kind string) string {
+	if kind == "rpm" {
+		return files.TypeRPMDoc
+	}
+	return files.TypeFile
+}
+
+// namesProgram reports whether a file has the path of the program, which differs in packages.
+func namesProgram(e Entry) bool {
+	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
+}
+
+// debFiles writes the files that only a deb has.
+func (b build) debFiles(name string, made func(path string, data []byte) error) error {
+	changes := fmt.Sprintf("%s (%s-%s) stable; urgency=medium\n\n  * Release %s: see the release notes.\n\n -- %s  %s\n",
+		name, b.version, release, b.version, maintainer, b.when.Format(time.RFC1123Z))
+	if err := made("/usr/share/doc/"+name+"/changelog.Debian.gz", packed([]byte(changes))); err != nil {
+		return err
+	}
+	if text, err := scriptFiles.ReadFile(path.Join("lintian", name)); err == nil {
+		if err := made("/usr/share/lintian/overrides/"+name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyrightText(name string) string {
+	copyright := "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nSource: " + homepage +
+		"\n\nFiles: *\nCopyright: 2026 the islet authors\nLicense: Apache-2.0\n" +
+		" The text is in /usr/share/common-licenses/Apache-2.0 on Debian, and at\n" +
+		" https://www.apache.org/licenses/LICENSE-2.0.\n"
+	if name == "islet" {
+		copyright += "\nFiles: usr/bin/islet\nCopyright: the islet authors, and those of the Go modules in it\n" +
+			"License: Apache-2.0 and others\n" +
+			" The licences of the modules are beside this file, in NOTICES.gz.\n" +
+			"\nFiles: usr/lib/islet/crun\n" +
+			"Copyright: the authors of crun, libocispec, libseccomp, libcap, systemd, yajl, BLAKE3,\n" +
+			" the GNU C library and libgcc\nLicense: GPL-2+\n" +
+			" crun, statically linked with libseccomp, libsystemd and the GNU C library\n" +
+			" (LGPL-2.1), libcap (BSD-3-clause or GPL-2), yajl (ISC), BLAKE3 (CC0), what\n" +
+			" libocispec makes (GPL-3 with an exception) and libgcc (GPL-3 with GCC's). The\n" +
+			" licences are beside this file, as LICENSE.*; the file sources names the exact\n" +
+			" sources, which each release of islet has as islet-oci-sources.tar, with what\n" +
+			" builds the program of them. On Debian the text of the GPL is in\n" +
+			" /usr/share/common-licenses/GPL-2.\n"
+	}
+	return copyright
+}
+
+// packed returns data compressed by gzip, without time and name.
 func packed(data []byte) []byte {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
@@ -230,7 +284,7 @@ func packed(data []byte) []byte {
 	return out.Bytes()
 }
 
-// write makes the file of a package.
+// write writes the file of a package.
 func (b build) write(kind string, info *nfpm.Info) error {
 	packager, err := nfpm.Get(kind)
 	if err != nil {

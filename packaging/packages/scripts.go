@@ -15,14 +15,14 @@ import (
 //go:embed scripts lintian
 var scriptFiles embed.FS
 
-// moments say which of a package manager's calls a script is for; at all others it does
-// nothing. Each kind has its own way of saying it:
-// https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html
+// moments are the conditions under which a script of a package manager has something to do. Each
+// kind has its own arguments: https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html
 // https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
 var moments = map[string]map[string]string{
 	"deb": {
-		"before":        `[ "$1" = install ] || exit 0`,
-		"after":         `case "$1" in configure) if [ -n "${2:-}" ] && [ ! -e /run/NAME.new ]; then moment=upgrade; else moment=install; fi; rm -f /run/NAME.new ;; *) exit 0 ;; esac`,
+		"before": `[ "$1" = install ] || exit 0`,
+		"after": `case "$1" in configure) if [ -n "${2:-}" ] && [ ! -e /run/NAME.new ]; then moment=upgrade; else moment=install; fi; ` +
+			`rm -f /run/NAME.new ;; *) exit 0 ;; esac`,
 		"before-remove": `[ "$1" = remove ] || exit 0`,
 		"after-remove":  `case "$1" in remove | purge) moment=$1 ;; *) exit 0 ;; esac`,
 	},
@@ -33,12 +33,13 @@ var moments = map[string]map[string]string{
 	},
 }
 
-// placed is where a deb has the settings that its script puts in place: dpkg asks about a
-// conffile of which another one is there already, and fails where nobody answers.
+// placed is the directory in a deb from which a script installs the settings. They are not
+// conffiles, because dpkg asks about a conffile that already exists with another content, and fails
+// if nobody answers.
 const placed = "/usr/share/islet"
 
-// settings are the package's, each with the SHA-256 of what is shipped, as the scripts read
-// them. An rpm has none: rpm keeps what is there and asks nothing.
+// settings returns a shell variable with the package's settings and the SHA-256 of the shipped
+// content. It is empty for an rpm, because rpm keeps existing settings without asking.
 func (b build) settings(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {
@@ -54,7 +55,7 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts gives a package its maintainer scripts, the same for each kind but for the
+// scripts adds the maintainer scripts to a package. They are the same for each kind, except for the
 // moments and the settings.
 func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
 	settings, err := b.settings(name, kind, table)
@@ -65,17 +66,18 @@ func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) e
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { // nfpm reads them when it writes the package
+	if err := os.MkdirAll(dir, 0o755); err != nil { // nfpm reads the scripts when it writes the package
 		return err
 	}
-	for when, field := range map[string]*string{"before": &info.Scripts.PreInstall, "after": &info.Scripts.PostInstall, "before-remove": &info.Scripts.PreRemove, "after-remove": &info.Scripts.PostRemove} {
+	for when, field := range map[string]*string{"before": &info.Scripts.PreInstall, "after": &info.Scripts.PostInstall,
+		"before-remove": &info.Scripts.PreRemove, "after-remove": &info.Scripts.PostRemove} {
 		body, err := scriptFiles.ReadFile(path.Join("scripts", name+"."+when))
 		if err != nil || moments[kind][when] == "" {
-			continue // this package, or this kind, has nothing to do then
+			continue // this package or kind has nothing to do at this moment
 		}
 		*field = filepath.Join(dir, when)
 		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"
-		if when != "before" { // when nothing of the package is there yet
+		if when != "before" { // before it, no file of the package is installed
 			text += settings + string(common) + "\n"
 		}
 		text += string(body)

@@ -10,17 +10,18 @@ import (
 	"strings"
 )
 
-// An Entry is one line of packaging/files, with its places filled in; a line whose source is a
-// pattern gives one for each file.
+// An Entry is one line of packaging/files, with its placeholders replaced. A line whose source is a
+// pattern results in an Entry for each file.
 type Entry struct {
 	Part   string
 	Type   string // file, man, doc, dir, link, config or init
 	Mode   fs.FileMode
-	Source string // a path in the archive; of a link what it points to
-	Path   string // where it is installed
+	Source string // a path in the archive, or the target of a link
+	Path   string // the installation path
 }
 
-// places of packages, by the kind of package: distributions differ in zsh's.
+// places returns the values of placeholders for a kind of package. Distributions differ in the
+// directory of zsh.
 func places(kind string) map[string]string {
 	zsh := "/usr/share/zsh/vendor-completions"
 	if kind == "rpm" {
@@ -29,11 +30,11 @@ func places(kind string) map[string]string {
 	return map[string]string{
 		"{bin}": "/usr/bin", "{lib}": "/usr/lib", "{share}": "/usr/share", "{zsh}": zsh,
 		"{units}": "/usr/lib/systemd/system", "{presets}": "/usr/lib/systemd/system-preset", "{sysctl}": "/usr/lib/sysctl.d",
-		"{init}": "/usr/share/islet/openrc", // where OpenRC is init, a script puts it in place
+		"{init}": "/usr/share/islet/openrc", // a script moves it to its place on a system with OpenRC
 	}
 }
 
-// readTable reads the table of an archive's directory for a kind of package.
+// readTable reads the table in an archive's directory for a kind of package.
 func readTable(dir, kind string) ([]Entry, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "files"))
 	if err != nil {
@@ -66,7 +67,7 @@ func readTable(dir, kind string) ([]Entry, error) {
 		}
 		found, err := filepath.Glob(filepath.Join(dir, e.Source))
 		if err != nil || len(found) == 0 {
-			return nil, fmt.Errorf("files: line %d: no file is %s (%w)", n+1, e.Source, err)
+			return nil, fmt.Errorf("files: line %d: no file matches %s (%w)", n+1, e.Source, err)
 		}
 		for _, file := range found {
 			one := e

@@ -1,10 +1,10 @@
-// Command sign makes the keys that islet's archives are signed with, and signs archives.
+// Command sign creates the keys for signing islet's archives, and signs archives.
 //
-//	sign key FILE                          a new private key in FILE; prints the public one
+//	sign key FILE                          writes a new private key to FILE; prints the public key
 //	sign release VERSION ARCH ARCHIVE KEYFILE...
 //	                                       writes ARCHIVE.release, signed by each key
 //
-// A private key is "islet-ed25519-private BASE64", of mode 0600.
+// A private key is "islet-ed25519-private BASE64" in a file with mode 0600.
 package main
 
 import (
@@ -63,7 +63,7 @@ func readKey(file string) (ed25519.PrivateKey, error) {
 	code, ok := strings.CutPrefix(strings.TrimSpace(string(b)), private)
 	seed, err := base64.StdEncoding.DecodeString(code)
 	if !ok || err != nil || len(seed) != ed25519.SeedSize {
-		return nil, fmt.Errorf("%s holds no key of sign key", file)
+		return nil, fmt.Errorf("%s does not contain a private key written by sign key", file)
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
 }
