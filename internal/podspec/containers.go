@@ -73,3 +73,6 @@ func Statuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 		}
 	}
 }
+
+// IsTrue returns the value of an optional field, which is false if it is nil.
+func IsTrue(b *bool) bool { return b != nil && *b }
