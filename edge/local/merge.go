@@ -95,12 +95,12 @@ func (r rows) refuses(k Key, old row, there bool, obj manifest.Object) (field, w
 	switch o := old.object.(type) {
 	case *v1.ConfigMap:
 		n := obj.(*v1.ConfigMap)
-		if isTrue(o.Immutable) && (!isTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data) || !equality.Semantic.DeepEqual(o.BinaryData, n.BinaryData)) {
+		if podspec.IsTrue(o.Immutable) && (!podspec.IsTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data) || !equality.Semantic.DeepEqual(o.BinaryData, n.BinaryData)) {
 			return "data", frozen
 		}
 	case *v1.Secret:
 		n := obj.(*v1.Secret)
-		if isTrue(o.Immutable) && (!isTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data)) {
+		if podspec.IsTrue(o.Immutable) && (!podspec.IsTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data)) {
 			return "data", frozen
 		}
 		if o.Type != n.Type {
@@ -126,8 +126,6 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	q := c.Spec.Resources.Requests[v1.ResourceStorage]
 	return q.Value()
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 // difference gives what to write and to remove, and which objects pods see otherwise.
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {

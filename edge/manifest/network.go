@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // hostNames has the rules for names a pod has, and names it knows.
@@ -20,7 +22,7 @@ func (r *review) hostNames(p *field.Path) {
 	}
 	if s.HostnameOverride != nil {
 		at := p.Child("hostnameOverride")
-		if isTrue(s.SetHostnameAsFQDN) {
+		if podspec.IsTrue(s.SetHostnameAsFQDN) {
 			r.forbidden(at, "cannot go with setHostnameAsFQDN")
 		}
 		if s.HostNetwork {

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 func isPrivileged(c *v1.Container) bool {
-	return c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
+	return c.SecurityContext != nil && podspec.IsTrue(c.SecurityContext.Privileged)
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 // security has the rules for the security context of a container. Privileged
 // containers are allowed: whoever writes manifests on a node is root there.
@@ -37,7 +37,7 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 		return
 	}
 	at := p.Child("allowPrivilegeEscalation")
-	r.when(isTrue(sc.Privileged), at, false, "must not be false for a privileged container")
+	r.when(podspec.IsTrue(sc.Privileged), at, false, "must not be false for a privileged container")
 	r.when(sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN"), at, false,
 		"must not be false for a container with CAP_SYS_ADMIN")
 }
@@ -45,7 +45,7 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 // podSecurity has the rules for the security context of a pod.
 func (r *review) podSecurity(p *field.Path) {
 	sc := r.spec.SecurityContext
-	if r.spec.HostPID && isTrue(r.spec.ShareProcessNamespace) {
+	if r.spec.HostPID && podspec.IsTrue(r.spec.ShareProcessNamespace) {
 		r.invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be there together with hostPID")
 	}
 	if sc == nil {

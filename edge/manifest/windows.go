@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 const notForWindows = "has no meaning on Windows"
@@ -90,7 +92,7 @@ func (r *review) hostProcess(p *field.Path) {
 			own = sc.WindowsOptions.HostProcess
 			r.when(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own, "must be as the pod's")
 		}
-		some, all = some || isTrue(own), all && isTrue(own)
+		some, all = some || podspec.IsTrue(own), all && podspec.IsTrue(own)
 	})
 	if some {
 		r.when(!all, p, "", "all containers must be hostProcess containers when one is")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -82,7 +83,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 	if !asks {
 		return nil, errors.New("a clusterTrustBundle needs a name or a signerName")
 	}
-	optional := isTrue(p.Optional)
+	optional := podspec.IsTrue(p.Optional)
 	selector := labels.Everything()
 	if k.Name == "" {
 		var err error

@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // The kinds of objects, as the store names them.
@@ -65,7 +66,7 @@ func kinds(node string) map[string]*kind {
 	})
 	configMaps.immutable = func(c content) bool {
 		l := c.(*v1.ConfigMapList)
-		return len(l.Items) == 1 && isTrue(l.Items[0].Immutable)
+		return len(l.Items) == 1 && podspec.IsTrue(l.Items[0].Immutable)
 	}
 	secrets := kindOf(func(l *v1.SecretList) *[]v1.Secret { return &l.Items }, func(s *v1.Secret) bool {
 		s.ObjectMeta = metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}
@@ -73,7 +74,7 @@ func kinds(node string) map[string]*kind {
 	})
 	secrets.immutable = func(c content) bool {
 		l := c.(*v1.SecretList)
-		return len(l.Items) == 1 && isTrue(l.Items[0].Immutable)
+		return len(l.Items) == 1 && podspec.IsTrue(l.Items[0].Immutable)
 	}
 	services := kindOf(func(l *v1.ServiceList) *[]v1.Service { return &l.Items }, func(s *v1.Service) bool {
 		*s = v1.Service{
@@ -149,5 +150,3 @@ func kindOf[T, L any, PT interface {
 		},
 	}
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
