@@ -113,7 +113,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			}
 			check(t, os.Remove(good))
 			check(t, n.Ready())
-			if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "of before stays in use") {
+			if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "stays in use") {
 				t.Errorf("after the good file was removed the warning is %v", err)
 			}
 			n = w.network(t, conf, alone)

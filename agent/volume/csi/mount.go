@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -106,7 +107,7 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 	if err != nil {
 		return err
 	}
-	if object != nil && isTrue(object.Spec.RequiresRepublish) {
+	if object != nil && podspec.IsTrue(object.Spec.RequiresRepublish) {
 		d.mu.Lock()
 		p.repeat = true
 		d.mu.Unlock()

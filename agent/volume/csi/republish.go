@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -57,7 +58,7 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 		return
 	}
 	object, err := d.object(u.Pod, v.Source.CSI.Driver)
-	repeat := err == nil && object != nil && isTrue(object.Spec.RequiresRepublish)
+	repeat := err == nil && object != nil && podspec.IsTrue(object.Spec.RequiresRepublish)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.uses[u.Path] != nil {
@@ -158,7 +159,7 @@ func (d *Drivers) republishOne(ctx context.Context, p *published) {
 	d.mu.Lock()
 	news := (err != nil) != p.failing
 	p.failing = err != nil
-	p.repeat = err != nil || object != nil && isTrue(object.Spec.RequiresRepublish)
+	p.repeat = err != nil || object != nil && podspec.IsTrue(object.Spec.RequiresRepublish)
 	d.mu.Unlock()
 	if err != nil && news && ctx.Err() == nil {
 		d.cfg.Log.Warn("cannot republish a volume", "driver", p.volume.Source.CSI.Driver, "volume", p.volume.Name,

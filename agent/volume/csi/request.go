@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // tokensKey is the key of the tokens in the volume context or the secrets.
@@ -121,7 +122,7 @@ func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v stor
 		return nil
 	}
 	add := map[string]string{}
-	if isTrue(o.Spec.PodInfoOnMount) {
+	if podspec.IsTrue(o.Spec.PodInfoOnMount) {
 		add["csi.storage.k8s.io/pod.name"] = pod.Name
 		add["csi.storage.k8s.io/pod.namespace"] = pod.Namespace
 		add["csi.storage.k8s.io/pod.uid"] = string(pod.UID)
@@ -132,7 +133,7 @@ func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v stor
 	if err != nil {
 		return err
 	}
-	if tokens != "" && isTrue(o.Spec.ServiceAccountTokenInSecrets) {
+	if tokens != "" && podspec.IsTrue(o.Spec.ServiceAccountTokenInSecrets) {
 		req.Secrets = merge(req.Secrets, map[string]string{tokensKey: tokens})
 	} else if tokens != "" {
 		add[tokensKey] = tokens
@@ -193,7 +194,7 @@ func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 		return false
 	}
 	o, err := d.object(pod, v.Source.CSI.Driver)
-	return err == nil && o != nil && isTrue(o.Spec.SELinuxMount)
+	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
 }
 
 // SetsGroup reports whether the node, not the driver, must change the files' group to the pod's
@@ -217,5 +218,3 @@ func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
 	once := v.Inline || slices.Contains(v.AccessModes, v1.ReadWriteOnce) || slices.Contains(v.AccessModes, v1.ReadWriteOncePod)
 	return once && v.Source.CSI.FSType != ""
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }

@@ -97,7 +97,7 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
 func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.ConfigMap(pod, name)
-	if optionalMissing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
+	if optionalMissing(err, optional) || podspec.IsTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
@@ -107,17 +107,17 @@ func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode 
 		data[k] = []byte(v)
 	}
 	maps.Copy(data, m.BinaryData)
-	return project(data, items, mode, isTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
+	return project(data, items, mode, podspec.IsTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
 }
 
 func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.Secret(pod, name)
-	if optionalMissing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
+	if optionalMissing(err, optional) || podspec.IsTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
 	}
-	return project(m.Data, items, mode, isTrue(optional), "Secret "+pod.Namespace+"/"+name)
+	return project(m.Data, items, mode, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
 }
 
 // project returns a file for each key, or, with items, for the listed keys at their paths.
@@ -245,7 +245,7 @@ func modeOf(own, volume *int32) fs.FileMode {
 }
 
 func optionalMissing(err error, optional *bool) bool {
-	return apierrors.IsNotFound(err) && isTrue(optional)
+	return apierrors.IsNotFound(err) && podspec.IsTrue(optional)
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
+func podspec.IsTrue(b *bool) bool { return b != nil && *b }
