@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // Objects gives the data of other objects to a pod. An object that does not exist is
@@ -161,7 +163,9 @@ func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]str
 	return nil, nil
 }
 
-func missing(err error, optional *bool) bool { return apierrors.IsNotFound(err) && isTrue(optional) }
+func missing(err error, optional *bool) bool {
+	return apierrors.IsNotFound(err) && podspec.IsTrue(optional)
+}
 
 // valueFrom returns false for an optional reference to what does not exist.
 func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, objects Objects, files Files) (string, bool, error) {
@@ -202,7 +206,7 @@ func unlessMissing(err error, optional *bool) error {
 }
 
 func keyError(found bool, optional *bool, key, kind, namespace, name string) error {
-	if found || isTrue(optional) {
+	if found || podspec.IsTrue(optional) {
 		return nil
 	}
 	return fmt.Errorf("couldn't find key %s in %s %s/%s", key, kind, namespace, name)

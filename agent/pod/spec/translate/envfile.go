@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // Files gives what containers of a pod wrote for those that start later.
@@ -32,7 +34,7 @@ func (NoFiles) EnvFile(_ *v1.Pod, volume, path string, _ int64) ([]byte, error) 
 func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, error) {
 	data, err := files.EnvFile(pod, r.VolumeName, r.Path, maxEnvFile)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && isTrue(r.Optional):
+	case errors.Is(err, fs.ErrNotExist) && podspec.IsTrue(r.Optional):
 		return "", false, nil
 	case err != nil:
 		return "", false, err
@@ -41,7 +43,7 @@ func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, e
 	if err != nil {
 		return "", false, fmt.Errorf("couldn't parse env file %q of volume %q: %w", r.Path, r.VolumeName, err)
 	}
-	if value != "" || isTrue(r.Optional) { // as a kubelet has it, an empty value is none
+	if value != "" || podspec.IsTrue(r.Optional) { // as a kubelet has it, an empty value is none
 		return value, value != "", nil
 	}
 	return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", r.Key, r.Path, r.VolumeName)

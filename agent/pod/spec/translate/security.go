@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // The parts of /proc and /sys that a container does not see or cannot write,
@@ -36,8 +38,8 @@ func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.Li
 	}
 	out := &api.LinuxContainerSecurityContext{
 		NamespaceOptions: namespaces(pod),
-		Privileged:       isTrue(sc.Privileged),
-		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
+		Privileged:       podspec.IsTrue(sc.Privileged),
+		ReadonlyRootfs:   podspec.IsTrue(sc.ReadOnlyRootFilesystem),
 		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		SelinuxOptions:   selinux(cmp.Or(sc.SELinuxOptions, psc.SELinuxOptions)),
 		Seccomp:          seccomp(cmp.Or(sc.SeccompProfile, psc.SeccompProfile), n),
@@ -73,7 +75,7 @@ func runAsNonRoot(pod *v1.Pod, ctr *v1.Container) bool {
 	if pod.Spec.SecurityContext != nil {
 		all = pod.Spec.SecurityContext.RunAsNonRoot
 	}
-	return isTrue(cmp.Or(own, all))
+	return podspec.IsTrue(cmp.Or(own, all))
 }
 
 // verifyNonRoot checks what the image says of its user. The runtime checks the ID
@@ -91,8 +93,6 @@ func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
 	}
 	return nil
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 func capabilities(in []v1.Capability) []string {
 	out := make([]string, len(in))
