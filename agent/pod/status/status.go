@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -33,16 +34,13 @@ type Host struct {
 // does not change. A time that was taken before the clock was set does not count.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
-	case before != nil && before.Year() >= clockFloor && (now.IsZero() || before.Time.Before(now)):
+	case before != nil && clock.IsSet(before.Time) && (now.IsZero() || before.Time.Before(now)):
 		return before
 	case now.IsZero():
 		return nil
 	}
 	return stamp(now)
 }
-
-// clockFloor is a year before which no node of this program has lived.
-const clockFloor = 2020
 
 // Make makes the status of in.Want, which must not be nil.
 func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/clock"
 )
 
 // since says when the pod was first taken up. The sandboxes remember it over restarts of
@@ -21,15 +22,12 @@ func (w *worker) since(in plan.Input) time.Time {
 	return w.life.started
 }
 
-// clockFloor is a year before which no node of this program has lived.
-const clockFloor = 2020
-
 // age is how old the pod was when this agent took it up, as its sandboxes say by the
 // machine's clock. That may have been set since: one that lives is no older than the
 // machine is up.
 func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	for _, sb := range in.Seen.Sandboxes {
-		if sb.Started.Year() < clockFloor {
+		if !clock.IsSet(sb.Started) {
 			continue
 		}
 		old := in.Now.Round(0).Sub(sb.Started)
