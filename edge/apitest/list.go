@@ -13,15 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A page is what is left of a list that was asked for in pages, as it was at the version
-// of the first one.
+// A page is the rest of a list that is read in pages, at the version of the first page.
 type page struct {
 	version int64
 	items   []runtime.Object
 }
 
-// list answers with all objects, or with a page of at most limit of them and a token to
-// continue with.
+// list answers with all objects, or with a page of at most limit objects and a continue token.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
 	of := page{version: s.version}
@@ -45,7 +43,7 @@ func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
 	return list, meta.SetList(list, of.items)
 }
 
-// selected gives copies of the objects that a request asks for, by namespace and name.
+// selected returns copies of the objects that a request selects, sorted by namespace and name.
 func (s *Server) selected(r *http.Request, k key) (items []runtime.Object) {
 	var keys []key
 	for at := range s.index[topicOf(r, k.resource)] {

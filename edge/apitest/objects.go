@@ -33,31 +33,31 @@ type change struct {
 	object  object
 }
 
-// Pod gives a copy of a pod, or nil.
+// Pod returns a copy of a pod, or nil.
 func (s *Server) Pod(namespace, name string) *v1.Pod {
 	p, _ := s.get(key{"pods", namespace, name}).(*v1.Pod)
 	return p
 }
 
-// Node gives a copy of a node, or nil.
+// Node returns a copy of a node, or nil.
 func (s *Server) Node(name string) *v1.Node {
 	n, _ := s.get(key{resource: "nodes", name: name}).(*v1.Node)
 	return n
 }
 
-// Lease gives a copy of a lease, or nil.
+// Lease returns a copy of a lease, or nil.
 func (s *Server) Lease(namespace, name string) *coordinationv1.Lease {
 	l, _ := s.get(key{"leases", namespace, name}).(*coordinationv1.Lease)
 	return l
 }
 
-// CSINode gives a copy of a CSINode, or nil.
+// CSINode returns a copy of a CSINode, or nil.
 func (s *Server) CSINode(name string) *storagev1.CSINode {
 	n, _ := s.get(key{resource: "csinodes", name: name}).(*storagev1.CSINode)
 	return n
 }
 
-// Events gives copies of all events.
+// Events returns copies of all events.
 func (s *Server) Events() (all []*v1.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Server) Events() (all []*v1.Event) {
 	return all
 }
 
-// Pods gives copies of all pods.
+// Pods returns copies of all pods.
 func (s *Server) Pods() (all []*v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,29 +90,29 @@ func (s *Server) get(k key) object {
 	return nil
 }
 
-// Put stores an object in place of what is there.
+// Put creates or replaces an object.
 func (s *Server) Put(o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(keyOf(o), o.DeepCopyObject().(object))
 }
 
-// Remove drops an object at once.
+// Remove removes an object at once.
 func (s *Server) Remove(o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(keyOf(o))
 }
 
-// Terminate does what DELETE does, with a grace period.
+// Terminate deletes an object with a grace period, like the verb delete.
 func (s *Server) Terminate(o object, grace int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delete(keyOf(o), &grace)
 }
 
-// Compact forgets the changes until now: a watch that begins before, and a list that is
-// continued, get 410.
+// Compact drops the changes until now: a watch from an earlier version, and the next page of a list,
+// get 410.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,13 +121,13 @@ func (s *Server) Compact() {
 	s.compacted = s.version
 }
 
-// A Snapshot is a backup of all that a Server has.
+// A Snapshot is a backup of a Server's objects.
 type Snapshot struct {
 	version, compacted int64
 	objects            map[key]object
 }
 
-// Snapshot makes a backup.
+// Snapshot returns a backup.
 func (s *Server) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +138,9 @@ func (s *Server) Snapshot() *Snapshot {
 	return b
 }
 
-// Restore goes back to a backup, as a control plane does whose etcd was restored: its
-// versions are those of then. The connections break. With others it is as if so many
-// things were changed by others since.
+// Restore restores a backup, including its versions, like a control plane whose etcd was restored.
+// All connections break. With others, the version increases by that number, as if other objects had
+// changed since.
 func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted
@@ -159,7 +159,7 @@ func (s *Server) Restore(b *Snapshot, others int64) {
 	s.Cut()
 }
 
-// Bookmark tells all watches how far they are.
+// Bookmark sends a bookmark to all watches.
 func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Server) Bookmark() {
 	}
 }
 
-// The rest is called with mu held.
+// The functions below are called with mu held.
 
 func (s *Server) put(k key, o object) {
 	s.version++
@@ -306,7 +306,7 @@ func kindOf(resource string) (object, schema.GroupVersionKind) {
 	return nil, schema.GroupVersionKind{}
 }
 
-// listOf gives an empty list of what a resource holds.
+// listOf returns an empty list of a resource.
 func listOf(resource string) runtime.Object {
 	switch resource {
 	case "nodes":
@@ -336,7 +336,7 @@ func group(resource string) schema.GroupResource {
 
 func notFound(k key) error { return apierrors.NewNotFound(group(k.resource), k.name) }
 
-// CertificateRequests gives copies of all PodCertificateRequests.
+// CertificateRequests returns copies of all PodCertificateRequests.
 func (s *Server) CertificateRequests() (all []*certificatesv1beta1.PodCertificateRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

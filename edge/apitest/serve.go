@@ -83,7 +83,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, out)
 }
 
-// do gives what the caller may change: encoding writes into objects.
+// do returns an object that the caller may modify, since encoding writes into objects.
 func (s *Server) do(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,17 +158,16 @@ func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
 		return nil, apierrors.NewConflict(group(k.resource), k.name, errors.New("the UID or version in the precondition does not match"))
 	}
 	if m := o.GetManagedFields(); len(m) == 1 && m[0] == (metav1.ManagedFieldsEntry{}) {
-		o.SetManagedFields(nil) // asked to forget who wrote what
+		o.SetManagedFields(nil) // the patch clears them
 	}
 	if again, err := json.Marshal(o); err == nil && string(again) == string(before) {
-		return old, nil // nothing is written, as in a real server
+		return old, nil // an unchanged object is not written, as in a real server
 	}
 	s.put(k, o)
 	return o, nil
 }
 
-// within says whether an object is of the resource, and the namespace, that are asked
-// for.
+// within reports whether an object belongs to the requested resource and namespace.
 func within(at, asked key) bool {
 	return at.resource == asked.resource && (asked.namespace == "" || at.namespace == asked.namespace)
 }
@@ -177,7 +176,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	text := r.URL.Query().Get("resourceVersion")
 	since, err := strconv.ParseInt(text, 10, 64)
 	of := topicOf(r, k.resource)
-	var there []change // which a watch without a version begins with
+	var there []change // the initial events of a watch without a version
 	if text == "" {
 		since, there, err = s.present(r, k)
 	}
@@ -224,7 +223,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// present is what there is now of what is watched, and the version of now.
+// present returns the watched objects and the current version.
 func (s *Server) present(r *http.Request, k key) (version int64, there []change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,14 +252,14 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 	return s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, v1.SchemeGroupVersion).Encode(e, to)
 }
 
-// Swallow is a Fault that takes requests and stays silent.
+// Swallow is a Fault that accepts requests and never answers.
 func Swallow(_ http.ResponseWriter, r *http.Request) bool {
-	_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed that the client is gone
+	_, _ = io.Copy(io.Discard, r.Body) // the end of the client is only noticed after that
 	<-r.Context().Done()
 	return true
 }
 
-// Fail answers with an error as the API server words it.
+// Fail answers with an error in the form of an API server.
 func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -295,7 +294,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 	_, _ = w.Write(data)
 }
 
-// encode gives an object as a request asks to see it.
+// encode encodes an object in the requested form.
 func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupVersion, o runtime.Object) ([]byte, error) {
 	shown := kubetest.Shown(r, o)
 	if shown != o {

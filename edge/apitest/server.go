@@ -25,10 +25,10 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A Server is a cluster of a test. All methods may be called concurrently.
+// A Server is a cluster for a test. Its methods are safe for concurrent use.
 type Server struct {
-	// Fault, when set, can answer a request instead of the server: it says so by
-	// true. It is called for each request, before anything else.
+	// Fault, if set, is called before each request. If it returns true, it has answered the
+	// request.
 	Fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 
 	http     *http.Server
@@ -50,10 +50,14 @@ type Server struct {
 	conns     map[net.Conn]struct{}
 }
 
-// New starts a server, which ends with the test.
+// New starts a server that ends with the test.
 func New(t testing.TB) *Server {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordinationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme, certificatesv1beta1.AddToScheme, metav1.AddMetaToScheme} {
+	adders := []func(*runtime.Scheme) error{
+		v1.AddToScheme, coordinationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme, certificatesv1beta1.AddToScheme,
+		metav1.AddMetaToScheme,
+	}
+	for _, add := range adders {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +65,8 @@ func New(t testing.TB) *Server {
 	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
 	s := &Server{
 		listener: &listener{conns: make(chan net.Conn), closed: make(chan struct{})}, codecs: serializer.NewCodecFactory(scheme),
-		objects: map[key]object{}, index: map[topic]map[key]struct{}{}, log: map[topic][]change{}, changed: map[topic]chan struct{}{}, pages: map[string]page{}, requests: map[string]int{}, conns: map[net.Conn]struct{}{}, version: 100,
+		objects: map[key]object{}, index: map[topic]map[key]struct{}{}, log: map[topic][]change{}, changed: map[topic]chan struct{}{},
+		pages: map[string]page{}, requests: map[string]int{}, conns: map[net.Conn]struct{}{}, version: 100,
 	}
 	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0)}
 	ended := make(chan struct{})
@@ -79,7 +84,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Client makes a client of the server. Its connections end with the test.
+// Client returns a client of the server. Its connections end with the test.
 func (s *Server) Client(t testing.TB) *kube.Client {
 	cfg := &rest.Config{Host: "http://127.0.0.1:1", Dial: s.Dial}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }})
@@ -90,13 +95,13 @@ func (s *Server) Client(t testing.TB) *kube.Client {
 	return c
 }
 
-// Down makes the server unreachable; connections that are open stay silent until Cut.
+// Down makes the server unreachable. Open connections stay open, without data, until Cut.
 func (s *Server) Down() { s.down.Store(true) }
 
 // Up makes the server reachable.
 func (s *Server) Up() { s.down.Store(false) }
 
-// Cut breaks all connections.
+// Cut closes all connections.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,19 +111,19 @@ func (s *Server) Cut() {
 	clear(s.conns)
 }
 
-// Bytes gives how many bytes clients have sent and received, without what TLS, TCP
-// and IP add.
+// Bytes returns the number of bytes that clients have sent and received, without the overhead of TLS,
+// TCP and IP.
 func (s *Server) Bytes() (sent, received int64) { return s.sent.Load(), s.received.Load() }
 
-// Requests gives how often each request was made, by "METHOD resource", such as
-// "PATCH pods/status"; a watch is "WATCH pods".
+// Requests returns the number of requests by "METHOD resource", such as "PATCH pods/status"; a watch
+// is "WATCH pods".
 func (s *Server) Requests(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[what]
 }
 
-// Total counts all requests.
+// Total returns the number of all requests.
 func (s *Server) Total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +133,7 @@ func (s *Server) Total() (n int) {
 	return n
 }
 
-// Dial connects to the server, whatever the address.
+// Dial connects to the server. It ignores the address.
 func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if s.down.Load() {
 		return nil, fmt.Errorf("dial %s: no route to host", address)
@@ -144,7 +149,7 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	c := &counted{Conn: near, s: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() { // meanwhile: it would outlive the Cut that follows Down
+	if s.down.Load() { // Down was called in between, and Cut would miss this connection
 		_ = near.Close()
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}
@@ -193,5 +198,5 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// Addr is no address.
+// Addr returns a placeholder.
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }

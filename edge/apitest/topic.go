@@ -8,22 +8,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A topic is what a list or a watch can ask for: the objects of a resource, or those of
-// them that a field selector names. Changes are kept and told by topic, so that with ten
-// thousand nodes each hears of its own pods only, as with the index of a real server.
+// A topic is what a list or a watch can select: the objects of a resource, or those that a field
+// selector matches. Changes are stored and delivered by topic, so that with ten thousand nodes a
+// watch receives changes of its own pods only, as with the index of a real server.
 type topic struct{ resource, field, value string }
 
-// topicOf is what a request asks for. Other selectors than these select nothing less.
+// topicOf returns the topic of a request. Other selectors are ignored.
 func topicOf(r *http.Request, resource string) topic {
 	first, _, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), ",")
 	field, value, _ := strings.Cut(first, "=")
-	if field == "metadata.name" || field == "spec.signerName" && resource == "clustertrustbundles" || field == "spec.nodeName" && resource == "pods" {
+	byName := field == "metadata.name" || field == "spec.signerName" && resource == "clustertrustbundles"
+	if byName || field == "spec.nodeName" && resource == "pods" {
 		return topic{resource, field, value}
 	}
 	return topic{resource: resource}
 }
 
-// topicsOf are all that an object belongs to.
+// topicsOf returns all topics of an object.
 func topicsOf(o object) []topic {
 	resource := resourceOf(o)
 	all := []topic{{resource: resource}, {resource, "metadata.name", o.GetName()}}
@@ -36,13 +37,13 @@ func topicsOf(o object) []topic {
 	return all
 }
 
-// watchable says whether there are watches of a resource. The Leases of many nodes would
-// fill the memory with changes of which nobody hears.
+// watchable reports whether a resource can be watched. The Leases of many nodes would fill the memory
+// with changes that no test watches.
 func watchable(resource string) bool { return resource != "leases" && resource != "events" }
 
-// What follows is called with mu held.
+// The functions below are called with mu held.
 
-// keep stores an object in place of what is there.
+// keep creates or replaces an object.
 func (s *Server) keep(k key, o object) {
 	s.take(k)
 	s.objects[k] = o
@@ -54,7 +55,7 @@ func (s *Server) keep(k key, o object) {
 	}
 }
 
-// take removes an object, if it is there.
+// take removes an object if it exists.
 func (s *Server) take(k key) {
 	o, there := s.objects[k]
 	if !there {
@@ -62,13 +63,14 @@ func (s *Server) take(k key) {
 	}
 	delete(s.objects, k)
 	for _, of := range topicsOf(o) {
-		if delete(s.index[of], k); len(s.index[of]) == 0 {
+		delete(s.index[of], k)
+		if len(s.index[of]) == 0 {
 			delete(s.index, of)
 		}
 	}
 }
 
-// tell notes a change for all whom it concerns.
+// tell records a change for all topics of its object.
 func (s *Server) tell(c change) {
 	if !watchable(c.key.resource) {
 		return
@@ -83,7 +85,7 @@ func (s *Server) note(of topic, c change) {
 	s.wake(of)
 }
 
-// wake lets the watches of a topic look.
+// wake wakes the watches of a topic.
 func (s *Server) wake(of topic) {
 	if changed, ok := s.changed[of]; ok {
 		close(changed)
@@ -91,7 +93,7 @@ func (s *Server) wake(of topic) {
 	}
 }
 
-// next gives what is closed at the next change.
+// next returns a channel that is closed at the next change.
 func (s *Server) next(of topic) <-chan struct{} {
 	changed, ok := s.changed[of]
 	if !ok {
@@ -99,7 +101,7 @@ func (s *Server) next(of topic) <-chan struct{} {
 		s.changed[of] = changed
 	}
 	if _, ok := s.log[of]; !ok {
-		s.log[of] = nil // which bookmarks reach
+		s.log[of] = nil // up to the bookmark
 	}
 	return changed
 }

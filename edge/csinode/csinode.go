@@ -23,37 +23,38 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// nodeIDs is the Node's annotation with the IDs that drivers gave it, as JSON.
+// nodeIDs is the Node's annotation with the node IDs of its drivers, as JSON.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
-	maxKnown   = 256     // drivers, with those that are gone
-	maxMemory  = 1 << 20 // bytes of the annotation once it is decoded; all annotations have 256 KiB
+	maxKnown   = 256     // maximum number of drivers, including uninstalled ones
+	maxMemory  = 1 << 20 // bytes of the decoded annotation; all annotations together have at most 256 KiB
 )
 
-// migrated lists the plugins whose volumes CSI drivers serve by now, as a kubelet does.
-const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+// migrated are the in-tree plugins whose volumes CSI drivers handle now, the same as a kubelet's.
+const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
+	"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
 
-// Config is what a Node needs.
+// Config has the dependencies of a Node.
 type Config struct {
 	Client *kube.Client
 	Name   string
-	Node   func() *v1.Node // as it was last seen; nil: never
-	Retry  <-chan struct{} // the server may answer again; nil: never said
+	Node   func() *v1.Node // the last known Node; nil: none
+	Retry  <-chan struct{} // the server may answer again; nil: retry by time only
 	Log    *slog.Logger
 }
 
-// A Node is safe for concurrent use.
+// A Node maintains the CSINode object of this node. It is safe for concurrent use.
 type Node struct {
 	Config
 	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	drivers map[string]*driver // as they are on this node; nil: the driver is gone
-	told    map[string]*driver // as they were last written to the API server
-	owner   types.UID          // of the Node to which they were written
+	drivers map[string]*driver // the drivers of this node; nil: uninstalled
+	told    map[string]*driver // as last written to the API server
+	owner   types.UID          // of the Node for which they were written
 }
 
 type driver struct {
@@ -61,7 +62,7 @@ type driver struct {
 	topology map[string]string
 }
 
-// New asks nobody.
+// New returns a Node. It sends no request.
 func New(c Config) (*Node, error) {
 	if c.Client == nil || c.Name == "" || c.Node == nil || c.Log == nil {
 		return nil, errors.New("csinode: a part of the configuration is missing")
@@ -69,10 +70,11 @@ func New(c Config) (*Node, error) {
 	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, told: map[string]*driver{}}, nil
 }
 
-// Install says that this node has a driver: the ID that the driver gives it, how many
-// volumes it takes (0: as many as there are) and where it is.
+// Install adds a driver: its ID for this node, the maximum number of volumes (0: unlimited) and the
+// topology.
 func (n *Node) Install(name, id string, limit int64, topology map[string]string) {
-	d := &driver{CSINodeDriver: storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}, topology: maps.Clone(topology)}
+	spec := storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}
+	d := &driver{CSINodeDriver: spec, topology: maps.Clone(topology)}
 	if limit > 0 {
 		count := int32(min(limit, math.MaxInt32))
 		d.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
@@ -80,7 +82,7 @@ func (n *Node) Install(name, id string, limit int64, topology map[string]string)
 	n.set(name, d)
 }
 
-// Uninstall says that a driver is gone.
+// Uninstall removes a driver.
 func (n *Node) Uninstall(name string) { n.set(name, nil) }
 
 func (n *Node) set(name string, d *driver) {
@@ -91,7 +93,7 @@ func (n *Node) set(name string, d *driver) {
 	n.Poke()
 }
 
-// Poke says that the Node may be another, or the server answer again.
+// Poke reports that the Node may have changed, or that the server may answer again.
 func (n *Node) Poke() {
 	select {
 	case n.wake <- struct{}{}:
@@ -99,10 +101,10 @@ func (n *Node) Poke() {
 	}
 }
 
-// Run tells the cluster until ctx ends.
+// Run writes the drivers to the API server until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
-	failing := false // so that an outage is one line of the log
+	failing := false // so that an outage is logged once
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,7 +121,7 @@ func (n *Node) Run(ctx context.Context) error {
 			}
 			if ctx.Err() == nil && !failing {
 				failing = true
-				n.Log.Warn("the cluster does not know of this node's CSI drivers, trying again", "node", n.Name, "error", err)
+				n.Log.Warn("this node's CSI drivers cannot be written to the API server and are retried", "node", n.Name, "error", err)
 			}
 			if _, ended := kube.Wait(ctx, &again, err, n.wake); ended != nil {
 				return nil
@@ -128,11 +130,11 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// todo lists what the cluster does not know yet.
+// todo returns the drivers that the API server does not have yet.
 func (n *Node) todo(owner types.UID) map[string]*driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.owner != owner { // another Node: nothing was written to it
+	if n.owner != owner { // a new Node: nothing was written to it
 		n.owner = owner
 		clear(n.told)
 	}
@@ -147,7 +149,7 @@ func (n *Node) todo(owner types.UID) map[string]*driver {
 
 var errNoNode = errors.New("there is no Node yet")
 
-// sync brings CSINode and Node up to date.
+// sync updates CSINode and Node.
 func (n *Node) sync(ctx context.Context) error {
 	n.mu.Lock()
 	idle := len(n.drivers) == 0
@@ -164,7 +166,7 @@ func (n *Node) sync(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(todo)) { // each by itself: one may have labels that a node may not set
+	for _, name := range slices.Sorted(maps.Keys(todo)) { // one by one: the server may reject the labels of one driver
 		d := todo[name]
 		err := n.label(ctx, node, name, d)
 		if err == nil {
@@ -173,21 +175,21 @@ func (n *Node) sync(ctx context.Context) error {
 		n.mu.Lock()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("driver %s: %w", name, err))
-		} else if n.drivers[name] == d { // else it changed meanwhile
+		} else if n.drivers[name] == d { // otherwise it has changed in the meantime
 			n.told[name] = d
 		}
 		n.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.drivers) > maxKnown { // those that are gone are kept only while the Node may be seen as it was
+	if len(n.drivers) > maxKnown { // uninstalled drivers are kept for label, but not without limit
 		maps.DeleteFunc(n.drivers, func(_ string, d *driver) bool { return d == nil })
 	}
 	return errors.Join(errs...)
 }
 
-// label sets the annotation and the labels of the Node. A label that already has another value
-// was set by someone else, and is left alone.
+// label sets the annotation and the labels of the Node. A label with another value was set by
+// another program and is kept.
 func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
@@ -196,15 +198,16 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 			err = json.Unmarshal([]byte(text), &ids)
 		}
 		if err != nil {
-			n.Log.Warn("the Node's IDs for CSI drivers cannot be read and are written anew", "annotation", nodeIDs, "error", err)
+			n.Log.Warn("the Node's annotation with the IDs of CSI drivers cannot be decoded and is replaced", "annotation", nodeIDs, "error", err)
 			ids = map[string]string{}
 		}
 	}
 	before := maps.Clone(ids)
 	labels := map[string]string{}
 	n.mu.Lock()
-	for name, d := range n.drivers { // all: the Node may be seen as it was before the last change
-		if delete(ids, name); d != nil {
+	for name, d := range n.drivers { // all drivers: the known Node may be older than the last change
+		delete(ids, name)
+		if d != nil {
 			ids[name] = d.NodeID
 		}
 	}
@@ -215,7 +218,8 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 			case !there:
 				labels[key] = value
 			case has != value:
-				n.Log.Warn("detected topology value collision: the label of the Node stays", "driver", name, "label", key, "reported", value, "existing", has)
+				n.Log.Warn("detected topology value collision: the label of the Node stays",
+					"driver", name, "label", key, "reported", value, "existing", has)
 			}
 		}
 	}
@@ -224,7 +228,7 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 		change["labels"] = labels
 	}
 	if !maps.Equal(before, ids) {
-		var text any // null takes it away
+		var text any // null removes the annotation
 		if len(ids) > 0 {
 			data, err := json.Marshal(ids)
 			if err != nil {
@@ -247,12 +251,14 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 	return nil
 }
 
-// object brings the CSINode up to date, or makes it.
+// object updates or creates the CSINode.
 func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	todo := map[string]*driver{name: d}
 	has, err := kube.Get[storagev1.CSINode](ctx, n.Client, "", n.Name)
-	if err == nil && !slices.ContainsFunc(has.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }) {
-		if err := kube.Delete[storagev1.CSINode](ctx, n.Client, "", n.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(has.UID))}); err != nil && !apierrors.IsNotFound(err) {
+	owned := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }
+	if err == nil && !slices.ContainsFunc(has.OwnerReferences, owned) {
+		o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(has.UID))}
+		if err := kube.Delete[storagev1.CSINode](ctx, n.Client, "", n.Name, o); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete the CSINode of an earlier Node: %w", err)
 		}
 		n.mu.Lock()
@@ -266,11 +272,15 @@ func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver
 	if err != nil {
 		return fmt.Errorf("read the CSINode: %w", err)
 	}
-	// Of a driver's entry nothing but the limit can be changed, by servers of 1.35 and later
-	// (KEP-4876): else it is taken away and then made again.
+	return n.change(ctx, has.Spec.Drivers, name, d)
+}
+
+// change updates a driver's entry in the existing CSINode. Servers from 1.35 on permit a change of
+// the limit (KEP-4876); for other changes the entry is deleted and added again.
+func (n *Node) change(ctx context.Context, has []storagev1.CSINodeDriver, name string, d *driver) error {
 	var gone, come []any
-	i := slices.IndexFunc(has.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
-	if i >= 0 && d != nil && same(has.Spec.Drivers[i], d.CSINodeDriver) {
+	i := slices.IndexFunc(has, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
+	if i >= 0 && d != nil && same(has[i], d.CSINodeDriver) {
 		return nil
 	}
 	if i >= 0 {
@@ -281,8 +291,8 @@ func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver
 	}
 	if i >= 0 && d != nil && d.Allocatable != nil {
 		other := *d
-		other.Allocatable = has.Spec.Drivers[i].Allocatable
-		if same(has.Spec.Drivers[i], other.CSINodeDriver) {
+		other.Allocatable = has[i].Allocatable
+		if same(has[i], other.CSINodeDriver) {
 			if err := n.patch(ctx, come); err == nil || !apierrors.IsInvalid(err) {
 				return err
 			}
@@ -304,7 +314,8 @@ func (n *Node) patch(ctx context.Context, drivers []any) error {
 	if err != nil {
 		return fmt.Errorf("encode the drivers: %w", err)
 	}
-	if _, err := kube.Patch[storagev1.CSINode](ctx, n.Client, "", n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}); err != nil {
+	o := metav1.PatchOptions{}
+	if _, err := kube.Patch[storagev1.CSINode](ctx, n.Client, "", n.Name, types.StrategicMergePatchType, data, o); err != nil {
 		return fmt.Errorf("change the CSINode: %w", err)
 	}
 	return nil
@@ -321,7 +332,7 @@ func (n *Node) create(ctx context.Context, node *v1.Node, todo map[string]*drive
 		}
 	}
 	if _, err := kube.Create(ctx, n.Client, made); err != nil {
-		return fmt.Errorf("make the CSINode: %w", err)
+		return fmt.Errorf("create the CSINode: %w", err)
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
-// Package csinode tells the cluster which CSI drivers this node has: in the CSINode object,
-// by which the scheduler counts volumes and the provisioners know the topology, and by
-// labels and an annotation of the Node.
+// Package csinode reports the CSI drivers of this node to the cluster: in the CSINode object, which
+// has the volume limits for the scheduler and the topology keys for provisioners, and by labels and
+// an annotation of the Node.
 //
-//	driver registers --Install---> changes --when there is a link--> CSINode, Node
-//	driver goes -----Uninstall-->     '--those that the server did not take yet stay
+//	driver registers ---Install---> changes --when the link is up--> CSINode, Node
+//	driver disappears --Uninstall-->   '-- failed writes are retried
 //
-// Registering a driver waits for none of it, so that after a reboot without network pods
-// get their volumes. While no driver has registered nothing is asked or written. A CSINode
-// of an earlier Node of this name is made anew.
+// The registration of a driver does not wait for that, so that pods get their volumes after a reboot
+// without a network. No request is sent before a driver has registered. The CSINode of an earlier
+// Node with this name is replaced.
 // https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/csi-node-v1/
 package csinode

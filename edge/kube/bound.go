@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// bounded gives the body of an answer, which is read into memory whole, an end: however
-// long it is, and however well it was compressed. The bytes count against the budget of all
-// answers. The events of a watch go on for ever; each of them is bounded where it is read.
+// bounded limits the size of an answer's body, which is read into memory as a whole, after its
+// decompression. The bytes count against the budget of all answers. The body of a watch is not
+// limited; each of its events is limited where it is read.
 func bounded(req *http.Request, resp *http.Response) io.ReadCloser {
 	if req.URL.Query().Get("watch") == "true" && resp.StatusCode < http.StatusMultipleChoices {
 		return resp.Body
@@ -23,10 +23,10 @@ func bounded(req *http.Request, resp *http.Response) io.ReadCloser {
 type boundedBody struct {
 	io.ReadCloser
 	read, most int      // bytes
-	p          *patient // nil: the request has none
+	p          *patient // nil: the request does not track progress
 }
 
-// Read fails with errTooLong. It waits while other answers take the memory of this one.
+// Read returns errTooLong above the limit. It blocks while other answers use the memory.
 func (b *boundedBody) Read(data []byte) (int, error) {
 	if b.p == nil {
 		data = data[:min(len(data), freeAnswer)]

@@ -6,52 +6,52 @@ import (
 	"sync"
 )
 
-// The bounds of what answers may take. All answers of a server together take at most
-// 16 MiB at one time: 32 small ones and a large one. The first bytes of an answer are free,
-// so that a lease is renewed while large answers wait.
+// Limits for the memory of answers. All answers of a server together may use 16 MiB at a time: 32
+// small ones and a large one. The first bytes of an answer do not count, so that a lease is
+// renewed while large answers wait.
 const (
 	freeAnswer  = 16 << 10
 	smallAnswer = 128 << 10
 	smallPlaces = 32
-	mostAnswer  = 8 << 20   // bytes of one answer, decompressed; an object in etcd has 1.5 MiB
-	mostFailure = 256 << 10 // bytes of an answer that is an error
+	mostAnswer  = 8 << 20   // bytes of one decompressed answer; an object in etcd has at most 1.5 MiB
+	mostFailure = 256 << 10 // bytes of an error answer
 	mostEvent   = 4 << 20   // bytes of one event of a watch
-	mostDecoded = 24 << 20  // memory of one answer once it is decoded
-	mostListed  = 24 << 20  // memory of all pages of a list once they are decoded
-	// streamWindow is what the server may send of an answer that nobody reads yet: the answers
-	// that wait for each other wait on the server.
+	mostDecoded = 24 << 20  // bytes of one decoded answer
+	mostListed  = 24 << 20  // bytes of all decoded pages of a list
+	// streamWindow is how much of an unread answer the server may send. Answers that wait for the
+	// budget remain on the server.
 	streamWindow = 128 << 10
-	// mostHeaders bounds the headers of an answer.
+	// mostHeaders is the maximum size of an answer's headers, in bytes.
 	mostHeaders = 64 << 10
 )
 
-// errTooLong ends an answer that is longer than its bound.
+// errTooLong is the error of an answer above its limit.
 var errTooLong = fmt.Errorf("the server's answer is longer than %d MiB", mostAnswer>>20)
 
-// Answers is the memory that answers of the API server may take at one time. Clients that
-// speak to the same server share one.
+// Answers is the budget for the memory of the API server's answers. Clients of the same server
+// share one.
 type Answers struct {
-	small chan struct{} // a place each
+	small chan struct{} // holds a value per used place
 	large chan struct{}
 }
 
-// NewAnswers returns a budget that nothing is taken from.
+// NewAnswers returns an unused budget.
 func NewAnswers() *Answers {
 	return &Answers{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
-// A claim is the part of the budget that one request holds, or all pages of a list. A claim
-// that has no place waits for a small one, and a claim with a small place waits for the large
-// one, so claims never wait in a circle.
+// A claim is the part of the budget that a request, or all pages of a list, uses. A claim without
+// a place waits for a small one, and a claim with a small place waits for the large one, so
+// claims cannot deadlock.
 type claim struct {
 	of    *Answers
-	mu    sync.Mutex // held while it waits: a claim grows once at a time
+	mu    sync.Mutex // held during a wait: a claim grows once at a time
 	small bool
 	large bool
 }
 
-// hold waits until so many bytes of an answer may be in memory, and reports whether it had
-// to. It returns the cause of ctx when that ends first.
+// hold waits until this number of bytes of an answer may be in memory, and reports whether it had
+// to wait. If ctx ends first, it returns the cause.
 func (c *claim) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil
@@ -84,7 +84,7 @@ func take(ctx context.Context, places chan struct{}, has *bool) (waited bool, er
 	}
 }
 
-// release gives the places back; it may be called again.
+// release returns the places; it may be called repeatedly.
 func (c *claim) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,11 +97,11 @@ func (c *claim) release() {
 	c.small, c.large = false, false
 }
 
-// ofList marks the context of the requests for the pages of a list, with their claim.
+// ofList is the context key of the claim that all pages of a list share.
 type ofList struct{}
 
-// claimOf returns the claim that a request's answer is counted against, and a function
-// that ends the request's part in it.
+// claimOf returns the claim for a request's answer, and a function that ends the request's use of
+// it.
 func (c *Client) claimOf(ctx context.Context) (on *claim, end func()) {
 	if shared, ok := ctx.Value(ofList{}).(*claim); ok {
 		return shared, func() {}

@@ -17,47 +17,45 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// UserAgent is how requests name their sender. The API server takes what stands
-// before the slash for the field manager, so this is the kubelet's.
+// UserAgent is the User-Agent of requests. The API server uses the part before the slash as field
+// manager, so it is the kubelet's.
 const UserAgent = "kubelet/v1.36.3 (linux/" + runtime.GOARCH + ") islet"
 
-// How objects travel.
+// Media types of objects.
 const (
 	protobuf = "application/vnd.kubernetes.protobuf"
 	asJSON   = "application/json"
 )
 
-// Config is what a Client is made of.
+// Config has the dependencies and settings of a Client.
 type Config struct {
-	// Rest returns the server and the credentials. It is called before every request and must
-	// be quick. If it returns another pointer than before, the credentials have changed, and the
-	// next request opens a new connection with them. Only the fields about host, TLS, tokens,
-	// proxy and dialing are used.
+	// Rest returns the server and the credentials. It is called before each request and must be
+	// fast. A different pointer means new credentials: the next request opens a new connection.
+	// Only the fields about host, TLS, tokens, proxy and dialing are used.
 	Rest func() (*rest.Config, error)
-	// Dial makes connections; nil: the Dial of Rest, or the network's.
+	// Dial opens connections; nil: the Dial of Rest, or the network's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Now is the time by which the server's certificate is judged; nil: time.Now.
+	// Now is the time for verifying the server's certificate; nil: time.Now.
 	Now func() time.Time
-	// QPS and Burst bound the requests of all who share the client, but for
-	// watches and those of Unbound contexts, as kubeAPIQPS and kubeAPIBurst do; QPS 0 or below: no bound.
+	// QPS and Burst limit the requests of the client, as kubeAPIQPS and kubeAPIBurst do, except
+	// watches and requests with an Unbound context; QPS <= 0: no limit.
 	QPS   float32
 	Burst int
-	// JSON has objects travel as JSON and not as protobuf: for who reads along, or a proxy
-	// that understands nothing else.
+	// JSON selects JSON instead of protobuf, for debugging and for proxies that require it.
 	JSON bool
-	// Before, when set, is asked before a request leaves and can refuse it with an
-	// error; After is told what came of it: the HTTP status, or 0 and the error.
-	// Requests that their caller cancelled are not told.
+	// Before, if set, is called before each request and can reject it with an error. After, if
+	// set, receives the result: the HTTP status, or 0 and the error. It is not called for
+	// requests that their caller has cancelled.
 	Before func(ctx context.Context) error
 	After  func(status int, err error)
-	// Heard, when set, is told what each answer of a server whose certificate was verified
-	// says of its time, and when that certificate ends.
+	// Heard, if set, receives the Date of each answer of a server with a verified certificate,
+	// and the NotAfter of that certificate.
 	Heard func(date, until time.Time)
-	// Answers is the memory that answers may take; nil: the client has its own.
+	// Answers is the budget for the memory of answers; nil: a separate one.
 	Answers *Answers
 }
 
-// A Client speaks to one API server. All methods may be called concurrently.
+// A Client sends requests to one API server. Its methods are safe for concurrent use.
 type Client struct {
 	cfg     Config
 	scheme  *apiruntime.Scheme
@@ -67,23 +65,23 @@ type Client struct {
 	limiter flowcontrol.RateLimiter
 
 	progress progress
-	page     atomic.Int64 // items of a page of a list; 0: as many as usual
+	page     atomic.Int64 // items per page of a list; 0: the default
 
 	mu     sync.Mutex
 	conn   *connection           // nil before the first request
-	open   map[net.Conn]struct{} // of this and of former credentials
+	open   map[net.Conn]struct{} // including those with former credentials
 	counts map[Outcome]uint64
 
 	took atomic.Pointer[func(method string, took time.Duration)]
 }
 
-// Outcome is how a request ended.
+// Outcome is the result of a request.
 type Outcome struct {
 	Method string // of HTTP
 	Status int    // of HTTP; 0: no answer
 }
 
-// New makes a client; it connects when the first request is made.
+// New returns a client. It opens its connection for the first request.
 func New(cfg Config) (*Client, error) {
 	if cfg.Rest == nil {
 		return nil, errors.New("a client needs to know its server")
@@ -108,7 +106,7 @@ func New(cfg Config) (*Client, error) {
 
 func (c *Client) serializer() weighing { return weighing{c.codecs.WithoutConversion(), c.scheme} }
 
-// Host is the server's name and port; "" while there are no credentials.
+// Host returns the server's name and port; empty while there are no credentials.
 func (c *Client) Host() string {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -121,7 +119,7 @@ func (c *Client) Host() string {
 	return base.Host
 }
 
-// Requests gives how many requests ended how, since the start.
+// Requests returns the number of requests for each outcome since the start.
 func (c *Client) Requests() map[Outcome]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,13 +130,12 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	return counts
 }
 
-// Observe has f be told how long each request took until its answer began. f must be
-// quick; one that was given before is not told any more.
+// Observe sets the function that receives the time from each request to the begin of its answer. f
+// must be fast. It replaces an earlier function.
 func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
 
-// CloseConnections cuts all connections, whatever they carry: requests and watches
-// on them fail, the next request connects anew. It is for connections that lead
-// nowhere.
+// CloseConnections closes all connections. Requests and watches on them fail; the next request
+// opens a new one. Use it for connections whose peer no longer answers.
 func (c *Client) CloseConnections() {
 	c.mu.Lock()
 	open := make([]net.Conn, 0, len(c.open))
@@ -151,8 +148,7 @@ func (c *Client) CloseConnections() {
 	}
 }
 
-// restClient gives the client of a group and version, with the credentials that
-// count now.
+// restClient returns the client of a group and version, with the current credentials.
 func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	conn, err := c.connection()
 	if err != nil {
@@ -171,8 +167,8 @@ func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rc, nil
 }
 
-// connection gives the connection of the credentials that count now. One of former
-// credentials lives until what runs on it has ended.
+// connection returns the connection for the current credentials. A connection with former
+// credentials stays open until its requests have ended.
 func (c *Client) connection() (*connection, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// dialTimeout bounds each step to a connection: with round trips of eight seconds a
-	// handshake takes half a minute. Who waits for it gives up earlier.
+	// dialTimeout limits each step of opening a connection: with round trips of eight seconds a
+	// handshake takes half a minute. Callers may have shorter timeouts.
 	dialTimeout = time.Minute
-	// unacknowledged is how long sent data may wait for the peer's kernel: a thin link
-	// loses a packet and its repetition now and then.
+	// unacknowledged is how long the kernel waits for the acknowledgement of sent data. A slow
+	// link sometimes loses a packet and its retransmission.
 	unacknowledged = time.Minute
-	// silence is after how long without a received byte the peer is pinged. It is
-	// longer than a lease's interval, so that an idle node never pings. The reply waits
-	// in line behind what is under way, for a minute on a thin link.
+	// silence is the time without received data after which the peer is pinged. It is longer
+	// than the interval of lease renewals, so an idle node sends no pings. The reply can be
+	// queued behind other data, for a minute on a slow link.
 	silence   = 45 * time.Second
 	pingReply = time.Minute
-	keepAlive = 15 * time.Second // of TCP, between probes of an idle connection
-	idle      = 90 * time.Second // how long a connection without requests is kept
-	sessions  = 4                // of TLS, kept for resumption
+	keepAlive = 15 * time.Second // interval of TCP probes of an idle connection
+	idle      = 90 * time.Second // lifetime of a connection without requests
+	sessions  = 4                // number of cached TLS sessions
 )
 
-// A connection is the use of one *rest.Config.
+// A connection belongs to one *rest.Config.
 type connection struct {
 	config    *rest.Config
-	base      string // the server's URL, without a slash at the end
+	base      string // the server's URL, without a trailing slash
 	transport *http.Transport
 	http      *http.Client
 	groups    map[schema.GroupVersion]*rest.RESTClient // guarded by the Client's mu
@@ -89,8 +89,8 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 	}, nil
 }
 
-// stay follows no redirect: the API server gives none, and where it leads to would get the
-// node's token.
+// stay rejects redirects: the API server sends none, and the target would receive the node's
+// token.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
@@ -114,7 +114,7 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 	return rest.RESTClientForConfigAndClient(&cfg, conn.http)
 }
 
-// dialer makes connections that CloseConnections finds.
+// dialer returns a function that opens connections and registers them for CloseConnections.
 func (c *Client) dialer(tc *transport.Config) func(context.Context, string, string) (net.Conn, error) {
 	d := &net.Dialer{
 		Timeout:         dialTimeout,
@@ -143,8 +143,8 @@ func (c *Client) dialer(tc *transport.Config) func(context.Context, string, stri
 	}
 }
 
-// boundUnacknowledged lets the kernel give up a connection whose peer does not
-// acknowledge what was sent; by default it would go on for a quarter of an hour.
+// boundUnacknowledged makes the kernel close a connection whose peer does not acknowledge sent
+// data for unacknowledged; the default is a quarter of an hour.
 func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var set error
 	err := raw.Control(func(fd uintptr) {
@@ -154,18 +154,18 @@ func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 		err = set
 	}
 	if err != nil {
-		return fmt.Errorf("bound the time for acknowledgements: %w", err)
+		return fmt.Errorf("set the timeout for acknowledgements: %w", err)
 	}
 	return nil
 }
 
-// tracked is a connection that its client knows of until it is closed.
+// tracked is a connection that is registered with its client until it is closed.
 type tracked struct {
 	net.Conn
 	client *Client
 }
 
-// Close also forgets the connection.
+// Close also removes the connection from its client.
 func (t *tracked) Close() error {
 	t.client.mu.Lock()
 	delete(t.client.open, t)
@@ -173,7 +173,7 @@ func (t *tracked) Close() error {
 	return t.Conn.Close()
 }
 
-// Read also notes that something arrived.
+// Read also records progress.
 func (t *tracked) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {

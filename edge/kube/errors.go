@@ -7,24 +7,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// longestAsked bounds what a server may ask for.
+// longestAsked is the maximum of RetryAfter.
 const longestAsked = 2 * time.Minute
 
-// RetryAfter is how long the server asks to be left alone by an error of a request
-// (https://datatracker.ietf.org/doc/html/rfc9110#section-10.2.3), at most two minutes;
-// 0: it does not ask.
+// RetryAfter returns the Retry-After of a request's error
+// (https://datatracker.ietf.org/doc/html/rfc9110#section-10.2.3), at most two minutes; 0: the
+// server did not send one.
 func RetryAfter(err error) time.Duration {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	return min(max(time.Duration(seconds), 0), longestAsked/time.Second) * time.Second
 }
 
-// ErrNoLink is why a request failed that did not leave the node, because the link to the
-// server is known to be down.
+// ErrNoLink is the error of a request that was not sent, because the link to the server is known
+// to be down.
 var ErrNoLink = errors.New("no link to the API server")
 
-// Answered tells whether an error of a request is the server's answer, and not the lack
-// of one. What the server refuses it will refuse again; what it did not answer is worth
-// another try when the link is up.
+// Answered reports whether an error of a request is the server's answer. The server would reject
+// the same request again. A request without an answer should be retried when the link is up.
 func Answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)

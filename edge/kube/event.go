@@ -14,18 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errLongEvent ends a watch with an event of more than mostEvent.
+// errLongEvent ends a watch with an event above mostEvent.
 var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", mostEvent>>20)
 
-// events decodes the events of a watch. In contrast to client-go's decoder it bounds an
-// event of JSON as well, counts it against the budget of all answers, and keeps no buffer of
-// the size of the largest event.
+// events decodes the events of a watch. Unlike client-go's decoder it also limits events in JSON,
+// counts them against the budget of all answers, and does not keep a buffer of the size of the
+// largest event.
 type events struct {
 	in   *bufio.Reader
 	body io.Closer
 	p    *patient
 	of   weighing
-	stop func() // ends expect for the event under way; nil: it holds nothing yet
+	stop func() // stops the timeout for the current event; nil: not started
 }
 
 func newEvents(body io.ReadCloser, p *patient, of weighing) watch.Interface {
@@ -36,7 +36,7 @@ func newEvents(body io.ReadCloser, p *patient, of weighing) watch.Interface {
 // Close ends the watch.
 func (e *events) Close() { _ = e.body.Close() }
 
-// Decode waits for the next event. The error is io.EOF when the server ends the watch.
+// Decode waits for the next event. The error is io.EOF if the server has ended the watch.
 func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	frame, mediaType, err := e.frame()
 	defer e.p.claim.release()
@@ -69,8 +69,8 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
 }
 
-// hold counts the bytes of an event. Others wait for the part of the budget that it holds, so
-// it ends the watch when it does not go on.
+// hold counts the bytes of an event. Other requests wait for that part of the budget, so a timeout
+// ends the watch if the event does not arrive.
 func (e *events) hold(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.expect()
@@ -78,8 +78,8 @@ func (e *events) hold(bytes int) error {
 	return e.p.hold(bytes)
 }
 
-// frame reads the bytes of an event. One of protobuf begins with its length in four
-// bytes, of which the first one is zero; one of JSON begins with a brace.
+// frame reads the bytes of an event. A protobuf event begins with its length in four bytes, the
+// first of which is zero; a JSON event begins with a brace.
 func (e *events) frame() (frame []byte, mediaType string, err error) {
 	for {
 		first, err := e.in.Peek(1)
@@ -111,7 +111,7 @@ func (e *events) protobuf() ([]byte, error) {
 	if err := e.hold(int(size)); err != nil {
 		return nil, err
 	}
-	// What the length promises need not come: memory grows with what has come.
+	// The length may be wrong, so the buffer grows with the data.
 	frame, err := io.ReadAll(io.LimitReader(e.in, int64(size)))
 	if err == nil && len(frame) < int(size) {
 		err = io.ErrUnexpectedEOF
@@ -119,7 +119,7 @@ func (e *events) protobuf() ([]byte, error) {
 	return frame, err
 }
 
-// json reads up to the brace that closes the first one.
+// json reads up to the closing brace of an object.
 func (e *events) json() (frame []byte, err error) {
 	for depth, held, quoted := 0, freeAnswer, false; ; {
 		c, err := e.in.ReadByte()
@@ -150,7 +150,8 @@ func (e *events) json() (frame []byte, err error) {
 		case c == '{' || c == '[':
 			depth++
 		case c == '}' || c == ']':
-			if depth--; depth == 0 {
+			depth--
+			if depth == 0 {
 				return frame, nil
 			}
 		}

@@ -9,19 +9,20 @@ import (
 	"strings"
 )
 
-// ErrNotServer is the error of a request that something else than an API server answered:
-// the page of a captive portal, of a proxy that wants a login, or of a web server.
+// ErrNotServer is the error of a request that was answered by something other than an API server:
+// a captive portal, a proxy with a login page, or a web server.
 var ErrNotServer = errors.New("this is not an API server")
 
-// foreign returns an error when an answer cannot be an API server's: no request of this
-// client is answered with a web page, or with the way to another server. An error page of a
-// load balancer whose API servers are down is the answer of one that is not ready.
+// foreign returns an error if an answer cannot be from an API server, which never answers this
+// client with a web page or a redirect. The error page of a load balancer counts as the answer of a
+// server that is not ready.
 func foreign(resp *http.Response) error {
 	switch {
 	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:
 		return nil
-	case resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest && resp.StatusCode != http.StatusNotModified:
-		return fmt.Errorf("%w: it answers %d and leads elsewhere, as a captive portal or a proxy does", ErrNotServer, resp.StatusCode)
+	case resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest &&
+		resp.StatusCode != http.StatusNotModified:
+		return fmt.Errorf("%w: it answers %d with a redirect, as a captive portal or a proxy does", ErrNotServer, resp.StatusCode)
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/html" || kind == "application/xhtml+xml" {
@@ -30,12 +31,12 @@ func foreign(resp *http.Response) error {
 	return nil
 }
 
-// readyAnswer is the whole answer of an API server that is ready.
+// readyAnswer is the body of /readyz of an API server that is ready.
 // https://kubernetes.io/docs/reference/using-api/health-checks/
 const readyAnswer = "ok"
 
-// isReady returns an error when the body of a good answer to /readyz is not an API
-// server's.
+// isReady returns an error if the body of a successful answer to /readyz is not from an API
+// server.
 func isReady(resp *http.Response) error {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
@@ -45,7 +46,7 @@ func isReady(resp *http.Response) error {
 		return err
 	}
 	if strings.TrimSpace(string(said)) != readyAnswer {
-		return fmt.Errorf("%w: asked whether it is ready it says %.20q and not %q", ErrNotServer, said, readyAnswer)
+		return fmt.Errorf("%w: the answer to /readyz is %.20q, not %q", ErrNotServer, said, readyAnswer)
 	}
 	return nil
 }

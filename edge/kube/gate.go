@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// ungated marks the context of a request that passes Before and After by.
+// ungated is the context key of requests that skip Before, After and Heard.
 type ungated struct{}
 
-// Ungated returns a context whose requests pass Before and After by: they find out whether the
-// link may be used at all.
+// Ungated returns a context whose requests skip Before, After and Heard. They are used to find out
+// whether the link may be used at all.
 func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungated{}, true) }
 
-// noAnswer is the key of a *error in a request's context, where the gate leaves why
-// the last attempt got no answer.
+// noAnswer is the context key of a *error in which the gate stores why the last attempt got no
+// answer.
 type noAnswer struct{}
 
-// refused hides the text of an error of Before from the request it is returned to,
-// which repeats itself, a second later each time, for an error that speaks of a
-// lost connection. Before may well do so, and has no need to be asked again.
+// refused hides the text of an error of Before from rest.Request, which retries errors whose text
+// is about a lost connection.
 type refused struct{ why error }
 
 func (refused) Error() string   { return "refused" }
 func (r refused) Unwrap() error { return r.why }
 
-// plain is the error that a request's caller gets.
+// plain returns the error for a request's caller.
 func plain(err error) error {
 	if r := (refused{}); errors.As(err, &r) {
 		return r.why
@@ -34,13 +33,13 @@ func plain(err error) error {
 	return err
 }
 
-// A gate is where every attempt of every request passes.
+// A gate is the http.RoundTripper of all attempts of all requests.
 type gate struct {
 	client *Client
 	next   http.RoundTripper
 }
 
-// RoundTrip asks Before, counts, and tells After.
+// RoundTrip calls Before, sends the request, counts its outcome, and calls After.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
 	gated := ctx.Value(ungated{}) == nil
@@ -53,6 +52,12 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, refused{err}
 		}
 	}
+	return g.send(req, gated)
+}
+
+// send sends the request, counts its outcome, and calls Heard and After if gated is set.
+func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
+	ctx, cfg := req.Context(), g.client.cfg
 	began, sent := g.client.progress.now(), time.Now()
 	resp, err := g.next.RoundTrip(req)
 	if late := context.Cause(ctx); err != nil && errors.Is(late, errSilent) {
@@ -82,7 +87,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 		(*f)(req.Method, time.Since(sent))
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})
-	// Who gave up while bytes arrived knows nothing of the link but that it is slow.
+	// A timeout while data arrived means that the link is slow, not that it is down.
 	slow := errors.Is(err, context.DeadlineExceeded) && g.client.progress.last() > began
 	if gated && cfg.After != nil && !slow {
 		cfg.After(status, err)
@@ -90,8 +95,8 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cancelled reports whether a request ended because its caller gave it up, for whatever
-// cause: that says nothing of the server.
+// cancelled reports whether a request ended because its caller cancelled it, which says nothing
+// about the server.
 func cancelled(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	ours := errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy)

@@ -6,16 +6,16 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// unbound marks the context of a request that the limiter lets pass.
+// unbound is the context key of requests that the limiter does not count.
 type unbound struct{}
 
-// Unbound gives a context whose requests QPS and Burst do not bound: they have a bound
-// of their own, and take nothing from what others may ask.
+// Unbound returns a context whose requests are not limited by QPS and Burst, and do not count for
+// them. Use it for requests with their own limit.
 func Unbound(ctx context.Context) context.Context { return context.WithValue(ctx, unbound{}, true) }
 
 type limiter struct{ flowcontrol.RateLimiter }
 
-// Wait waits for a request's turn.
+// Wait blocks until the request may be sent.
 func (l limiter) Wait(ctx context.Context) error {
 	if ctx.Value(unbound{}) != nil {
 		return nil

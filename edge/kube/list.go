@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	// A page has so many items, which is all there are of a node; the server compresses
-	// large answers only. After a list that did not arrive pages are smaller, for what has
-	// arrived need not be sent again.
+	// The usual page holds all objects of a node; the server compresses only large answers.
+	// After a failed list the pages are smaller, so that less is repeated.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
-	// mostPages bounds what a server can say: nothing that a node lists is near to this.
+	// mostPages is the maximum number of pages. No list of a node has nearly as many.
 	mostPages = 2000
 )
 
-// List reads a list, page by page; T is the list's type, such as corev1.PodList. All pages
-// are of one version: when the server has forgotten that, the list is read anew in one
-// piece. A Limit of the options is the size of a page.
+// List reads a list in pages; T is the list's type, such as corev1.PodList. All pages have the same
+// version. If the server has dropped that version, the list is read again in one piece. The Limit
+// of the options is the size of a page.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
 	if o.Limit == 0 {
@@ -54,10 +53,10 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	return all, err
 }
 
-// errContinued marks an error of a page that is not the first one.
+// errContinued marks an error of a page after the first one.
 var errContinued = errors.New("a further page")
 
-// large reports whether a page was more than an answer may be.
+// large reports whether a page was larger than allowed.
 func large(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
 }
@@ -87,23 +86,23 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *claim, namesp
 		if err != nil {
 			return nil, err
 		}
-		// What was decoded is all that is left of the answer, and stays until the last page.
+		// The decoded page stays in memory until the last page was read.
 		memory += weight.Of(page)
 		if _, err := on.hold(ctx, int(memory)); err != nil {
 			return nil, err
 		}
 		switch {
 		case memory > mostListed:
-			return nil, fmt.Errorf("the server's list takes more than %d MiB", mostListed>>20)
+			return nil, fmt.Errorf("the server's list uses more than %d MiB", mostListed>>20)
 		case seen[o.Continue]:
-			return nil, errors.New("the server gives the list in pages that lead back to each other: the token to continue with is one of before")
+			return nil, errors.New("the server's list has a loop: a continue token occurs twice")
 		case o.Continue != "":
 			seen[o.Continue] = true
 		}
 		items = append(items, more...)
 		if n == 0 {
 			first = page
-			o.ResourceVersion, o.ResourceVersionMatch = "", "" // the token says it
+			o.ResourceVersion, o.ResourceVersionMatch = "", "" // the token contains it
 		}
 		if o.Continue == "" {
 			m, _ := meta.ListAccessor(first)
@@ -112,5 +111,5 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *claim, namesp
 			return first, meta.SetList(first, items)
 		}
 	}
-	return nil, fmt.Errorf("the server gives the list in more than %d pages", mostPages)
+	return nil, fmt.Errorf("the server's list has more than %d pages", mostPages)
 }

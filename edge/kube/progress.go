@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// silent is how long a request waits while nothing arrives, from whatever connection.
+	// silent is the time without data on any connection after which a request ends.
 	silent = 30 * time.Second
-	// stuck is how long it waits while things arrive, but nothing of its own answer.
+	// stuck is the time without data of its own answer after which a request ends.
 	stuck = 5 * time.Minute
-	// trips is how many round trips a link may need for what should take one, when it
-	// loses packets.
+	// trips is the number of round trips that a link with packet loss may need for what takes
+	// one otherwise.
 	trips    = 8
-	longTrip = 10 * time.Second // a round trip counts for so much at most
+	longTrip = 10 * time.Second // maximum that is counted for a round trip
 )
 
-// progress is what the connections of a client bring. What a thin link needs its time for
-// must not be taken for a link that leads nowhere: only time without a byte counts.
+// progress records received data of all connections of a client. A slow link must not be mistaken
+// for a dead one: only time without any data counts.
 type progress struct {
 	began time.Time
-	at    atomic.Int64 // when a byte last arrived, since began
-	trip  atomic.Int64 // how long the last connection took to be made
+	at    atomic.Int64 // when data last arrived, since began
+	trip  atomic.Int64 // duration of the last connect
 }
 
 func (p *progress) now() int64   { return int64(time.Since(p.began)) }
@@ -37,11 +37,11 @@ func (p *progress) connected(in time.Duration) {
 	p.heard()
 }
 
-// errSilent ends a request for which nothing arrived; it is a deadline's error.
+// errSilent ends a request during which no data arrived; it wraps context.DeadlineExceeded.
 var errSilent = fmt.Errorf("nothing arrived: %w", context.DeadlineExceeded)
 
-// ErrBusy ends a request that got no answer though the link works: on a thin one the
-// answer waits behind what is under way, while the request has most likely arrived.
+// ErrBusy ends a request that got no answer although the link works. On a slow link the answer may
+// be queued behind other data, and the server has most likely executed the request.
 var ErrBusy = fmt.Errorf("no answer, though the link works: %w", context.DeadlineExceeded)
 
 type (
@@ -49,31 +49,31 @@ type (
 	busy     struct{}
 )
 
-// Within gives a context whose requests end when nothing arrived for a time (half a
-// minute without it), to which a link with long round trips adds some of them.
+// Within returns a context whose requests end when no data arrived for this time (the default is
+// half a minute) plus some round trips.
 func Within(ctx context.Context, silence time.Duration) context.Context {
 	return context.WithValue(ctx, patience{}, silence)
 }
 
-// Busy gives a context whose requests end with ErrBusy when things arrived, but nothing of
-// their answer, for a time (five minutes without it).
+// Busy returns a context whose requests end with ErrBusy when data arrived, but none of their own
+// answer, for this time (the default is five minutes).
 func Busy(ctx context.Context, most time.Duration) context.Context {
 	return context.WithValue(ctx, busy{}, most)
 }
 
-// patient is the context of one request. It ends with errSilent or ErrBusy as its cause.
+// patient is the context of one request. Its cause is errSilent or ErrBusy after a timeout.
 type patient struct {
 	context.Context
 	cancel  context.CancelCauseFunc
 	c       *Client
 	silence time.Duration
-	most    time.Duration // without something of the answer
+	most    time.Duration // maximum time without data of the answer
 	began   atomic.Int64
-	own     atomic.Int64 // when something of the answer last arrived
+	own     atomic.Int64 // when data of the answer last arrived
 	timer   *time.Timer
 
-	claim *claim // on the memory for answers
-	free  func() // ends the request's part in the claim
+	claim *claim // on the budget of answers
+	free  func() // ends the request's use of claim
 	waits atomic.Int32
 }
 
@@ -101,13 +101,13 @@ func (c *Client) patient(ctx context.Context) *patient {
 	return p
 }
 
-// check ends the request, or comes again when it could have to.
+// check ends the request after a timeout, or sets the timer again.
 func (p *patient) check() {
 	now, last := p.c.progress.now(), p.c.progress.last()
 	quiet := max(p.began.Load(), last) + int64(p.silence) + p.c.progress.slack() - now
 	own := p.own.Load() + int64(p.most) - now
 	switch {
-	case p.waits.Load() > 0: // for the node's memory, and not for the server
+	case p.waits.Load() > 0: // the request waits for memory, not for the server
 		p.timer.Reset(p.silence)
 	case quiet <= 0:
 		p.cancel(errSilent)
@@ -115,12 +115,12 @@ func (p *patient) check() {
 		p.timer.Reset(time.Duration(min(quiet, own)))
 	case last > p.began.Load():
 		p.cancel(ErrBusy)
-	default: // nothing has arrived at all
+	default: // no data have arrived yet
 		p.timer.Reset(time.Duration(min(quiet, int64(p.most))))
 	}
 }
 
-// late is why the request was ended for want of an answer; nil: it was not.
+// late returns errSilent or ErrBusy if the request has timed out.
 func (p *patient) late() error {
 	if cause := context.Cause(p.Context); errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy) {
 		return cause
@@ -128,14 +128,14 @@ func (p *patient) late() error {
 	return nil
 }
 
-// settle ends the watch over a request that goes on, and reports whether it came late.
+// settle stops the timeout of a request whose answer has begun, and returns late.
 func (p *patient) settle() error {
 	p.timer.Stop()
 	return p.late()
 }
 
-// expect ends a request that has settled with ErrBusy when nothing of its answer arrives for as
-// long as one may take to go on, until stop is called.
+// expect starts a timeout for a request after settle: it ends with ErrBusy if no data of its answer
+// arrive for most, until stop is called.
 func (p *patient) expect() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.own.Store(p.c.progress.now())
@@ -150,7 +150,7 @@ func (p *patient) expect() (stop context.CancelFunc) {
 			}
 			left := p.own.Load() + int64(p.most) - p.c.progress.now()
 			switch {
-			case p.waits.Load() > 0: // for the node's memory, and not for the server
+			case p.waits.Load() > 0: // the request waits for memory, not for the server
 				timer.Reset(p.most)
 			case left > 0:
 				timer.Reset(time.Duration(left))
@@ -169,8 +169,8 @@ func (p *patient) end() {
 	p.free()
 }
 
-// hold waits until so many bytes of the answer may be in memory. The time that it waits is
-// nobody's silence.
+// hold waits until this number of bytes of the answer may be in memory. The wait does not count
+// for the timeouts.
 func (p *patient) hold(bytes int) error {
 	p.waits.Add(1)
 	defer p.waits.Add(-1)
@@ -183,7 +183,7 @@ func (p *patient) hold(bytes int) error {
 	return err
 }
 
-// watched gives a body that counts as progress of its request.
+// watched returns a body that records progress of its request.
 func watched(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 	p, ok := ctx.Value(ownProgress{}).(*patient)
 	if !ok {
@@ -198,7 +198,7 @@ type ownBody struct {
 	p *patient
 }
 
-// Read notes that a part of the answer arrived.
+// Read records received data.
 func (b *ownBody) Read(data []byte) (int, error) {
 	n, err := b.ReadCloser.Read(data)
 	if n > 0 {

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// An Answer is what a server says of itself.
+// An Answer is the server's answer to /readyz.
 type Answer struct {
-	Status     int           // of HTTP
-	Date       time.Time     // of its clock; zero: it does not say
-	RetryAfter time.Duration // 0: it does not say
-	// Until is the end of the server's certificate, which was verified; zero: there was
-	// none, or nobody verified it, and the Date is anybody's.
+	Status     int           // HTTP status
+	Date       time.Time     // the server's clock; zero: not sent
+	RetryAfter time.Duration // 0: not sent
+	// Until is the NotAfter of the server's verified certificate; zero: the connection is not
+	// authenticated, and the Date cannot be trusted.
 	Until time.Time
-	Fresh bool // over a connection of its own
+	Fresh bool // from a new connection
 }
 
-// Ready asks the server whether it is ready, past Before and After and the rate
-// limit. The error says why there was no answer.
+// Ready sends GET /readyz, without Before, After and the rate limit. The error says why there was
+// no answer.
 func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	conn, err := c.connection()
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	return c.ready(ctx, conn, conn.http)
 }
 
-// ReadyAnew is Ready over a connection of its own, which it leaves nothing of.
+// ReadyAnew is Ready with a new connection, which it closes.
 func (c *Client) ReadyAnew(ctx context.Context) (Answer, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 	return a, nil
 }
 
-// said is what an answer says of the time, and the end of the verified certificate of who
-// says so; zero for what there is not.
+// said returns the Date of an answer and the NotAfter of the server's verified certificate; zero
+// if missing.
 func said(resp *http.Response) (date, until time.Time) {
 	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		date = t

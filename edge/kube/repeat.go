@@ -11,17 +11,15 @@ import (
 )
 
 const (
-	// repeats is how often a request is repeated that the server asked to repeat
-	// (Retry-After), and a GET whose connection broke.
+	// repeats is the maximum number of retries of a request with a Retry-After, and of a GET whose
+	// connection broke.
 	repeats = 2
-	// hold is how long a request is held back at most for that; who asks for more gets
-	// the error, and decides.
+	// hold is the maximum Retry-After for a retry. For a longer one the caller gets the error.
 	hold = 10 * time.Second
 )
 
-// repeat makes a request until it is answered, or its error is for the caller. The time
-// between the tries is jittered: what one server asks of a thousand nodes they must not do
-// in the same second.
+// repeat sends a request until it is answered or its error is not worth a retry. The pause is
+// random, so that a thousand nodes with the same Retry-After do not retry in the same second.
 func (c *Client) repeat(ctx context.Context, verb string, once func(context.Context) error) error {
 	b := retry.Backoff{First: time.Second, Most: hold}
 	for tries := 0; ; tries++ {

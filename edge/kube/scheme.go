@@ -19,8 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// newScheme knows the types that a node speaks of and no others: each costs code
-// and memory.
+// newScheme returns a scheme with the types that a node uses. Each type costs code and memory.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for gv, objects := range map[schema.GroupVersion][]runtime.Object{
@@ -41,7 +40,9 @@ func newScheme() *runtime.Scheme {
 		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
 		resourcev1.SchemeGroupVersion:       {&resourcev1.ResourceClaim{}, &resourcev1.ResourceSlice{}},
 		nodev1.SchemeGroupVersion:           {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
-		storagev1.SchemeGroupVersion:        {&storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}, &storagev1.VolumeAttachment{}},
+		storagev1.SchemeGroupVersion: {
+			&storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}, &storagev1.VolumeAttachment{},
+		},
 	} {
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)
@@ -50,14 +51,13 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// Object is a pointer to a type of the scheme, or to its list.
+// Object is a pointer to a type of the scheme, or to its list type.
 type Object[T any] interface {
 	*T
 	runtime.Object
 }
 
-// resourceOf gives the group, version and resource of a type or of the items of a
-// list type.
+// resourceOf returns the group, version and resource of a type, or of the items of a list type.
 func resourceOf(s *runtime.Scheme, obj runtime.Object) (schema.GroupVersionResource, error) {
 	kinds, _, err := s.ObjectKinds(obj)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// metadataOnly asks for the metadata of objects alone: who changes an object knows the
-// rest of it. A server that does not do that may answer with all of it.
+// metadataOnly requests only the metadata of an object: the caller of a change knows the rest. A
+// server may still answer with the whole object.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
 const metadataOnly = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// metadataLists is the same of what is answered with a list.
+// metadataLists is metadataOnly for lists.
 const metadataLists = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// mediaType is how objects are sent.
+// mediaType returns the media type of sent objects.
 func (c *Client) mediaType() string {
 	if c.cfg.JSON {
 		return asJSON
@@ -26,8 +26,8 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// accepts is how objects may be answered, best as part of them says, such as metadataOnly.
-// Types that a server extends are JSON.
+// accepts returns the Accept header. part, such as metadataOnly, is preferred. JSON is included
+// because custom types have no protobuf.
 func (c *Client) accepts(part string) string {
 	list := c.mediaType()
 	if part != "" {
@@ -39,9 +39,9 @@ func (c *Client) accepts(part string) string {
 	return list
 }
 
-// Get reads an object. The namespace is empty for what has none. Errors of the server
-// are those of k8s.io/apimachinery/pkg/api/errors, here and below; a request
-// ends when nothing arrived for half a minute, however long it takes while something does.
+// Get reads an object. The namespace is empty for cluster-scoped objects. Errors of the server, here
+// and below, are those of k8s.io/apimachinery/pkg/api/errors. A request ends when no data arrived
+// for half a minute; there is no other time limit.
 func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
 	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 		return at(r, namespace).Name(name)
@@ -55,33 +55,37 @@ func GetMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace, 
 	})
 }
 
-// Create makes an object in the namespace that it names, and gives the metadata that it
-// has then.
+// Create creates an object in its namespace and returns the resulting metadata.
 func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1.ObjectMeta, error) {
 	return change(ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return at(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
 
-// Ask posts an object that is a question and gives it with the answer, such as an
-// authenticationv1.TokenReview.
+// Ask posts an object that requests an answer, such as an authenticationv1.TokenReview, and returns
+// it with the answer.
 func Ask[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
 	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return at(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
 
-// CreateSub posts to a subresource of an object: Of is the object's type, T that of
-// what is posted and answered, such as the token of a corev1.ServiceAccount.
-func CreateSub[Of, T any, PO Object[Of], P Object[T]](ctx context.Context, c *Client, namespace, name, subresource string, obj *T) (*T, error) {
+// CreateSub posts obj to a subresource and returns the answer. Of is the type of the object, T the
+// type of obj, such as a token request for a corev1.ServiceAccount.
+func CreateSub[Of, T any, PO Object[Of], P Object[T]](
+	ctx context.Context, c *Client, namespace, name, subresource string, obj *T,
+) (*T, error) {
 	return do[T, P](ctx, c, PO(new(Of)), "POST", func(r *rest.Request) *rest.Request {
 		return at(r, namespace).Name(name).SubResource(subresource).Body(P(obj))
 	})
 }
 
-// Patch changes an object, or a subresource of it, and gives the metadata that it has
-// then. An apply patch needs the options' FieldManager.
-func Patch[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*metav1.ObjectMeta, error) {
+// Patch patches an object or a subresource and returns the resulting metadata. An apply patch needs
+// the FieldManager of the options.
+func Patch[T any, P Object[T]](
+	ctx context.Context, c *Client, namespace, name string, kind types.PatchType, data []byte,
+	o metav1.PatchOptions, subresources ...string,
+) (*metav1.ObjectMeta, error) {
 	return change(ctx, c, P(new(T)), "PATCH", func(r *rest.Request) *rest.Request {
 		return at(r, namespace).Name(name).SubResource(subresources...).
 			SetHeader("Content-Type", string(kind)).VersionedParams(&o, c.params).Body(data)
@@ -99,21 +103,23 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 	})
 }
 
-// DeleteAll deletes the objects that a selector of the options names, by one request; T is
-// the type of the objects.
+// DeleteAll deletes all objects that match the selectors of the options, with one request; T is the
+// type of the objects.
 func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) error {
 	return c.repeat(ctx, "DELETE", func(ctx context.Context) error {
 		r, err := request(c, P(new(T)), "DELETE")
 		if err != nil {
 			return err
 		}
-		return at(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists)).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+		r = at(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists))
+		return r.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
 }
 
-// change sends a request about what of is, mostly to change it, and gives the metadata
-// of that.
-func change(ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request) (*metav1.ObjectMeta, error) {
+// change sends a request for the type of the object of, and returns the metadata in the answer.
+func change(
+	ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request,
+) (*metav1.ObjectMeta, error) {
 	var out runtime.Object
 	err := c.repeat(ctx, verb, func(ctx context.Context) error {
 		r, err := request(c, of, verb)
@@ -132,8 +138,10 @@ func change(ctx context.Context, c *Client, of runtime.Object, verb string, buil
 	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
 }
 
-// do sends a request about what of is, and decodes its answer.
-func do[T any, P Object[T]](ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request) (*T, error) {
+// do sends a request for the type of the object of, and decodes the answer.
+func do[T any, P Object[T]](
+	ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request,
+) (*T, error) {
 	var out P
 	err := c.repeat(ctx, verb, func(ctx context.Context) error {
 		r, err := request(c, of, verb)
@@ -158,7 +166,7 @@ func request(c *Client, of runtime.Object, verb string) (*rest.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What client-go would repeat it repeats for a whole fleet in the same second.
+	// client-go's own retries have no jitter.
 	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(0), nil
 }
 

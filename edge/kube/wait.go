@@ -7,11 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Wait waits until what failed with an error is worth another try: as the back-off says,
-// and not before the time that the server asked for. A request that did not leave because
-// the link is down (ErrNoLink) is worth one when the link changes and not before, so that
-// an outage costs nothing. The channel signals that the link changed; nil: nobody says so.
-// Wait reports whether there was a signal, with the error of ctx when that ended.
+// Wait waits until a request that failed with err should be retried: for the back-off, and at least
+// for the server's Retry-After. After ErrNoLink it waits for a signal of link instead, so that an
+// outage costs nothing. link receives a value when the link has changed; nil: it never does. Wait
+// reports whether there was a signal; the error is that of ctx.
 func Wait(ctx context.Context, again *retry.Backoff, err error, link <-chan struct{}) (woken bool, ended error) {
 	if link == nil || !errors.Is(err, ErrNoLink) {
 		return again.Wait(ctx, RetryAfter(err), link)

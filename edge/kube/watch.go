@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Watch begins to watch objects of a type. It returns when the server has accepted
-// the watch, or when nothing arrived for half a minute, with an error. The watch ends,
-// and its channel is closed, when the server, the connection or ctx ends, or by Stop.
-// A watch that fell behind ends with an event of type watch.Error, which
-// apierrors.FromObject turns into an error (410: list anew).
+// Watch starts a watch of objects of a type. It returns when the server has accepted the watch, or
+// with an error when no data arrived for half a minute. The watch ends, and its channel is closed,
+// when the server, the connection or ctx ends, or by Stop. A watch with an outdated version ends
+// with an event of type watch.Error, which apierrors.FromObject converts to an error (410: list
+// again).
 func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	r, err := request(c, P(new(T)), "GET")
 	if err != nil {
@@ -23,8 +23,8 @@ func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string,
 	return begin(ctx, c, at(r, namespace), o)
 }
 
-// WatchMetadata is a Watch of which only the metadata of objects counts: meta.Accessor
-// gives that of an event's object.
+// WatchMetadata is a Watch that requests only the metadata of objects: use meta.Accessor for the
+// object of an event.
 func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	r, err := request(c, P(new(T)), "GET")
 	if err != nil {
@@ -37,7 +37,7 @@ func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	o.Watch = true
 	var unanswered error
 	p := c.patient(context.WithValue(ctx, noAnswer{}, &unanswered))
-	// The limiter is for requests that end.
+	// The rate limit is for requests, not for watches.
 	body, err := r.VersionedParams(&o, c.params).Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).Stream(p)
 	late := p.settle()
 	if err == nil {
@@ -53,7 +53,7 @@ func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }
 
-// watching frees the context when it is stopped.
+// watching releases the context when the watch is stopped.
 type watching struct {
 	watch.Interface
 	end func()

@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// weighing is the client's NegotiatedSerializer: it knows protobuf and JSON only, and
-// its decoders refuse an object that would take more than mostDecoded.
+// weighing is the client's NegotiatedSerializer. It supports only protobuf and JSON. Its decoders
+// reject an object that would use more than mostDecoded.
 type weighing struct {
 	runtime.NegotiatedSerializer
 	scheme *runtime.Scheme
 }
 
-// SupportedMediaTypes leaves YAML out, which nobody asks for and a server could answer.
+// SupportedMediaTypes omits YAML, which is never requested but could be sent by a server.
 func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	for _, t := range w.NegotiatedSerializer.SupportedMediaTypes() {
 		if t.MediaType == protobuf || t.MediaType == asJSON {
@@ -31,7 +31,7 @@ func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	return some
 }
 
-// DecoderToVersion returns a decoder that weighs first.
+// DecoderToVersion returns a decoder that checks the memory before it decodes.
 func (w weighing) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return scales{w.NegotiatedSerializer.DecoderToVersion(d, gv), w.scheme}
 }
@@ -41,8 +41,10 @@ type scales struct {
 	scheme *runtime.Scheme
 }
 
-// Decode returns weight.ErrTooHeavy or weight.ErrTooDeep for what it refuses.
-func (s scales) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+// Decode returns weight.ErrTooHeavy or weight.ErrTooDeep for an object that it rejects.
+func (s scales) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	weigh, parts, kind := weight.JSON, [][]byte{data}, schema.GroupVersionKind{}
 	if message, ok := bytes.CutPrefix(data, []byte("k8s\x00")); ok {
 		weigh = weight.Protobuf
@@ -52,18 +54,18 @@ func (s scales) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 		}
 	} else {
 		var head struct{ APIVersion, Kind string }
-		_ = json.Unmarshal(data, &head) // the decoder says what is wrong
+		_ = json.Unmarshal(data, &head) // the decoder reports errors
 		kind = schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
 	}
 	switch {
 	case (kind.Kind == "") != (kind.Version == ""):
-		// The decoder takes the other half from what is asked for: a kind that nobody weighed.
+		// The decoder fills in the other part from defaults, which gives a kind that was not weighed.
 		return nil, nil, errors.New("the server's answer names only one of apiVersion and kind")
 	case kind.Empty() && defaults != nil:
 		kind = *defaults
 	}
 	targets := []runtime.Object{into}
-	// The decoder makes an object of the kind that the data names, if that is another one.
+	// If the data name another kind than into, the decoder creates an object of that kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
 		targets = append(targets, o)
 	}
@@ -80,8 +82,8 @@ func (s scales) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 	return s.Decoder.Decode(data, defaults, into)
 }
 
-// envelope reads a runtime.Unknown without copying it: what kind it says that it holds,
-// and the bytes of the object.
+// envelope parses a runtime.Unknown without copying it. It returns the kind and the bytes of the
+// object.
 func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
 	var apiVersion, name string
 	var inner error
@@ -97,13 +99,13 @@ func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, e
 				}
 			})
 		case 2:
-			objects = [][]byte{value} // the last one counts
+			objects = [][]byte{value} // the last one is used
 		}
 	})
 	return schema.FromAPIVersionAndKind(apiVersion, name), objects, cmp.Or(err, inner)
 }
 
-// each calls f with the fields of a message that have a length.
+// each calls f for the length-delimited fields of a message.
 func each(message []byte, f func(n protowire.Number, value []byte)) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)

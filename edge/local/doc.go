@@ -1,15 +1,15 @@
-// Package local has the ConfigMaps, Secrets and PersistentVolumeClaims of this node's own
-// manifests: of the directory, of the URL, and of what a person applied. Each of these
-// sources has its own; pods of a source use those of the same source, by namespace and
-// name, and never what the API server has. Pods of the API server never see these.
+// Package local holds the ConfigMaps, Secrets and PersistentVolumeClaims of this node's manifests:
+// from the directory, from the URL, and applied by a person. Each source has its own objects. The
+// pods of a source reference the objects of the same source, by namespace and name, and never those
+// of the API server. Pods of the API server cannot reference these objects.
 //
 //	directory, URL --Set--> merge --> store (sealed) --> rows --ConfigMap, Secret, Claim--> pods of that source
-//	islet apply --Apply------^                            '--Changed(uid)--> volumes are refreshed, waiting pods try again
+//	islet apply --Apply------^                            '--Changed(uid)--> volumes are refreshed, waiting pods retry
 //
-// Register notes what a pod names, Release forgets it; reading never waits. What
-// the store has is every source's initial value. An object that is removed from its
-// manifest stays for the pods that have it, as with the API server's (package object), and
-// goes with the last of them; for others it does not exist.
+// Register records the references of a pod, Release removes them; reading never blocks. The stored
+// objects are the initial set of every source. As in package object, an object that was removed
+// from its manifest remains for the pods that have it, until the last of them is released; other
+// pods do not see it.
 //
-// A claim belongs to one source alone, the first one: it names a directory of the node.
+// A claim belongs to one source, the first one, because its name is the name of a directory.
 package local

@@ -15,22 +15,22 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A row is an object that is or was in a manifest. It is replaced, never changed.
+// A row is an object that is or was in a manifest. It is replaced, never modified.
 type row struct {
 	object manifest.Object
 	origin string
 	gone   bool // no manifest has it any more
 }
 
-// rows are all objects. The methods are pure.
+// rows are all objects. Their methods do no I/O.
 type rows map[Key]row
 
 func keyOf(source string, obj manifest.Object) Key {
 	return Key{Source: source, Kind: manifest.KindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// set makes claimed all objects of a source, and says which cannot be. Of two origins with
-// the same object the one that it came from until now counts, else the first.
+// set replaces the objects of a source, and returns the problems. If two origins have the same
+// object, the origin of the existing object takes precedence, else the first one.
 func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now time.Time) (problems []Problem) {
 	first := map[Key]string{}
 	for _, c := range claimed {
@@ -50,7 +50,8 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 		if origin := first[k]; origin != c.Origin {
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s", k, origin)})
 		} else if old, there := r[k]; there && !old.gone && old.origin != c.Origin && unsure[old.origin] {
-			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s, which came first", k, old.origin)})
+			why := fmt.Sprintf("%s is already defined by %s, which came first", k, old.origin)
+			problems = append(problems, Problem{source, c.Origin, "metadata.name", why})
 		} else if p := r.put(source, c, now); p != nil {
 			problems = append(problems, *p)
 		}
@@ -58,7 +59,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 	return problems
 }
 
-// put makes an object one of a source, or says why it stays as it was.
+// put adds or replaces an object of a source, or returns why it cannot.
 func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
 	old, there := r[k]
@@ -66,7 +67,7 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 		return &Problem{source, c.Origin, field, why}
 	}
 	obj := c.Object.DeepCopyObject().(manifest.Object)
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not keep it
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not have it
 	obj.SetUID(uidOf(k))
 	obj.SetCreationTimestamp(metav1.Time{Time: now.Truncate(time.Second)})
 	if there && !old.gone {
@@ -79,7 +80,7 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	return nil
 }
 
-// refuses says why an object may not be as a manifest says now.
+// refuses returns why an object cannot be added, or cannot replace old.
 func (r rows) refuses(k Key, old row, there bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
@@ -91,11 +92,20 @@ func (r rows) refuses(k Key, old row, there bool, obj manifest.Object) (field, w
 	if !there || old.gone {
 		return "", ""
 	}
+	return immutableField(old.object, obj)
+}
+
+// immutableField returns the field of an object that a new version must not change, and why.
+func immutableField(old, obj manifest.Object) (field, why string) {
 	const frozen = "field is immutable when `immutable` is set"
-	switch o := old.object.(type) {
+	switch o := old.(type) {
 	case *v1.ConfigMap:
 		n := obj.(*v1.ConfigMap)
-		if podspec.IsTrue(o.Immutable) && (!podspec.IsTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data) || !equality.Semantic.DeepEqual(o.BinaryData, n.BinaryData)) {
+		if !podspec.IsTrue(o.Immutable) {
+			return "", ""
+		}
+		sameData := equality.Semantic.DeepEqual(o.Data, n.Data) && equality.Semantic.DeepEqual(o.BinaryData, n.BinaryData)
+		if !podspec.IsTrue(n.Immutable) || !sameData {
 			return "data", frozen
 		}
 	case *v1.Secret:
@@ -114,7 +124,7 @@ func (r rows) refuses(k Key, old row, there bool, obj manifest.Object) (field, w
 	return "", ""
 }
 
-// from says where an object comes from.
+// from returns the origin of an object, or its source.
 func (r row) from(k Key) string {
 	if r.origin == "" {
 		return "source " + k.Source
@@ -127,7 +137,7 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// difference gives what to write and to remove, and which objects pods see otherwise.
+// difference returns the rows to write and to remove, and the objects that changed for pods.
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {

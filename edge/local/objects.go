@@ -19,55 +19,55 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Key names an object of a source.
+// A Key identifies an object of a source.
 type Key = store.LocalKey
 
-// A Claimed is an object that a source has.
+// A Claimed is an object of a source.
 type Claimed struct {
-	Object manifest.Object // not to be changed
-	Origin string          // the file or URL, for people
+	Object manifest.Object // must not be modified
+	Origin string          // the file or URL, for messages
 }
 
-// A Problem is why an object of a source cannot be as it says.
+// A Problem is the reason why an object of a source cannot be used.
 type Problem struct {
 	Source, Origin, Field, Message string
 }
 
-// A Store keeps the objects over a restart. *store.Store is one.
+// A Store stores the objects across restarts. *store.Store is one.
 type Store interface {
 	Locals(ctx context.Context) ([]store.Local, error)
 	// UpdateLocals writes all or nothing, durably.
 	UpdateLocals(ctx context.Context, put []store.Local, remove []store.LocalKey) error
 }
 
-// Config is what Open needs.
+// Config has the dependencies of Objects.
 type Config struct {
 	Store   Store
-	Changed func(types.UID)  // something that the pod names has changed; must not block
-	Now     func() time.Time // for the age of objects; nil: time.Now
+	Changed func(types.UID)  // called when an object of the pod has changed; must not block
+	Now     func() time.Time // for the creation time of objects; nil: time.Now
 	Log     *slog.Logger
 }
 
-// Objects are those of all sources. All methods may be called from any goroutine.
+// Objects holds the objects of all sources. Its methods are safe for concurrent use.
 type Objects struct {
 	c Config
 
-	changing sync.Mutex // one change at a time, from reading the rows to publishing new ones
+	changing sync.Mutex // one change at a time, from reading rows to publishing new ones
 	told     map[string]told
 
-	mu       sync.RWMutex // guards what is below; never held during I/O
+	mu       sync.RWMutex // guards the fields below; never held during I/O
 	rows     rows
 	problems map[string][]Problem
-	pods     map[types.UID]map[Key]bool // what each names; true: it is the pod's even when it is gone
+	pods     map[types.UID]map[Key]bool // references of each pod; true: the pod may use the object after its removal
 }
 
-// told is what a source said last.
+// told is the last set of a source.
 type told struct {
 	claimed []Claimed
 	unsure  map[string]bool
 }
 
-// Open loads what the store has. pods are those that the node had before.
+// Open loads the stored objects. pods are the stored pods.
 func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -76,15 +76,17 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{c: c, told: map[string]told{}, rows: rows{}, problems: map[string][]Problem{}, pods: map[types.UID]map[Key]bool{}}
+	o := &Objects{
+		c: c, told: map[string]told{}, rows: rows{}, problems: map[string][]Problem{}, pods: map[types.UID]map[Key]bool{},
+	}
 	for _, s := range stored {
 		obj := manifest.New(s.Kind)
 		if obj == nil {
-			c.Log.Error("a stored object of a manifest is of no known kind", "object", s.LocalKey.String())
+			c.Log.Error("a stored object of a manifest has an unknown kind", "object", s.LocalKey.String())
 			continue
 		}
 		if err := obj.(interface{ Unmarshal([]byte) error }).Unmarshal(s.Data); err != nil {
-			c.Log.Error("a stored object of a manifest cannot be decoded, it is read anew", "object", s.LocalKey.String(), "error", err)
+			c.Log.Error("a stored object of a manifest cannot be decoded, it is read again", "object", s.LocalKey.String(), "error", err)
 			continue
 		}
 		o.rows[s.LocalKey] = row{object: obj, origin: s.Origin, gone: s.Gone}
@@ -95,14 +97,14 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	return o, o.forget(ctx)
 }
 
-// Has reports whether a pod names any object.
+// Has reports whether a registered pod references any object.
 func (o *Objects) Has(uid types.UID) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.pods[uid] != nil
 }
 
-// Release forgets a pod, and what is gone but for it.
+// Release forgets a pod, and removed objects that only this pod had.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	o.mu.Lock()
 	_, known := o.pods[uid]
@@ -114,12 +116,12 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	return o.forget(ctx)
 }
 
-// forget removes rows that are gone and that no pod has.
+// forget drops removed objects that no pod has.
 func (o *Objects) forget(ctx context.Context) error {
 	return o.change(ctx, func(rows, map[string][]Problem) error { return nil })
 }
 
-// sourceOf is where a pod comes from; "": from the API server.
+// sourceOf returns the source of a static pod; empty for a pod of the API server.
 func sourceOf(pod *v1.Pod) string {
 	if s := pod.Annotations[keys.ConfigSource]; s != keys.SourceAPI {
 		return s
@@ -127,14 +129,14 @@ func sourceOf(pod *v1.Pod) string {
 	return ""
 }
 
-// Serves reports whether a pod is the node's own, whose objects are these.
+// Serves reports whether a pod is a static pod, which uses these objects.
 func Serves(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 
-// Register notes what a pod names: from then on it is told of changes, and has what is
-// there now as long as it lives.
+// Register records the references of a pod. From then on Changed is called for the pod, and it
+// keeps the objects that exist now.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is Register; had says that the pod had what is there, gone or not.
+// register is Register; had: the pod ran before, and may use objects that were removed since.
 func (o *Objects) register(pod *v1.Pod, had bool) {
 	source := sourceOf(pod)
 	if source == "" {
@@ -156,8 +158,8 @@ func (o *Objects) register(pod *v1.Pod, had bool) {
 	})
 }
 
-// change makes an edit of all rows, stores the difference, publishes it and tells the pods
-// that name what changed. An error means that nothing changed.
+// change applies an edit to a copy of all rows, stores the difference, publishes it and calls
+// Changed. On an error nothing has changed.
 func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
@@ -184,7 +186,7 @@ func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[
 	return nil
 }
 
-// had gives what some pod has, if it is gone or not.
+// had returns the objects that some pod has, including removed ones.
 func (o *Objects) had() map[Key]bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -230,7 +232,7 @@ func (o *Objects) logNew(problems map[string][]Problem) {
 	}
 }
 
-// Problems gives all there are, by source.
+// Problems returns all problems, sorted by source.
 func (o *Objects) Problems() (all []Problem) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -240,14 +242,14 @@ func (o *Objects) Problems() (all []Problem) {
 	return all
 }
 
-// Set takes the full set of objects of a source in place of the former one. It is unsure
-// of what came from some origins; those objects stay.
+// Set replaces the objects of a source. The objects of the origins in unsure are kept.
 func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, unsure map[string]bool) error {
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
 		o.told[source] = told{claimed, unsure} // under changing
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
-		for _, other := range slices.Sorted(maps.Keys(o.told)) { // what was theirs may be free now
-			if t := o.told[other]; other != source && len(problems[other]) > 0 {
+		for _, other := range slices.Sorted(maps.Keys(o.told)) { // names of this source may be free now
+			t := o.told[other]
+			if other != source && len(problems[other]) > 0 {
 				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())
 			}
 		}
@@ -255,18 +257,18 @@ func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, uns
 	})
 }
 
-// What applying an object does.
+// Results of Apply for an object.
 const (
 	Created    = "created"
 	Configured = "configured"
 	Unchanged  = "unchanged"
 )
 
-// errDry ends a change that is only tried.
+// errDry cancels the change of a dry run.
 var errDry = errors.New("only tried")
 
-// Apply adds objects to the local source or changes them, all or none, and says what that
-// does to each. dry only says so.
+// Apply adds or replaces objects of the local source, all or none, and returns the result for each.
+// With dry it changes nothing.
 func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool) (actions []string, err error) {
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {
@@ -295,7 +297,7 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 	return actions, err
 }
 
-// Delete removes an object of the local source; found: there was one.
+// Delete removes an object of the local source; found: it existed.
 func (o *Objects) Delete(ctx context.Context, kind, namespace, name string) (found bool, err error) {
 	k := Key{Source: keys.SourceLocal, Kind: kind, Namespace: namespace, Name: name}
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {

@@ -13,17 +13,17 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The annotations that came before the fields of seccomp and AppArmor. They do
-// nothing any more, but they must not say something else than the fields.
+// The annotations that preceded the fields of seccomp and AppArmor. They have no effect any
+// more, but they must not contradict the fields.
 const (
 	appArmor  = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	localhost = "localhost/"
 )
 
-// maxTolerations is what the tolerations of an annotation may take once they are decoded, in bytes.
+// maxTolerations is the maximum size of the decoded tolerations of an annotation, in bytes.
 const maxTolerations = 1 << 20
 
-// annotations has the rules for annotations that mean something to Kubernetes.
+// annotations checks the annotations that Kubernetes defines.
 func (r *review) annotations(p *field.Path) {
 	all := r.pod.Annotations
 	if _, mirror := all[v1.MirrorPodAnnotationKey]; mirror && r.spec.NodeName == "" {
@@ -73,7 +73,7 @@ func (r *review) appArmorAnnotation(p *field.Path, container, value string) {
 		"is no AppArmor profile")
 }
 
-// agreeing compares the annotations with the fields.
+// agreeing checks that the annotations agree with the fields.
 func (r *review) agreeing() {
 	spec := field.NewPath("spec")
 	compare := func(p *field.Path, key, kind string, file *string) {
@@ -93,13 +93,15 @@ func (r *review) agreeing() {
 	}
 	pod := r.spec.SecurityContext
 	if pod != nil && pod.SeccompProfile != nil {
-		compare(spec.Child("securityContext", "seccompProfile"), v1.SeccompPodAnnotationKey, string(pod.SeccompProfile.Type), pod.SeccompProfile.LocalhostProfile)
+		profile := pod.SeccompProfile
+		compare(spec.Child("securityContext", "seccompProfile"), v1.SeccompPodAnnotationKey, string(profile.Type), profile.LocalhostProfile)
 	}
 	windows := r.spec.OS != nil && r.spec.OS.Name == v1.Windows
 	eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
 		p = p.Child("securityContext")
 		if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
-			compare(p.Child("seccompProfile"), v1.SeccompContainerAnnotationKeyPrefix+c.Name, string(sc.SeccompProfile.Type), sc.SeccompProfile.LocalhostProfile)
+			key := v1.SeccompContainerAnnotationKeyPrefix + c.Name
+			compare(p.Child("seccompProfile"), key, string(sc.SeccompProfile.Type), sc.SeccompProfile.LocalhostProfile)
 		}
 		var profile *v1.AppArmorProfile
 		if pod != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// containers has the rules for containers and init containers. A name is
-// unique among both. Containers run at once, so their host ports must differ;
-// init containers may use them one after the other.
+// containers checks containers and init containers. Their names must be unique among both. The host
+// ports of containers must differ, because containers run at the same time; init containers may
+// share them.
 func (r *review) containers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {
@@ -43,7 +43,7 @@ func (r *review) containers(p *field.Path) {
 	}
 }
 
-// container has the rules for containers of every kind.
+// container checks a container of any kind.
 func (r *review) container(p *field.Path, c *v1.Container) {
 	r.named(p.Child("name"), c.Name, validation.IsDNS1123Label)
 	r.need(p.Child("image"), c.Image)
@@ -65,7 +65,7 @@ func (r *review) pullPolicy(p *field.Path, policy v1.PullPolicy) {
 	oneOf(r, p, policy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 }
 
-// endsAtOnce refuses what makes sense only for containers that stay.
+// endsAtOnce rejects fields that are only valid for long-running containers.
 func (r *review) endsAtOnce(p *field.Path, c *v1.Container) {
 	for _, part := range []struct {
 		there bool
@@ -114,7 +114,7 @@ func (r *review) uniqueHostPorts(p *field.Path, c *v1.Container, seen map[string
 	}
 }
 
-// resizePolicy has the rules for changes of resources while a container runs.
+// resizePolicy checks the policies for changing the resources of a running container.
 func (r *review) resizePolicy(p *field.Path, policies []v1.ContainerResizePolicy) {
 	seen := map[string]bool{}
 	for i, policy := range policies {
@@ -127,7 +127,7 @@ func (r *review) resizePolicy(p *field.Path, policies []v1.ContainerResizePolicy
 	}
 }
 
-// restartRules has the rules for a restart policy of a container's own.
+// restartRules checks the restart policy of a container.
 func (r *review) restartRules(p *field.Path, c *v1.Container) {
 	oneOfIf(r, p.Child("restartPolicy"), c.RestartPolicy,
 		v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)

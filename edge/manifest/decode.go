@@ -14,32 +14,29 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// MaxSize is the largest manifest that is looked at, in bytes: what an API
-// server takes as one request.
+// MaxSize is the maximum size of a manifest, in bytes: that of a request to an API server.
 const MaxSize = 3 << 20
 
-// Options say where a manifest comes from and what it may hold.
+// Options describe the source of a manifest and what it may contain.
 type Options struct {
 	// Origin is the file or URL, for error messages and for the UID.
 	Origin string
-	// Source is a value of keys.ConfigSource.
+	// Source is a value of the annotation keys.ConfigSource.
 	Source string
-	// NodeName is the node the pods will run on.
+	// NodeName is the name of this node.
 	NodeName string
-	// Seen is when the manifest was first seen, for the annotation
-	// kubernetes.io/config.seen, which is left out when it is zero. It is no
-	// part of the UID.
+	// Seen is the time for the annotation kubernetes.io/config.seen, which is omitted if it is
+	// zero. It does not affect the UID.
 	Seen time.Time
-	// Lists permits Lists and PodLists. Without it each document must be one object, as
-	// in a kubelet's manifest directory, where this one differs in that a file may hold
-	// several documents, and objects that pods use.
+	// Lists permits Lists and PodLists. Without it each document must be one object, as in a
+	// kubelet's manifest directory. Unlike there, a file may have several documents, and
+	// objects that pods use.
 	Lists bool
 }
 
-// Decode reads what a manifest holds. Any error fails the whole manifest, so
-// that a caller never takes a pod for removed that is only misspelt; it is one
-// *Error or several, joined (see All). A manifest without any document yields
-// an empty set and no error.
+// Decode decodes a manifest. Any error fails the whole manifest, so that a misspelled pod is not
+// mistaken for a removed one. The error is one *Error or several, joined: see All. A manifest
+// without any document returns an empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := place{origin: o.Origin}
 	docs, err := documents(data)
@@ -82,14 +79,15 @@ func decodeDocument(raw []byte, at place, o Options) (Set, error) {
 	case item != "" && item != "Pod" && (!isStatic(o.Source) || New(item) == nil):
 		return Set{}, unsupported(meta.Kind, raw, at)
 	case !o.Lists:
-		return Set{}, at.fail("kind", "Unsupported value: %q: only Pods and what they use are allowed here; several of them are separated by lines of ---", meta.Kind)
+		return Set{}, at.fail("kind", "Unsupported value: %q: only Pods and the objects they use are allowed here; "+
+			"separate several of them by lines of ---", meta.Kind)
 	case meta.APIVersion != "v1":
 		return Set{}, at.fail("apiVersion", "Unsupported value: %q: a %s is v1", meta.APIVersion, meta.Kind)
 	}
 	return decodeList(raw, item, at, o)
 }
 
-// typeOf reads what kind of object raw is, without looking at the rest.
+// typeOf decodes the kind of an object only.
 func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
 	var meta *metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &meta); err != nil || meta == nil {
@@ -98,13 +96,13 @@ func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
 	return *meta, nil
 }
 
-// lenient decodes what it can.
+// lenient decodes the valid parts.
 func lenient(raw []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
 
-// list is a List, or one of a kind: its items are decoded one by one, so that each
-// error names its item.
+// list is a List or a typed list. Its items are decoded one by one, so that each error names its
+// item.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -112,7 +110,7 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// decodeList reads the items of a List; kind is that of all of them, if it has one.
+// decodeList decodes the items of a List; kind is the kind of the items of a typed list, else empty.
 func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 	var l list
 	if err := strict(raw, &l, at); err != nil {
@@ -128,7 +126,7 @@ func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if kind != "" && meta == (metav1.TypeMeta{}) { // typed lists need not repeat it
+		if kind != "" && meta == (metav1.TypeMeta{}) { // items of a typed list may omit it
 			meta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
 		}
 		found, err := decodeItem(raw, meta, item, o)
@@ -138,7 +136,7 @@ func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 	return all, errors.Join(errs...)
 }
 
-// decodeItem reads a pod or an object.
+// decodeItem decodes a pod or another object.
 func decodeItem(raw []byte, meta metav1.TypeMeta, at place, o Options) (Set, error) {
 	obj := New(meta.Kind)
 	if !isStatic(o.Source) {
@@ -189,7 +187,7 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, 
 	return pod, nil
 }
 
-// duplicates names what is there twice.
+// duplicates returns an error if two objects have the same name.
 func duplicates(all *Set, o Options) error {
 	type identity struct{ kind, namespace, name string }
 	seen := make(map[identity]bool, len(all.Pods)+len(all.Objects))
@@ -211,8 +209,8 @@ func duplicates(all *Set, o Options) error {
 	return errors.Join(errs...)
 }
 
-// documents splits the input. JSON is one document or several, one after the
-// other; YAML documents are separated by lines of three dashes.
+// documents splits a manifest. JSON is a sequence of documents; YAML documents are separated by
+// lines of three dashes.
 func documents(data []byte) ([]document, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("is larger than %d bytes", MaxSize)

@@ -165,7 +165,7 @@ func bomb() string {
 // wrong is said with the file.
 func TestFileOfPods(t *testing.T) {
 	for _, data := range []string{"---\n{apiVersion: v1, kind: List}", `{"apiVersion":"v1","kind":"PodList"}`} {
-		if set, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), ": only Pods and what they use are allowed here") {
+		if set, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), ": only Pods and the objects they use are allowed here") {
 			t.Errorf("got %d pods and %v of %s", len(set.Pods), err, data)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Default fills in what a pod leaves open, with the values of the API reference
-// (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
-// Doing it twice changes nothing.
+// Default sets the fields that a pod omits to the defaults of the API reference
+// (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/). It is
+// idempotent.
 func Default(pod *v1.Pod) {
 	spec := &pod.Spec
 	for _, c := range podspec.Containers(spec) {
@@ -36,7 +36,7 @@ func Default(pod *v1.Pod) {
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		*spec.TerminationGracePeriodSeconds = 1
 	}
-	// serviceAccount is the old name of the field; the new one wins.
+	// serviceAccount is the former name of the field; the new name takes precedence.
 	fillZero(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }
@@ -86,11 +86,11 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 }
 
-// pullPolicy is Always for an image that can change under its name: one tagged
-// latest, in words or by leaving out both tag and digest.
+// pullPolicy returns Always for an image whose content can change: one with the tag latest, or with
+// neither a tag nor a digest.
 func pullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil { // not an image name; the runtime will say so
+	if err != nil { // an invalid name is reported by the runtime
 		return v1.PullIfNotPresent
 	}
 	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {

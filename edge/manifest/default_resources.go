@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// roundUp makes every quantity a whole number of thousandths.
+// roundUp rounds every quantity up to thousandths.
 func roundUp(list v1.ResourceList) {
 	for name, quantity := range list {
 		quantity.RoundUp(resource.Milli)
@@ -17,7 +17,7 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
-// requestsFromLimits lets a limit stand for the request that is missing.
+// requestsFromLimits sets missing requests to the limits.
 func requestsFromLimits(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = make(v1.ResourceList, len(r.Limits))
@@ -29,9 +29,8 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultPodResources completes resources given for the pod as a whole
-// (KEP-2837): its hugepage limits are those of its containers together, its
-// requests what its containers request together, or else its limits.
+// defaultPodResources completes the pod-level resources (KEP-2837): the hugepage limits are the
+// sum of the containers', the requests are the sum of the containers', or else the limits.
 func defaultPodResources(spec *v1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
@@ -67,7 +66,7 @@ func set(list v1.ResourceList, name v1.ResourceName, quantity resource.Quantity)
 	return list
 }
 
-// podLevel says whether a pod as a whole can have this resource.
+// podLevel reports whether a resource can be set at the pod level.
 func podLevel(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || isHugepages(name)
 }

@@ -49,8 +49,7 @@ func (r *review) keyRef(p *field.Path, name, key string) {
 	r.named(p.Child("key"), key, validation.IsConfigMapKey)
 }
 
-// fileKeyRef has the rules for a variable that is read from a file a container
-// wrote (KEP-3721).
+// fileKeyRef checks a variable that is read from a file written by a container (KEP-3721).
 func (r *review) fileKeyRef(p *field.Path, ref *v1.FileKeySelector) {
 	r.named(p.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
 	r.named(p.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label)
@@ -80,7 +79,7 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 	}
 }
 
-// subdomainPrefix is subdomain, but for one dash at the end.
+// subdomainPrefix is the rule subdomain, with a permitted dash at the end.
 func subdomainPrefix(name string) []string {
 	if len(name) > 1 && strings.HasSuffix(name, "-") {
 		name = name[:len(name)-1] + "a"
@@ -96,8 +95,7 @@ var (
 		"requests.cpu", "requests.memory", "requests.ephemeral-storage"}
 )
 
-// fieldRef has the rules for a field of the pod itself, such as
-// metadata.labels['app'].
+// fieldRef checks a reference to a field of the pod, such as metadata.labels['app'].
 func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []string) {
 	at := p.Child("fieldPath")
 	r.when(ref.APIVersion != "v1", p.Child("apiVersion"), ref.APIVersion, "must be v1")
@@ -105,7 +103,7 @@ func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []s
 		return
 	}
 	path := ref.FieldPath
-	if path == "spec.host" { // what v1 called it at first
+	if path == "spec.host" { // the name in the first version of the API
 		path = "spec.nodeName"
 	}
 	name, key, subscript := strings.Cut(strings.TrimSuffix(path, "']"), "['")
@@ -119,14 +117,15 @@ func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []s
 	case name == "metadata.labels":
 		r.rule(at, key, validation.IsQualifiedName)
 	default:
-		r.invalid(at, ref.FieldPath, "only labels and annotations can be picked by key")
+		r.invalid(at, ref.FieldPath, "only labels and annotations can be selected by key")
 	}
 }
 
-// resourceFieldRef has the rules for a resource of a container.
+// resourceFieldRef checks a reference to a resource of a container.
 func (r *review) resourceFieldRef(p *field.Path, ref *v1.ResourceFieldSelector) {
 	name := ref.Resource
-	hugepages := strings.HasPrefix(name, "limits."+v1.ResourceHugePagesPrefix) || strings.HasPrefix(name, "requests."+v1.ResourceHugePagesPrefix)
+	withPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix+v1.ResourceHugePagesPrefix) }
+	hugepages := withPrefix("limits.") || withPrefix("requests.")
 	if !hugepages {
 		oneOf(r, p.Child("resource"), name, resourceFields...)
 	}

@@ -9,22 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Error is one thing that is wrong with a manifest.
+// Error is one problem of a manifest.
 type Error struct {
-	// Origin is the file or URL the manifest came from.
+	// Origin is the manifest's file or URL.
 	Origin string
-	// Pod says which pod of the manifest is meant: its name, or its place
-	// ("document 2", "items[3]") when it has none. Empty when the manifest
-	// as a whole is meant.
+	// Pod is the name of the pod, or its position in the manifest ("document 2", "items[3]") if it
+	// has no name. It is empty if the problem is about the manifest as a whole.
 	Pod string
-	// Field is the path of the field, such as spec.containers[0].image. Empty
-	// when no single field is meant.
+	// Field is the path of the field, such as spec.containers[0].image. It is empty if the problem
+	// is not about one field.
 	Field string
-	// Detail says what is wrong with it.
+	// Detail is the description of the problem.
 	Detail string
 }
 
-// Error joins what is known, from the origin to the detail.
+// Error returns the non-empty parts, from the origin to the detail.
 func (e *Error) Error() string {
 	parts := make([]string, 0, 4)
 	for _, part := range []string{e.Origin, e.Pod, e.Field, e.Detail} {
@@ -35,7 +34,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// All lists every Error that err, as Decode returned it, consists of.
+// All returns the *Errors that err, a result of Decode, consists of.
 func All(err error) []*Error {
 	var one *Error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -52,15 +51,15 @@ func All(err error) []*Error {
 }
 
 const (
-	// maxErrors bounds how many errors of one pod are told: the rest is noise.
+	// maxErrors is the maximum number of reported errors of a pod.
 	maxErrors = 20
-	// maxAll bounds how many errors of a manifest are told.
+	// maxAll is the maximum number of reported errors of a manifest.
 	maxAll = 100
-	// maxText bounds the parts of an error, which may quote the manifest.
+	// maxText is the maximum length of an error's parts, which may quote the manifest.
 	maxText = 400
 )
 
-// place is where in a manifest something is: what all its errors have in common.
+// place is a position in a manifest: the common part of its errors.
 type place struct {
 	origin string
 	pod    string
@@ -87,7 +86,7 @@ func bounded(err error) error {
 	return errors.Join(errs...)
 }
 
-// plain makes text fit for a log and a terminal, whatever the manifest says.
+// plain makes text from a manifest safe for logs and terminals.
 func plain(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "..."

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// mounts has the rules for volume mounts. The runtime would make a relative
-// mount path absolute, so an API server lets it pass, and so does this.
+// mounts checks volume mounts. A relative mount path is permitted, as by an API server; the runtime
+// makes it absolute.
 func (r *review) mounts(p *field.Path, c *v1.Container) {
 	paths := map[string]bool{}
 	for i, m := range c.VolumeMounts {
@@ -55,7 +55,7 @@ func (r *review) propagation(p *field.Path, m v1.VolumeMount, c *v1.Container) {
 	}
 }
 
-// devices has the rules for volumes used as block devices.
+// devices checks volumes that are used as block devices.
 func (r *review) devices(p *field.Path, c *v1.Container) {
 	names, paths := map[string]bool{}, map[string]bool{}
 	for i, d := range c.VolumeDevices {
@@ -78,19 +78,19 @@ func (r *review) devices(p *field.Path, c *v1.Container) {
 	}
 }
 
-// noBacksteps refuses .. as an element of a path.
+// noBacksteps rejects a path with the element "..".
 func (r *review) noBacksteps(p *field.Path, name string) {
 	r.when(slices.Contains(strings.Split(name, "/"), ".."), p, name, "must not contain '..'")
 }
 
-// descending refuses a path that leaves the directory it starts from.
+// descending rejects a path that leaves its base directory.
 func (r *review) descending(p *field.Path, name string) {
 	r.when(path.IsAbs(name), p, name, "must be a relative path")
 	r.noBacksteps(p, name)
 }
 
-// visible is descending for files of volumes that are written as a whole: their
-// names must not start with the two dots of the directories behind them.
+// visible is descending for files in volumes that are updated atomically: their names must not
+// start with two dots, as the internal directories of such volumes do.
 func (r *review) visible(p *field.Path, name string) {
 	r.descending(p, name)
 	r.when(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// hostNames has the rules for names a pod has, and names it knows.
+// hostNames checks the names of a pod, and its hostAliases.
 func (r *review) hostNames(p *field.Path) {
 	s := r.spec
 	if s.Hostname != "" {
@@ -46,8 +46,7 @@ func (r *review) address(p *field.Path, ip string) {
 	r.errs = append(r.errs, validation.IsValidIPForLegacyField(p, ip, true, nil)...)
 }
 
-// dns has the rules for a pod's resolver; its limits are those of resolv.conf
-// and of glibc.
+// dns checks the dnsConfig of a pod. The limits are those of resolv.conf and glibc.
 func (r *review) dns(p *field.Path) {
 	oneOf(r, p.Child("dnsPolicy"), r.spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
 	p = p.Child("dnsConfig")
@@ -59,13 +58,15 @@ func (r *review) dns(p *field.Path) {
 		return
 	}
 	const maxServers, maxSearches, maxChars = 3, 32, 2048
-	r.when(len(config.Nameservers) > maxServers, p.Child("nameservers"), len(config.Nameservers), fmt.Sprintf("must be at most %d", maxServers))
+	servers := len(config.Nameservers)
+	r.when(servers > maxServers, p.Child("nameservers"), servers, fmt.Sprintf("must be at most %d", maxServers))
 	for i, server := range config.Nameservers {
 		r.address(p.Child("nameservers").Index(i), server)
 	}
 	at := p.Child("searches")
 	r.when(len(config.Searches) > maxSearches, at, len(config.Searches), fmt.Sprintf("must be at most %d", maxSearches))
-	r.when(len(strings.Join(config.Searches, " ")) > maxChars, at, "", fmt.Sprintf("must have at most %d characters with spaces between", maxChars))
+	chars := len(strings.Join(config.Searches, " "))
+	r.when(chars > maxChars, at, "", fmt.Sprintf("must have at most %d characters with spaces between", maxChars))
 	for i, search := range config.Searches {
 		if search != "." {
 			r.rule(at.Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
@@ -76,7 +77,7 @@ func (r *review) dns(p *field.Path) {
 	}
 }
 
-// hostPorts checks that a pod on the host's network asks for the ports it uses.
+// hostPorts checks that a pod in the host's network declares its ports as host ports.
 func (r *review) hostPorts(p *field.Path) {
 	if !r.spec.HostNetwork {
 		return

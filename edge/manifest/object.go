@@ -13,21 +13,21 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// An Object is a ConfigMap, a Secret or a PersistentVolumeClaim that pods of the same
-// source may use by its namespace and name.
+// An Object is a ConfigMap, a Secret or a PersistentVolumeClaim. Pods of the same source can
+// reference it by its namespace and name.
 type Object interface {
 	metav1.Object
 	runtime.Object
 	Marshal() ([]byte, error)
 }
 
-// A Set is what a manifest holds, in its order.
+// A Set is the content of a manifest, in its order.
 type Set struct {
 	Pods    []*v1.Pod
 	Objects []Object
 }
 
-// Empty reports whether there is nothing in it.
+// Empty reports whether the set has no pods and no objects.
 func (s *Set) Empty() bool { return len(s.Pods)+len(s.Objects) == 0 }
 
 func (s *Set) add(other Set) {
@@ -35,7 +35,7 @@ func (s *Set) add(other Set) {
 	s.Objects = append(s.Objects, other.Objects...)
 }
 
-// New gives an empty object of a kind; nil: manifests have no objects of that kind.
+// New returns an empty object of a kind; nil if manifests cannot have objects of that kind.
 func New(kind string) Object {
 	switch kind {
 	case "ConfigMap":
@@ -48,7 +48,7 @@ func New(kind string) Object {
 	return nil
 }
 
-// KindOf gives the kind of an object.
+// KindOf returns the kind of an object.
 func KindOf(o Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // decodeObject decodes, defaults and validates one object.
@@ -69,14 +69,15 @@ func decodeObject(raw []byte, obj Object, at place) (Object, error) {
 	return obj, nil
 }
 
-// keepMeta drops what only an API server says of an object: a manifest may be a copy of
-// one as kubectl prints it.
+// keepMeta removes metadata that only an API server sets, which a copy of kubectl's output has.
 func keepMeta(obj Object) {
-	meta := metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), Labels: obj.GetLabels(), Annotations: obj.GetAnnotations()}
+	meta := metav1.ObjectMeta{
+		Name: obj.GetName(), Namespace: obj.GetNamespace(), Labels: obj.GetLabels(), Annotations: obj.GetAnnotations(),
+	}
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
-	delete(meta.Annotations, v1.LastAppliedConfigAnnotation) // it repeats a Secret
+	delete(meta.Annotations, v1.LastAppliedConfigAnnotation) // it contains a copy of the Secret
 	switch o := obj.(type) {
 	case *v1.ConfigMap:
 		o.ObjectMeta = meta
@@ -90,7 +91,7 @@ func keepMeta(obj Object) {
 	}
 }
 
-// defaultSecret does as an API server does when a Secret is written.
+// defaultSecret sets the defaults of a Secret as an API server does.
 // https://kubernetes.io/docs/concepts/configuration/secret/#restriction-names-data
 func defaultSecret(s *v1.Secret) {
 	fillZero(&s.Type, v1.SecretTypeOpaque)
@@ -103,7 +104,7 @@ func defaultSecret(s *v1.Secret) {
 	s.StringData = nil
 }
 
-// unsupported says of a kind that does not run here what to write instead.
+// unsupported returns the error for an unsupported kind, with advice what to write instead.
 func unsupported(kind string, raw []byte, at place) error {
 	const only = "only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"
 	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}, kind) {
@@ -112,7 +113,7 @@ func unsupported(kind string, raw []byte, at place) error {
 	return at.fail("kind", "Unsupported value: %q: %s; %s", kind, only, asPod(kind, raw))
 }
 
-// workload is what of a controller's manifest says how its pod is written.
+// workload has the fields of a controller's manifest that asPod needs.
 type workload struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {
@@ -129,10 +130,10 @@ type meta struct {
 	Namespace string `json:"namespace"`
 }
 
-// asPod tells in one line how the pod of a controller is written.
+// asPod returns advice, in one line, how to write a controller's pod.
 func asPod(kind string, raw []byte) string {
 	var w workload
-	_ = lenient(raw, &w) // what cannot be read is left out
+	_ = lenient(raw, &w) // invalid parts are omitted
 	name, template := w.Metadata.Name, "spec.template"
 	if name == "" {
 		name = "NAME"
@@ -162,10 +163,11 @@ func asPod(kind string, raw []byte) string {
 	}
 	for _, t := range w.Spec.VolumeClaimTemplates {
 		claim := t.Metadata.Name + "-" + name
-		text += fmt.Sprintf("; its claim as a PersistentVolumeClaim %s, and in spec.volumes '{name: %s, persistentVolumeClaim: {claimName: %s}}'", claim, t.Metadata.Name, claim)
+		const form = "; its claim as a PersistentVolumeClaim %s, and in spec.volumes '{name: %s, persistentVolumeClaim: {claimName: %s}}'"
+		text += fmt.Sprintf(form, claim, t.Metadata.Name, claim)
 	}
 	return text
 }
 
-// isStatic reports whether pods of a source are the node's own.
+// isStatic reports whether the pods of a source are static pods.
 func isStatic(source string) bool { return source != keys.SourceAPI }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxKeys bounds the keys of a ConfigMap or Secret: each becomes a file. An API server
-	// has no such bound, but none of a size that it takes comes near it in earnest.
+	// maxKeys is the maximum number of keys of a ConfigMap or Secret, each of which becomes a
+	// file. An API server has no such limit, but no real object comes near it.
 	maxKeys = 10_000
-	// maxClaim bounds the size of a claim: what a file system can have as a quota.
+	// maxClaim is the maximum size of a claim: the maximum quota of a file system.
 	maxClaim = 1 << 60
 )
 
-// validateObject says what an API server would find wrong with a new object, and what a
-// node cannot give.
+// validateObject returns the errors that an API server would report for a new object, and those
+// for features that the node does not have.
 func validateObject(obj Object) field.ErrorList {
 	r := &review{}
 	meta := field.NewPath("metadata")
@@ -41,7 +41,7 @@ func validateObject(obj Object) field.ErrorList {
 	return r.errs
 }
 
-// configMapObject has the rules of
+// configMapObject checks a ConfigMap:
 // https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-object
 func (r *review) configMapObject(m *v1.ConfigMap) {
 	if r.tooMany(field.NewPath("data"), len(m.Data)+len(m.BinaryData)) {
@@ -63,7 +63,7 @@ func (r *review) configMapObject(m *v1.ConfigMap) {
 	r.tooLarge(field.NewPath("data"), total)
 }
 
-// secretObject has the rules of
+// secretObject checks a Secret:
 // https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
 func (r *review) secretObject(s *v1.Secret) {
 	data := field.NewPath("data")
@@ -112,7 +112,7 @@ func (r *review) secretObject(s *v1.Secret) {
 	}
 }
 
-// claimObject has the rules for a claim that becomes a directory of this node.
+// claimObject checks a claim that becomes a directory of this node.
 func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	r.accessModes(p.Child("accessModes"), s.AccessModes)
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// lifetime has the rules about how long a pod and its containers live.
+// lifetime checks the fields about the lifetime of a pod and its containers.
 func (r *review) lifetime(p *field.Path) {
 	s := r.spec
 	oneOf(r, p.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
@@ -25,7 +25,7 @@ func (r *review) lifetime(p *field.Path) {
 	}
 }
 
-// references has the rules for names of other objects.
+// references checks the names of other objects.
 func (r *review) references(p *field.Path) {
 	s := r.spec
 	r.errs = append(r.errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
@@ -53,7 +53,7 @@ func (r *review) references(p *field.Path) {
 	}
 }
 
-// claims has the rules for resource claims (dynamic resource allocation).
+// claims checks resource claims (dynamic resource allocation).
 func (r *review) claims(p *field.Path) {
 	seen := map[string]bool{}
 	for i, claim := range r.spec.ResourceClaims {
@@ -72,7 +72,7 @@ func (r *review) claims(p *field.Path) {
 	}
 }
 
-// hostUsers has the rules for pods in a user namespace of their own.
+// hostUsers checks pods with a user namespace.
 func (r *review) hostUsers(p *field.Path) {
 	s := r.spec
 	if s.HostUsers == nil || *s.HostUsers {

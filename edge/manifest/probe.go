@@ -56,7 +56,7 @@ func (r *review) lifecycle(p *field.Path, l *v1.Lifecycle) {
 	}
 }
 
-// handler is what probes and lifecycle hooks can do.
+// handler has the handlers of a probe or lifecycle hook.
 type handler struct {
 	Exec      *v1.ExecAction
 	HTTPGet   *v1.HTTPGetAction
@@ -67,12 +67,13 @@ type handler struct {
 
 func (r *review) handler(p *field.Path, h handler) {
 	handlers := 0
-	// first says whether to look into the handler: there must be only one.
+	// first reports whether there is a handler to check. It rejects all but the first one.
 	first := func(there bool, name string) bool {
 		if !there {
 			return false
 		}
-		if handlers++; handlers > 1 {
+		handlers++
+		if handlers > 1 {
 			r.forbidden(p.Child(name), "may not have more than one handler")
 		}
 		return handlers == 1
@@ -108,7 +109,7 @@ func (r *review) httpGet(p *field.Path, h *v1.HTTPGetAction) {
 	}
 }
 
-// port has the rules for a port by number or by name.
+// port checks a port, which is a number or a name.
 func (r *review) port(p *field.Path, port intstr.IntOrString) {
 	if port.Type == intstr.String {
 		r.rule(p, port.StrVal, validation.IsValidPortName)
@@ -117,8 +118,8 @@ func (r *review) port(p *field.Path, port intstr.IntOrString) {
 	r.inRange(p, int64(port.IntVal), 1, 65535)
 }
 
-// stopSignal has the rules for a signal other than the image's. Real-time
-// signals count up from SIGRTMIN and down from SIGRTMAX.
+// stopSignal checks a container's stop signal. Real-time signals count up from SIGRTMIN and down
+// from SIGRTMAX.
 func (r *review) stopSignal(p *field.Path, signal v1.Signal) {
 	if r.spec.OS == nil {
 		r.forbidden(p, "needs spec.os.name")

@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// references refuses what a pod without an API server cannot have: objects that only
-// the API has. ConfigMaps, Secrets and claims come from manifests of the same source
-// (package local), never from the API: a kubelet refuses all references of static pods
-// since 1.34 ("the spec of a static Pod cannot refer to other API objects",
+// references rejects references of static pods to objects that only an API server has. The
+// ConfigMaps, Secrets and claims of static pods come from manifests of the same source (package
+// local), never from the API. A kubelet rejects all such references since 1.34 ("the spec of a
+// static Pod cannot refer to other API objects",
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
 func references(pod *v1.Pod, source string) field.ErrorList {
 	if source == keys.SourceAPI {
@@ -71,7 +71,7 @@ func volumeReferences(v *v1.Volume, p *field.Path, refuse func(string, *field.Pa
 	}
 }
 
-// eachContainer visits init containers, then containers.
+// eachContainer calls visit for the init containers, then for the containers.
 func eachContainer(spec *v1.PodSpec, visit func(*field.Path, *v1.Container)) {
 	p := field.NewPath("spec")
 	for i := range spec.InitContainers {

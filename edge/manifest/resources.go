@@ -14,8 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// resources has the rules for limits and requests; name checks which resources
-// there may be.
+// resources checks limits and requests. name checks the names of the resources.
 func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
 	computing, hugepages := false, false
 	for _, part := range []struct {
@@ -59,7 +58,7 @@ func (r *review) quantity(p *field.Path, name v1.ResourceName, q resource.Quanti
 	}
 }
 
-// containerResource has the rules for names of resources of a container.
+// containerResource checks the name of a container's resource.
 func (r *review) containerResource(p *field.Path, name v1.ResourceName) {
 	standard := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugepages(name)
 	switch {
@@ -72,13 +71,13 @@ func (r *review) containerResource(p *field.Path, name v1.ResourceName) {
 	}
 }
 
-// isNative says whether a resource is Kubernetes' own.
+// isNative reports whether a resource is defined by Kubernetes.
 func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// isExtended says whether a resource is offered by a device plugin or such. A
-// quota puts "requests." before its name, which must still be a name then.
+// isExtended reports whether a resource is an extended resource, such as a device plugin's. Its
+// name must be valid with the prefix "requests.", which quotas use.
 func isExtended(name v1.ResourceName) bool {
 	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
@@ -86,8 +85,7 @@ func isExtended(name v1.ResourceName) bool {
 
 func canOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugepages(name) }
 
-// claimRefs has the rules for the claims of the pod that a container uses, each
-// as a whole or by single requests.
+// claimRefs checks the claims of the pod that a container uses, as a whole or by single requests.
 func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 	whole, parts := map[string]bool{}, map[string]bool{}
 	for i, claim := range claims {
@@ -116,14 +114,13 @@ func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 	}
 }
 
-// podResources has the rules for resources of the pod as a whole (KEP-2837) and
-// for its overhead.
+// podResources checks the pod-level resources (KEP-2837) and the overhead.
 func (r *review) podResources(p *field.Path) {
 	if r.spec.Overhead != nil {
 		overhead := v1.ResourceRequirements{Limits: r.spec.Overhead}
 		before := len(r.errs)
 		r.resources(field.NewPath("spec", "overhead"), overhead, r.containerResource)
-		for _, e := range r.errs[before:] { // the overhead is a plain list of resources
+		for _, e := range r.errs[before:] { // the overhead has no "requests" level
 			e.Field = strings.Replace(e.Field, "spec.overhead.limits", "spec.overhead", 1)
 		}
 	}
@@ -144,7 +141,7 @@ func (r *review) podResources(p *field.Path) {
 	r.podCoversContainers(p, res)
 }
 
-// podCoversContainers checks that containers fit into their pod.
+// podCoversContainers checks that the pod-level resources cover those of the containers.
 func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements) {
 	covers := func(at *field.Path, whole v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
 		if have, there := whole[name]; there && part.Cmp(have) > 0 {

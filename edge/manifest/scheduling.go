@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scheduling has the rules for what a scheduler reads, affinity apart.
+// scheduling checks the fields for the scheduler, except the affinity.
 func (r *review) scheduling(p *field.Path) {
 	s := r.spec
 	gates := map[string]bool{}
@@ -70,7 +70,8 @@ func (r *review) spread(p *field.Path) {
 		r.unique(at, kinds, fmt.Sprintf("topologyKey %s, whenUnsatisfiable %s", c.TopologyKey, c.WhenUnsatisfiable))
 		if c.MinDomains != nil {
 			r.when(*c.MinDomains <= 0, at.Child("minDomains"), *c.MinDomains, "must be greater than 0")
-			r.when(c.WhenUnsatisfiable != v1.DoNotSchedule, at.Child("minDomains"), *c.MinDomains, "goes with whenUnsatisfiable DoNotSchedule only")
+			at := at.Child("minDomains")
+			r.when(c.WhenUnsatisfiable != v1.DoNotSchedule, at, *c.MinDomains, "goes with whenUnsatisfiable DoNotSchedule only")
 		}
 		oneOfIf(r, at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
 		oneOfIf(r, at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
@@ -79,7 +80,7 @@ func (r *review) spread(p *field.Path) {
 	}
 }
 
-// labelKeys has the rules for keys whose values are taken from the pod itself.
+// labelKeys checks the label keys whose values are taken from the pod.
 func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.LabelSelector) {
 	for _, list := range []struct {
 		name string
@@ -100,8 +101,8 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 	}
 }
 
-// selectsTwice says whether a selector names a key more than once. Once it may:
-// the API server itself adds what matchLabelKeys stands for.
+// selectsTwice reports whether a selector has a key more than once. Once is permitted, because the
+// API server adds the keys of matchLabelKeys to the selector.
 func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	n := 0
 	if _, there := s.MatchLabels[key]; there {
@@ -115,7 +116,7 @@ func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	return n > 1
 }
 
-// affinity has the rules for affinity to nodes and to other pods.
+// affinity checks the affinity to nodes and to other pods.
 func (r *review) affinity(p *field.Path) {
 	a := r.spec.Affinity
 	if a == nil {
@@ -151,12 +152,13 @@ func (r *review) affinity(p *field.Path) {
 		pods(p.Child("podAffinity"), t.RequiredDuringSchedulingIgnoredDuringExecution, t.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if t := a.PodAntiAffinity; t != nil {
-		pods(p.Child("podAntiAffinity"), t.RequiredDuringSchedulingIgnoredDuringExecution, t.PreferredDuringSchedulingIgnoredDuringExecution)
+		at := p.Child("podAntiAffinity")
+		pods(at, t.RequiredDuringSchedulingIgnoredDuringExecution, t.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
-// nodeTerm has the rules for a term of a node selector. What is only preferred
-// may have values that no label can have.
+// nodeTerm checks a term of a node selector. The values of a preferred term need not be valid
+// labels (labels is false).
 func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) {
 	for i, e := range term.MatchExpressions {
 		at := p.Child("matchExpressions").Index(i)

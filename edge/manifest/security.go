@@ -18,8 +18,8 @@ func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && podspec.IsTrue(c.SecurityContext.Privileged)
 }
 
-// security has the rules for the security context of a container. Privileged
-// containers are allowed: whoever writes manifests on a node is root there.
+// security checks the security context of a container. Privileged containers are permitted: a user
+// who can write manifests on a node is root there.
 func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 	if sc == nil {
 		return
@@ -42,7 +42,7 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 		"must not be false for a container with CAP_SYS_ADMIN")
 }
 
-// podSecurity has the rules for the security context of a pod.
+// podSecurity checks the security context of a pod.
 func (r *review) podSecurity(p *field.Path) {
 	sc := r.spec.SecurityContext
 	if r.spec.HostPID && podspec.IsTrue(r.spec.ShareProcessNamespace) {
@@ -106,7 +106,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	}
 	oneOf(r, p.Child("type"), profile.Type,
 		v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeUnconfined)
-	const longest = 4095 // PATH_MAX without the end mark
+	const longest = 4095 // PATH_MAX without the terminating zero
 	at := p.Child("localhostProfile")
 	switch name, local := profile.LocalhostProfile, profile.Type == v1.AppArmorProfileTypeLocalhost; {
 	case local && (name == nil || *name == ""):
@@ -121,7 +121,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	}
 }
 
-// sysctlName has elements of a sysctl's name, with dots or slashes in between.
+// sysctlName matches a sysctl's name, with elements separated by dots or slashes.
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {

@@ -17,16 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// own makes a pod that no API server knows this node's own, as a kubelet does
-// with static pods
-// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). Pods
-// of the API server are left alone.
+// own makes a pod a static pod of this node, as a kubelet does
+// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods
+// of the API server.
 //
-// Two things differ from a kubelet. A UID that the manifest gives is content
-// like any other: a copy of a pod as kubectl prints it must not stand for that
-// pod, and a changed manifest must have another UID. And a pod of the local
-// source (`islet apply`) keeps its name without the node's: it was given to
-// this one node by name, and is deleted by that name.
+// There are two differences to a kubelet. A UID in the manifest is only a part of the content from
+// which the pod's UID is derived: a copy of a pod from kubectl's output must not be mistaken for
+// that pod, and a changed manifest must get another UID. And the name of a pod of the local source
+// (`islet apply`) does not get the node's name as suffix, because users apply and delete it by its
+// name on this node.
 func own(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil
@@ -69,9 +68,9 @@ func own(pod *v1.Pod, raw []byte, o Options) error {
 	return nil
 }
 
-// uidOf derives a UID from what the manifest says and where it says it, so
-// that it stays the same over restarts, and over releases that know more
-// defaults. The node is no part of it for URLs, as in a kubelet.
+// uidOf derives a UID from the content and the origin of a manifest, so that it is stable over
+// restarts and over releases with more defaults. As in a kubelet, the node is not included for
+// URLs.
 func uidOf(raw []byte, o Options) (types.UID, error) {
 	var content any
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -96,7 +95,7 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 
-// tolerateNoExecute keeps the pod on the node whatever its taints are.
+// tolerateNoExecute adds a toleration, so that taints do not evict the pod.
 func tolerateNoExecute(pod *v1.Pod) {
 	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	for _, have := range pod.Spec.Tolerations {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// strict decodes raw into what into points to. Unknown and duplicate fields
-// are errors, as in the API server's strict field validation.
+// strict decodes raw into the value that into points to. As with the API server's strict field
+// validation, unknown and duplicate fields are errors.
 func strict(raw []byte, into any, at place) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)
@@ -30,16 +30,16 @@ func strict(raw []byte, into any, at place) error {
 		var of kjson.FieldError
 		if errors.As(e, &of) {
 			path = of.FieldPath()
-			detail, _, _ = strings.Cut(detail, ` "`) // the rest repeats the path
+			detail, _, _ = strings.Cut(detail, ` "`) // the path follows
 		}
 		errs = append(errs, at.fail(path, "%s", detail))
 	}
 	return errors.Join(errs...)
 }
 
-// locate finds the field that made decoding raw as a t fail with err, which
-// the decoder itself says neither with list indexes nor for types that decode
-// themselves, as quantities do. It goes down as long as a part fails alone.
+// locate finds the field that made the decoding of raw as a t fail with err. The decoder's own
+// message has no list indexes, and no path for types with their own decoder, such as quantities.
+// locate descends as long as a part fails to decode by itself.
 func locate(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -92,8 +92,7 @@ func locate(t reflect.Type, raw []byte, path string, err error) (string, error) 
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// fieldType finds the type of the field of t, or of the structs it embeds,
-// that has this JSON name.
+// fieldType returns the type of the field with this JSON name, in t or a struct embedded in t.
 func fieldType(t reflect.Type, name string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -110,7 +109,7 @@ func fieldType(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// typeDetail says in words of the manifest what a decoder says in words of Go.
+// typeDetail translates a decoder's message about Go types.
 func typeDetail(err error) string {
 	var e *json.UnmarshalTypeError
 	if !errors.As(err, &e) {

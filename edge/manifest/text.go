@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// These bound what a manifest can make the agent allocate. maxMemory is that of one object
-	// once it is decoded, and maxTree that of a YAML document as a tree.
+	// Limits for memory. maxMemory is for one decoded object, maxTree for a YAML document as a
+	// tree.
 	maxMemory    = 8 << 20
 	maxTree      = 32 << 20
 	maxDocuments = 1000
@@ -32,7 +32,7 @@ const (
 type document struct {
 	text []byte
 	yaml bool
-	line int // how many lines of the manifest come before it
+	line int // number of lines before it in the manifest
 }
 
 func splitJSON(data []byte) ([]document, error) {
@@ -58,7 +58,7 @@ func splitJSON(data []byte) ([]document, error) {
 	}
 }
 
-// splitYAML cuts at separator lines and leaves out documents without content.
+// splitYAML splits at separator lines and omits documents without content.
 func splitYAML(data []byte) ([]document, error) {
 	var docs []document
 	begin, line, first := 0, 0, 0
@@ -79,7 +79,8 @@ func splitYAML(data []byte) ([]document, error) {
 		if separator || string(text) == "..." {
 			cut(pos)
 			begin, first, content = pos+len("---"), line, false
-			if text = nil; separator {
+			text = nil
+			if separator {
 				text = rest
 			}
 		}
@@ -87,13 +88,14 @@ func splitYAML(data []byte) ([]document, error) {
 		content = content || len(text) > 0 && text[0] != '#' && text[0] != '%'
 		pos = end
 	}
-	if cut(len(data)); len(docs) > maxDocuments {
+	cut(len(data))
+	if len(docs) > maxDocuments {
 		return nil, errTooMany
 	}
 	return docs, nil
 }
 
-// read gives the document as JSON, and adds to the objects of the manifest.
+// read returns the document as JSON, and adds its objects to the count of the manifest.
 func (d document) read(objects *int) ([]byte, error) {
 	raw, err := d.toJSON()
 	if err != nil {
@@ -106,7 +108,7 @@ func (d document) read(objects *int) ([]byte, error) {
 	return raw, err
 }
 
-// toJSON gives the document as JSON of bounded size.
+// toJSON returns the document as JSON of at most MaxSize.
 func (d document) toJSON() ([]byte, error) {
 	if !d.yaml {
 		return d.text, nil
@@ -128,12 +130,11 @@ func (d document) toJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// mergeKey finds what may be the key that merges another mapping into this one.
+// mergeKey matches a possible merge key (<<).
 var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<(\s*:)`)
 
-// parse refuses keys that are there twice. The parser that does so takes a key
-// for one that overrides a merged one, too; so where there are merges it looks
-// at a text without them first.
+// parse parses YAML and rejects duplicate keys. The parser that rejects them also rejects a key that
+// overrides a merged one. So a document with merge keys is first parsed without them.
 func (d document) parse() (tree any, err error) {
 	if !mergeKey.Match(d.text) {
 		err = yaml.UnmarshalStrict(d.text, &tree)
@@ -149,7 +150,7 @@ func (d document) parse() (tree any, err error) {
 
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
-// yamlError makes the line numbers count from the start of the manifest.
+// yamlError makes line numbers relative to the manifest.
 func (d document) yamlError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var several *yaml.TypeError
@@ -167,8 +168,8 @@ var (
 	errTooLarge = fmt.Errorf("is larger than %d bytes with its aliases written out", MaxSize)
 )
 
-// countObjects says how many objects valid JSON has, and refuses to when they
-// are nested too deeply, before anything recurses into them.
+// countObjects returns the number of objects in valid JSON. It returns an error if they are nested
+// too deeply for the recursive functions.
 func countObjects(text []byte) (int, error) {
 	objects, depth, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -182,7 +183,8 @@ func countObjects(text []byte) (int, error) {
 			if c == '{' {
 				objects++
 			}
-			if depth++; depth > maxDepth {
+			depth++
+			if depth > maxDepth {
 				return 0, fmt.Errorf("is nested more than %d levels deep", maxDepth)
 			}
 		case c == '}' || c == ']':
@@ -192,8 +194,8 @@ func countObjects(text []byte) (int, error) {
 	return objects, nil
 }
 
-// writeJSON writes what the YAML parser yields. Its aliases share memory, so
-// the output can be far larger than the tree: it stops at MaxSize.
+// writeJSON writes the result of the YAML parser as JSON. Aliases share memory, so the output can be
+// far larger than the tree: writeJSON stops at MaxSize.
 func writeJSON(out *bytes.Buffer, v any) error {
 	if out.Len() > MaxSize {
 		return errTooLarge
@@ -257,8 +259,8 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	return nil
 }
 
-// key gives a YAML key as JSON knows keys. An unquoted 8080 or true is taken as
-// it is written, as Kubernetes does.
+// key returns a YAML key as a string. An unquoted 8080 or true is used as it is written, as
+// Kubernetes does.
 func key(k any) (string, error) {
 	switch k := k.(type) {
 	case string:

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate says what an API server would find wrong with a new, defaulted pod,
-// with the features that are on by default.
+// Validate returns the errors that an API server would report for a new, defaulted pod, with the
+// features that are enabled by default.
 func Validate(pod *v1.Pod) field.ErrorList {
 	r := &review{pod: pod, spec: &pod.Spec, volumes: make(map[string]*v1.Volume, len(pod.Spec.Volumes))}
 	r.metadata(field.NewPath("metadata"))
@@ -35,8 +35,7 @@ func Validate(pod *v1.Pod) field.ErrorList {
 	return r.errs
 }
 
-// review collects what is wrong with one pod. Its methods hold the rules, in a
-// file for each subject.
+// review collects the errors of one pod. Its methods are the rules, with a file for each subject.
 type review struct {
 	pod     *v1.Pod
 	spec    *v1.PodSpec
@@ -60,14 +59,14 @@ func (r *review) duplicate(p *field.Path, value any) {
 	r.errs = append(r.errs, field.Duplicate(p, value))
 }
 
-// when tells an error if bad holds.
+// when adds an error if bad is true.
 func (r *review) when(bad bool, p *field.Path, value any, detail string) {
 	if bad {
 		r.invalid(p, value, detail)
 	}
 }
 
-// need tells that a text is missing, and says whether it is there.
+// need adds an error if text is empty, and reports whether it is not.
 func (r *review) need(p *field.Path, text string) bool {
 	if text == "" {
 		r.required(p, "")
@@ -75,14 +74,14 @@ func (r *review) need(p *field.Path, text string) bool {
 	return text != ""
 }
 
-// named checks a name that must be there by a rule of apimachinery's.
+// named checks a required name by a rule of apimachinery.
 func (r *review) named(p *field.Path, name string, rule func(string) []string) {
 	if r.need(p, name) {
 		r.rule(p, name, rule)
 	}
 }
 
-// rule tells what a rule of apimachinery's says about value.
+// rule adds the errors of a rule of apimachinery for value.
 func (r *review) rule(p *field.Path, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
 		r.invalid(p, value, msg)
@@ -103,7 +102,7 @@ func (r *review) notNegativeQuantity(p *field.Path, q resource.Quantity) {
 	r.when(q.Sign() < 0, p, q.String(), "must not be negative")
 }
 
-// oneOf tells that value is none of the values there are.
+// oneOf adds an error if value is not among values.
 func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
 	switch {
 	case slices.Contains(values, value):
@@ -114,14 +113,14 @@ func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
 	}
 }
 
-// oneOfIf is oneOf for what may be left out.
+// oneOfIf is oneOf for an optional value.
 func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
 	if value != nil && !slices.Contains(values, *value) {
 		r.errs = append(r.errs, field.NotSupported(p, *value, values))
 	}
 }
 
-// unique tells the names that were in the set before, and adds them.
+// unique adds an error if name is in seen, and adds it to seen.
 func (r *review) unique(p *field.Path, seen map[string]bool, name string) {
 	if name == "" {
 		return

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volumeList has the rules for volumes: names, and for each exactly one source.
+// volumeList checks volumes: their names, and that each has exactly one source.
 func (r *review) volumeList(p *field.Path) {
 	names := map[string]bool{}
 	for i := range r.spec.Volumes {
@@ -31,7 +31,7 @@ func (r *review) volumeList(p *field.Path) {
 	r.ephemeralClaims(p)
 }
 
-// volumeSources lists the sources of a volume by the names of their fields.
+// volumeSources returns the field names of a volume's sources.
 func volumeSources(v *v1.Volume) []string {
 	var names []string
 	source := reflect.ValueOf(v.VolumeSource)
@@ -86,7 +86,7 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 	}
 }
 
-// mode has the rule for the mode of files, which has no bits but rwx.
+// mode checks the mode of files, which may have permission bits only.
 func (r *review) mode(p *field.Path, mode *int32) {
 	if mode != nil {
 		r.when(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")
@@ -131,8 +131,7 @@ func (r *review) csi(p *field.Path, csi *v1.CSIVolumeSource) {
 	}
 }
 
-// ephemeralClaims checks the names of the claims that a cluster would make for
-// ephemeral volumes.
+// ephemeralClaims checks the names of the claims that a cluster would create for ephemeral volumes.
 func (r *review) ephemeralClaims(p *field.Path) {
 	made := map[string]bool{}
 	for i, v := range r.spec.Volumes {

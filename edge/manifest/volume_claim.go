@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ephemeral has the rules for the claim that comes and goes with a pod.
+// ephemeral checks the claim template of an ephemeral volume.
 func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 	p = p.Child("volumeClaimTemplate")
 	t := v.Ephemeral.VolumeClaimTemplate
@@ -61,8 +61,8 @@ func (r *review) accessModes(p *field.Path, modes []v1.PersistentVolumeAccessMod
 	}
 }
 
-// dataSource has the rules for what fills a new volume: the old field and the
-// one that took its place must agree.
+// dataSource checks the source of a new volume's content. The deprecated field and its replacement
+// must agree.
 func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 	if s := spec.DataSource; s != nil {
 		r.dataObject(p.Child("dataSource"), s.APIGroup, s.Kind, s.Name)

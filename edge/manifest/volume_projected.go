@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// projected has the rules for volumes put together from several sources: one
-// in each entry, and no two files of the same name.
+// projected checks projected volumes: each entry must have one source, and the files must have
+// different names.
 func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 	files := map[string]bool{}
 	for i, s := range v.Sources {
@@ -71,8 +71,8 @@ func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 	}
 }
 
-// trustBundle has the rules for a ClusterTrustBundle (KEP-3257), by its name or
-// by its signer. The name of one with a signer starts with the signer's.
+// trustBundle checks a ClusterTrustBundle (KEP-3257), by its name or by its signer. The name of a
+// bundle with a signer starts with the signer's name.
 func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, files map[string]bool) {
 	switch {
 	case (b.Name == nil) == (b.SignerName == nil):
@@ -93,7 +93,7 @@ func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, 
 	r.unique(p.Child("path"), files, b.Path)
 }
 
-// certificate has the rules for a certificate of the pod's own (KEP-4317).
+// certificate checks a pod certificate (KEP-4317).
 func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, files map[string]bool) {
 	r.signer(p.Child("signerName"), c.SignerName)
 	for key := range c.UserAnnotations {
@@ -126,8 +126,8 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 	}
 }
 
-// signer has the rules for names of signers, such as example.com/mine: a domain
-// of two labels at least, and a name.
+// signer checks the name of a signer, such as example.com/mine: a domain of at least two labels, and
+// a name.
 func (r *review) signer(p *field.Path, name string) {
 	if !r.need(p, name) {
 		return

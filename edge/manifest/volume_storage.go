@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// storage has the rules for volumes of storage outside the node.
+// storage checks volumes of storage outside the node.
 func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "nfs":
@@ -19,8 +19,9 @@ func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 		r.when(!path.IsAbs(v.NFS.Path), p.Child("path"), v.NFS.Path, "must be an absolute path")
 	case "iscsi":
 		r.iscsi(p, v.ISCSI)
-		const longest = 64 // the name of the interface that is made for the initiator
-		r.when(v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > longest, p.Child("targetPortal"), v.ISCSI.TargetPortal,
+		const longest = 64 // length of the initiator's interface name
+		long := v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > longest
+		r.when(long, p.Child("targetPortal"), v.ISCSI.TargetPortal,
 			"is too long together with the volume's name")
 	case "fc":
 		r.fibreChannel(p, v.FC)
@@ -53,7 +54,7 @@ func (r *review) someStrings(p *field.Path, list []string) {
 	}
 }
 
-// cloudStorage has the rules for volumes of cloud providers and vendors.
+// cloudStorage checks volumes of cloud providers and vendors.
 func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "gcePersistentDisk":
@@ -101,7 +102,7 @@ func (r *review) secretRef(p *field.Path, ref *v1.LocalObjectReference) {
 	}
 }
 
-// The three kinds of names that iSCSI initiators and targets have.
+// The three formats of names of iSCSI initiators and targets.
 var (
 	iscsiName = regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
 	iscsiEUI  = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)

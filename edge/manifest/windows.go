@@ -12,8 +12,8 @@ import (
 
 const notForWindows = "has no meaning on Windows"
 
-// system has the rules that depend on spec.os, and those for Windows. No such
-// pod runs here, but its manifest is told to be right or wrong all the same.
+// system checks the fields that depend on spec.os, and those for Windows. Windows pods do not run
+// here, but their manifests are validated.
 func (r *review) system(p *field.Path) {
 	r.hostProcess(p)
 	if r.spec.OS == nil {
@@ -36,7 +36,7 @@ func (r *review) system(p *field.Path) {
 	}
 }
 
-// setting is a field that may have been set.
+// setting is an optional field.
 type setting struct {
 	set  bool
 	name string
@@ -50,7 +50,7 @@ func (r *review) forbidAll(p *field.Path, settings []setting) {
 	}
 }
 
-// onlyLinux refuses what a Windows pod cannot have.
+// onlyLinux rejects fields that a Windows pod cannot have.
 func (r *review) onlyLinux(p *field.Path) {
 	s := r.spec
 	r.forbidAll(p, []setting{{s.HostUsers != nil, "hostUsers"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"},
@@ -78,8 +78,8 @@ func (r *review) onlyLinux(p *field.Path) {
 	})
 }
 
-// hostProcess has the rules for containers in the host's own session: all of a
-// pod's or none, and on the host's network.
+// hostProcess checks HostProcess containers: all containers of a pod must be such containers, on
+// the host's network.
 func (r *review) hostProcess(p *field.Path) {
 	var pod *bool
 	if sc := r.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {

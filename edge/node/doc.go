@@ -1,16 +1,15 @@
-// Package node keeps the Node object and its Lease as this machine is.
+// Package node keeps the Node object and its Lease up to date.
 //
-//	Facts --every nodeStatusUpdateFrequency, Poke--> status --differs, or
+//	Facts --every nodeStatusUpdateFrequency, Poke--> status --changed, or
 //	                                                  nodeStatusReportFrequency passed--> PATCH nodes/status
-//	watch of its metadata --others wrote--> GET --> labels, taints, podCIDRs --> store, Changed
+//	watch of its metadata --changed by others--> GET --> labels, taints, podCIDRs --> store, Changed
 //	clock --every quarter of leaseDuration--> PATCH lease
 //
-// The store has the last Node: it is what the program knows before the API server has
-// answered, and over a reboot without network. A Node that is deleted under the agent
-// is made again.
+// The store has the last Node, which is used before the API server has answered, and after a reboot
+// without a network. If the Node is deleted while the agent runs, it is created again.
 //
-// Bytes are a budget of an idle node: the lease and its renewals say no more than they
-// must, answers and the watch bring metadata only, and of that no record of who wrote
-// which field; the watch has no bookmarks (it begins anew with one GET when it lost its
-// place), and a status that did not change is told every five minutes only.
+// An idle node sends few bytes: the Lease and its renewals have only the required fields, answers
+// and the watch contain metadata only, without managedFields. The watch has no bookmarks; when its
+// version is too old, it starts again after one GET. An unchanged status is sent every five minutes
+// only.
 package node

@@ -21,15 +21,15 @@ import (
 
 const (
 	firstRetry = 500 * time.Millisecond
-	lastRetry  = time.Minute      // of an outage of half an hour and more
-	steady     = 10 * time.Second // what held as long has shown that the server is well
-	// prompt is how many changes by others are undone at once between two looks at the facts; more
-	// wait for the next look. Two who undo each other's changes would go on as fast as the
-	// server answers.
+	lastRetry  = time.Minute      // after an outage of half an hour
+	steady     = 10 * time.Second // duration of a session that resets the back-off
+	// prompt is the number of changes by others that are reverted at once per StatusEvery. More of
+	// them wait for the next tick: two programs that revert each other's changes would otherwise
+	// continue as fast as the server answers.
 	prompt = 3
 )
 
-// keepNode registers the Node, then keeps its status and follows its changes.
+// keepNode registers the Node, keeps its status up to date and follows its changes.
 func (n *Node) keepNode(ctx context.Context) {
 	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
 	failing := false
@@ -41,7 +41,7 @@ func (n *Node) keepNode(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			n.Log.Warn("the Node cannot be kept up to date, trying again", "node", n.Name, "error", err)
+			n.Log.Warn("the Node cannot be kept up to date and is retried", "node", n.Name, "error", err)
 		}
 		failing = failing || err != nil
 		if time.Since(began) > steady {
@@ -53,14 +53,14 @@ func (n *Node) keepNode(ctx context.Context) {
 	}
 }
 
-// errRewritten ends a session whose Node is not that of the server's history.
+// errRewritten ends a session after the server's history was rewritten.
 var errRewritten = errors.New("the cluster has another history than before")
 
-// errDeleted ends a session in which the Node was deleted; the next one makes it again.
+// errDeleted ends a session after the Node was deleted; the next session creates it again.
 var errDeleted = errors.New("the Node was deleted")
 
-// session keeps the Node until something fails. The first one reads or makes it; later
-// ones go on where the last was. Up is called once the API server has answered.
+// session keeps the Node up to date until an error. It reads or creates the Node if it is not known,
+// and calls up once the API server has answered.
 func (r *reporter) session(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)
@@ -69,7 +69,8 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 		}
 		r.take(ctx, node)
 	}
-	w, err := kube.WatchMetadata[v1.Node](ctx, r.Client, "", metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seen})
+	o := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seen}
+	w, err := kube.WatchMetadata[v1.Node](ctx, r.Client, "", o)
 	if err != nil {
 		return r.lost(fmt.Errorf("watch the Node: %w", err))
 	}
@@ -101,15 +102,16 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	}
 }
 
-// lost says when what is known of the Node no longer helps.
+// lost drops the known Node if the error shows that it is outdated.
 func (r *reporter) lost(err error) error {
-	if errors.Is(err, errRewritten) || errors.Is(err, errDeleted) || apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err) {
+	outdated := apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err)
+	if outdated || errors.Is(err, errRewritten) || errors.Is(err, errDeleted) {
 		r.server, r.told, r.behind = nil, time.Time{}, false
 	}
 	return err
 }
 
-// follow reports, after it has read the Node if others have changed it.
+// follow reports the status. It reads the Node before that if others have changed it.
 func (r *reporter) follow(ctx context.Context) error {
 	if !r.behind {
 		return r.report(ctx)
@@ -131,8 +133,8 @@ func (r *reporter) follow(ctx context.Context) error {
 	return nil
 }
 
-// event takes one change of the Node. The watch shows metadata only: most changes are
-// echoes of reports, and what they say is known; after others the Node is to be read.
+// event handles one change of the Node. The watch returns metadata only. Most changes are the node's
+// own reports, whose content is known; after other changes the Node must be read.
 func (r *reporter) event(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {
@@ -151,24 +153,24 @@ func (r *reporter) event(e watch.Event) error {
 	return nil
 }
 
-// take goes on from a Node as it was read.
+// take sets the known Node.
 func (r *reporter) take(ctx context.Context, node *v1.Node) {
 	r.server, r.seen, r.behind = node, node.ResourceVersion, false
 	r.learn(ctx, node)
 }
 
-// newer compares versions. Those that are no numbers, which no API server has, are taken
-// as they come.
+// newer compares versions. It is true for versions that are not numbers, which no API server has.
 func newer(a, b string) bool {
 	now, err := strconv.ParseUint(a, 10, 64)
 	before, err2 := strconv.ParseUint(b, 10, 64)
 	return err != nil || err2 != nil || now > before
 }
 
-// learn keeps what the program needs of the Node, and tells it if it is news.
+// learn stores the parts of the Node that the agent needs, and calls Changed if they differ.
 func (n *Node) learn(ctx context.Context, node *v1.Node) {
 	now := &v1.Node{Spec: node.Spec}
-	now.Name, now.UID, now.Labels, now.Annotations, now.CreationTimestamp = node.Name, node.UID, node.Labels, node.Annotations, node.CreationTimestamp
+	now.Name, now.UID, now.CreationTimestamp = node.Name, node.UID, node.CreationTimestamp
+	now.Labels, now.Annotations = node.Labels, node.Annotations
 	now.Status.Capacity = foreign(node.Status.Capacity)
 	n.mu.Lock()
 	before := n.last
@@ -184,7 +186,7 @@ func (n *Node) learn(ctx context.Context, node *v1.Node) {
 		err = n.Meta.SetMeta(ctx, metaNode, base64.StdEncoding.EncodeToString(data))
 	}
 	if err != nil {
-		n.Log.Error("the Node cannot be stored: after a restart without network an older one counts", "error", err)
+		n.Log.Error("the Node cannot be stored: after a restart without a network an older version is used", "error", err)
 	}
 	n.Changed(now)
 }

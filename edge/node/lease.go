@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	renewals    = 4               // of a lease within its duration, as a kubelet does
-	leaseJitter = 0.04            // so that a fleet does not renew in step
-	leaseAnswer = 8 * time.Second // how long a renewal waits while nothing arrives: others wait for the next
+	renewals    = 4               // renewals per duration of the lease, the same as a kubelet's
+	leaseJitter = 0.04            // spreads the renewals of a fleet
+	leaseAnswer = 8 * time.Second // maximum time without data for a renewal
 	microTime   = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// keepLease renews the lease until ctx ends. A failure is followed by another try before
-// the next renewal would be due, however long the trouble: others judge the node by it.
-// While the link is down it waits for the link.
+// keepLease renews the lease until ctx ends. A failed renewal is retried before the next one would
+// be due, however long the outage is, because the node's health is judged by the lease. While the
+// link is down it waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{First: firstRetry, Most: every / 2}
@@ -38,7 +38,7 @@ func (n *Node) keepLease(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, kube.ErrBusy) { // the answer waits behind what arrives; renewals do not
+		if errors.Is(err, kube.ErrBusy) { // the answer is queued behind other data
 			continue
 		}
 		l.tell(err)
@@ -58,29 +58,28 @@ func (n *Node) keepLease(ctx context.Context) {
 	}
 }
 
-// A lease is the Lease of the node. It is nobody else's, so it is renewed by a patch
-// without a look at what is there.
+// A lease is the Lease of the node. No other program writes to it, so it is patched without reading
+// it.
 type lease struct {
 	*Node
-	slim    bool      // all but the time is as it should be
-	last    time.Time // the last renewal that was told
-	failing bool      // so that an outage is one line of the log, and its end another
+	slim    bool      // all fields except the time are up to date
+	last    time.Time // the last acknowledged renewal
+	failing bool      // the last renewal has failed; an outage is logged once
 }
 
-// tell logs what is new.
+// tell logs the begin and the end of an outage.
 func (l *lease) tell(err error) {
 	switch failing := err != nil; {
 	case failing == l.failing:
 	case failing:
-		l.Log.Warn("the lease of this node cannot be renewed, trying again", "error", err)
+		l.Log.Warn("the lease of this node cannot be renewed and is retried", "error", err)
 	default:
 		l.Log.Info("the lease of this node is renewed again")
 	}
 	l.failing = err != nil
 }
 
-// touch renews the lease, or makes it; twice, if the answer shows that the claim of this machine
-// is not there.
+// touch renews or creates the lease. It does so twice if the answer lacks the claim of this machine.
 func (l *lease) touch(ctx context.Context) error {
 	m, err := l.renew(ctx)
 	if err == nil && l.Claim.Renewed(ctx, m) {
@@ -92,20 +91,22 @@ func (l *lease) touch(ctx context.Context) error {
 }
 
 func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
-	if err := l.History.Settle(ctx); err != nil { // the renewal overwrites what it looks at
+	if err := l.History.Settle(ctx); err != nil { // before the renewal overwrites the evidence
 		return nil, err
 	}
 	now := l.Now()
-	if !now.After(l.last) { // a clock that stands still or was set back: others only see that it moves
+	if !now.After(l.last) { // the clock was set back or stands still, but the time must change
 		now = l.last.Add(time.Second)
 	}
 	owners := l.owners()
 	change := map[string]any{"spec": map[string]any{"renewTime": now.UTC().Format(microTime)}}
 	if !l.slim {
-		// Whoever may have made the Lease, and when: it is held by this node, for as long as
-		// the configuration says, goes with the Node, and carries no managedFields, which are
-		// most of its bytes.
-		change["spec"] = map[string]any{"renewTime": now.UTC().Format(microTime), "holderIdentity": l.Name, "leaseDurationSeconds": int32(l.LeaseFor / time.Second)}
+		// Another program may have created the Lease, so all fields are set: the holder, the
+		// configured duration, the Node as owner, and no managedFields, which are most of the
+		// bytes.
+		change["spec"] = map[string]any{
+			"renewTime": now.UTC().Format(microTime), "holderIdentity": l.Name, "leaseDurationSeconds": int32(l.LeaseFor / time.Second),
+		}
 		meta := map[string]any{"managedFields": noManagedFields}
 		if owners != nil {
 			meta["ownerReferences"] = owners
@@ -124,7 +125,8 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the lease: %w", err)
 	}
-	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	o := metav1.PatchOptions{}
+	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, o)
 	if apierrors.IsNotFound(err) {
 		l.slim = false
 		l.History.Missing(ctx)
@@ -156,7 +158,7 @@ func (l *lease) make(ctx context.Context, now time.Time) (*metav1.ObjectMeta, er
 	return kube.Create(ctx, l.Client, made)
 }
 
-// owners lets the lease go with its Node; nil while that is not there.
+// owners makes the Node the owner of the lease; nil while the Node does not exist.
 func (l *lease) owners() []metav1.OwnerReference {
 	node := l.Node.Last()
 	if node == nil || node.UID == "" {

@@ -15,25 +15,25 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// metaNode is the key under which the store has the last Node, as base64 of protobuf.
+// metaNode is the store's key for the last Node, as base64 of protobuf.
 const metaNode = "node"
 
-// Meta keeps small values. *store.Store is one.
+// Meta stores small values. *store.Store is one.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A History knows whether the API server is where it was. *history.History is one.
+// A History detects that the API server lost history. *history.History is one.
 type History interface {
 	Doubt()                                                    // a renewal failed
 	Settle(ctx context.Context) error                          // called before each renewal
-	Renewed(ctx context.Context, version string, at time.Time) // the server acknowledged one
-	Missing(ctx context.Context)                               // there is no Lease
-	Rewritten() <-chan struct{}                                // what is known of the Node no longer holds
+	Renewed(ctx context.Context, version string, at time.Time) // the server acknowledged a renewal
+	Missing(ctx context.Context)                               // the server has no Lease
+	Rewritten() <-chan struct{}                                // receives a value when the known Node is outdated
 }
 
-// anyHistory believes every server.
+// anyHistory is a History that detects nothing.
 type anyHistory struct{}
 
 func (anyHistory) Doubt()                                     {}
@@ -42,87 +42,84 @@ func (anyHistory) Renewed(context.Context, string, time.Time) {}
 func (anyHistory) Missing(context.Context)                    {}
 func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
 
-// A Claim tells this machine from another one with the name of the node. *twin.Twin is one.
+// A Claim detects another machine with the name of the node. *twin.Twin is one.
 type Claim interface {
-	// Annotations are those of the Lease that the next renewal sets; created: it creates the Lease.
+	// Annotations returns the annotations that the next renewal sets; created: it creates the Lease.
 	Annotations(created bool) map[string]any
-	// Renewed takes the Lease that the server has after a renewal, and reports whether it is
-	// to be renewed again at once.
+	// Renewed evaluates the Lease after a renewal, and reports whether to renew again at once.
 	Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool)
-	// Conditions are further ones of the Node, of types in Config.Own.
+	// Conditions returns additional conditions of the Node, with types in Config.Own.
 	Conditions() []v1.NodeCondition
 }
 
-// anyClaim has no twin.
+// anyClaim is a Claim that never detects another machine.
 type anyClaim struct{}
 
 func (anyClaim) Annotations(bool) map[string]any                  { return nil }
 func (anyClaim) Renewed(context.Context, *metav1.ObjectMeta) bool { return false }
 func (anyClaim) Conditions() []v1.NodeCondition                   { return nil }
 
-// Facts are what the machine is like now.
+// Facts are the current state of the machine.
 type Facts struct {
 	Capacity        v1.ResourceList
 	Allocatable     v1.ResourceList
 	Addresses       []v1.NodeAddress // InternalIP, Hostname
 	Info            v1.NodeSystemInfo
-	Images          []v1.ContainerImage // largest first; NodeStatusMaxImages is applied here
+	Images          []v1.ContainerImage // largest first; Config.MaxImages is applied later
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	Features        *v1.NodeFeatures
-	// Declared are the features of pods that need a node which knows them, sorted
+	// Declared are the features that this node declares for pods that require them, sorted
 	// (KEP-5328).
 	Declared []string
-	NotReady []string // why pods cannot run here, each as a kubelet words it; none: Ready
-	// VolumesInUse are those that nobody may detach.
+	NotReady []string // why pods cannot run here, in a kubelet's words; none: Ready
+	// VolumesInUse are the volumes that must not be detached.
 	VolumesInUse []v1.UniqueVolumeName
-	// Conditions are further ones of the node's own; of those that Config.Own names.
+	// Conditions are additional conditions of the Node, with types in Config.Own.
 	Conditions []v1.NodeCondition
-	// MemoryPressure and the like say what there is too little of; empty: there is
-	// enough. The reason is the kubelet's.
+	// The pressure conditions of a kubelet.
 	MemoryPressure, DiskPressure, PIDPressure bool
 }
 
-// Config is what a Node needs.
+// Config has the dependencies and settings of a Node.
 type Config struct {
 	Client *kube.Client
 	Name   string
-	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be cheap
+	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be fast
 	Meta   Meta
-	// Changed is told the Node whenever its labels, taints, podCIDRs, UID or the resources
-	// that others advertise (its capacity has no others) are different from before, and at
-	// once what the store has; it must not block. Nil: nobody.
+	// Changed is called when labels, taints, podCIDRs, the UID or resources that others advertise
+	// (its capacity has no others) have changed, and by New for the stored Node. It must not block.
+	// nil: not called.
 	Changed func(*v1.Node)
 
-	// History is told of each renewal of the Lease, and asked before one that comes after
-	// trouble. When it was rewritten the Node is read anew. Nil: nobody cares.
+	// History is called before and after renewals of the Lease. When it was rewritten, the Node is
+	// read again. nil: none.
 	History History
-
-	// Claim goes to the Lease with its renewals. Nil: there is none.
+	// Claim adds annotations to the Lease. nil: none.
 	Claim Claim
 
-	// Touched is called after what is done again and again: a renewal of the Lease, a look at
-	// the node. It must not block. Nil: nobody.
+	// Touched is called after periodic work: a renewal of the Lease, a report. It must not block.
+	// nil: not called.
 	Touched func()
 
-	// Kept are annotations that are set right whenever they differ; what is to have an
-	// empty value is taken away.
+	// Kept are annotations that are restored whenever they differ; an empty value removes the
+	// annotation.
 	Kept map[string]string
-	// KeptNow are further such annotations, which change; nil: there are none.
+	// KeptNow returns further such annotations, which change; nil: none.
 	KeptNow func() map[string]string
-	// Own are types of conditions of the node's own, besides a kubelet's: where Facts does
-	// not have one, the Node does not.
+	// Own are types of conditions that belong to this node, in addition to a kubelet's. A condition
+	// of such a type that Facts and Claim do not have is removed from the Node.
 	Own []v1.NodeConditionType
 
-	// These are for the registration.
-	Register    bool              // --register-node; without, someone else makes the Node
+	// Settings for the registration:
+	Register    bool              // --register-node; false: another program creates the Node
 	Labels      map[string]string // --node-labels
 	Annotations map[string]string
 	Taints      []v1.Taint // registerWithTaints
 	Cordoned    bool       // !registerSchedulable
 	ProviderID  string
 	Port        int32 // of the kubelet API
-	// CloudAddresses is --cloud-provider=external: addresses that the Node has are the
-	// provider's, and are told only to one that has none.
+	// CloudAddresses is --cloud-provider=external: existing addresses of the Node are the
+	// provider's, so the node's own are only set if there are none.
 	CloudAddresses bool
 
 	StatusEvery time.Duration // nodeStatusUpdateFrequency
@@ -130,27 +127,27 @@ type Config struct {
 	LeaseFor    time.Duration // nodeLeaseDurationSeconds
 	MaxImages   int           // nodeStatusMaxImages; negative: all
 
-	Retry <-chan struct{}  // the server may answer again; nil: never said
-	Now   func() time.Time // nil: time.Now. The clock that others are told
+	Retry <-chan struct{}  // the server may answer again; nil: retry by time only
+	Now   func() time.Time // wall clock of times in the API; nil: time.Now
 	Log   *slog.Logger
 }
 
-// A Node is safe for concurrent use.
+// A Node maintains the Node object and its Lease. It is safe for concurrent use.
 type Node struct {
 	Config
 	poke chan struct{} // capacity 1
-	// These say what Retry says, each to one goroutine; nil, like Retry: never said.
+	// Retry is forwarded to one channel for each goroutine; nil if Retry is nil.
 	nodeRetry, leaseRetry chan struct{} // capacity 1
 
 	rewritten <-chan struct{}
 
 	mu    sync.Mutex
-	last  *v1.Node // as the API server last showed it; nil: never
+	last  *v1.Node // the API server's last version; nil: not known
 	inUse []v1.UniqueVolumeName
-	told  chan struct{} // closed when inUse changes; nil: nobody waits
+	told  chan struct{} // closed when inUse changes; nil: no caller waits
 }
 
-// New loads the last Node from the store.
+// New loads the last Node from the store and calls Changed with it.
 func New(ctx context.Context, c Config) (*Node, error) {
 	if c.Client == nil || c.Name == "" || c.Facts == nil || c.Meta == nil || c.StatusEvery <= 0 || c.ReportEvery <= 0 || c.LeaseFor <= 0 {
 		return nil, errors.New("node: a part of the configuration is missing")
@@ -194,21 +191,21 @@ func decode(text string, log *slog.Logger) *v1.Node {
 		err = node.Unmarshal(data)
 	}
 	if err != nil {
-		log.Error("the stored Node cannot be read, the API server will send it again", "error", err)
+		log.Error("the stored Node cannot be decoded, the API server will send it again", "error", err)
 		return nil
 	}
 	return node
 }
 
-// Last gives the Node as it was last seen, with its spec, labels and UID but no status;
-// nil when it was never seen. It must not be changed.
+// Last returns the last known Node, with its spec, labels and UID, but without a status except the
+// resources of others; nil if it was never read. It must not be modified.
 func (n *Node) Last() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last
 }
 
-// Poke says that the facts may have changed.
+// Poke reports that the facts may have changed.
 func (n *Node) Poke() { signal(n.poke) }
 
 func signal(c chan struct{}) {
@@ -218,7 +215,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run keeps Node and Lease until ctx ends.
+// Run maintains Node and Lease until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { n.passRetry(ctx) })
@@ -228,7 +225,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// passRetry tells both of those who wait for the server.
+// passRetry forwards Retry to both goroutines.
 func (n *Node) passRetry(ctx context.Context) {
 	for {
 		select {

@@ -16,14 +16,14 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// The labels by which older manifests select a machine; a kubelet still sets them.
+// Deprecated labels that older manifests select; a kubelet still sets them.
 const (
 	betaOS   = "beta.kubernetes.io/os"
 	betaArch = "beta.kubernetes.io/arch"
 )
 
-// register gives the Node as the API server had it, made if it must be, and gives it the
-// labels that every node has: the watch tells of that.
+// register returns the Node from the API server. It creates the Node if necessary, and sets the
+// standard labels, which the watch reports.
 func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	node, err := kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	switch {
@@ -42,7 +42,7 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// standard are the labels of every node, which are set right whenever they differ.
+// standard returns the labels of every node, which are restored whenever they differ.
 // https://kubernetes.io/docs/reference/labels-annotations-taints/
 func (n *Node) standard() map[string]string {
 	return map[string]string{
@@ -54,7 +54,7 @@ func (n *Node) standard() map[string]string {
 func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	facts, err := n.Facts(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look at this machine: %w", err)
+		return nil, fmt.Errorf("read the state of this machine: %w", err)
 	}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standard(), Annotations: map[string]string{}}}
 	maps.Copy(node.Labels, n.Labels)
@@ -66,11 +66,12 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	}
 	node.Spec = v1.NodeSpec{ProviderID: n.ProviderID, Unschedulable: n.Cordoned, Taints: n.Taints}
 	if n.Cordoned {
-		node.Spec.Taints = append(node.Spec.Taints[:len(node.Spec.Taints):len(node.Spec.Taints)], v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+		taint := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+		node.Spec.Taints = append(slices.Clone(node.Spec.Taints), taint)
 	}
 	node.Status = n.status(facts, v1.NodeStatus{})
 	m, err := kube.Create(ctx, n.Client, node)
-	if apierrors.IsAlreadyExists(err) { // made by someone else at this very moment
+	if apierrors.IsAlreadyExists(err) { // created by another program in the meantime
 		return kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	}
 	if err != nil {
@@ -81,11 +82,10 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// reconcile sets the standard labels of a Node that was there before; what
-// --node-labels and registerWithTaints say is for the registration only, as in a
-// kubelet: an administrator may have changed it since. It also ends the record of who
-// wrote which field, unless somebody uses it: that is most of a Node's metadata, which
-// every report brings back twice. Server-side apply begins it anew.
+// reconcile sets the standard labels of an existing Node. As in a kubelet, --node-labels and
+// registerWithTaints are for the registration only, because an administrator may have changed them
+// since. It also clears the managedFields, unless server-side apply is used: they are most of a
+// Node's metadata, which every report returns.
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]string{}
@@ -115,7 +115,7 @@ func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	return nil
 }
 
-// keepAnnotations sets those of Kept right that differ on the Node.
+// keepAnnotations restores the annotations of Kept and KeptNow.
 func (r *reporter) keepAnnotations(ctx context.Context) error {
 	wrong := map[string]any{}
 	all := maps.Clone(r.Kept)
@@ -144,12 +144,12 @@ func (r *reporter) keepAnnotations(ctx context.Context) error {
 		return fmt.Errorf("set the annotations of the Node: %w", err)
 	}
 	if m.UID != r.server.UID {
-		return errDeleted // and made again by someone else
+		return errDeleted // and created again by another program
 	}
 	r.server = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: r.server.Status}
 	r.learn(ctx, r.server)
 	return nil
 }
 
-// noManagedFields is what makes the API server forget who wrote the fields of an object.
+// noManagedFields makes the API server clear the managedFields of an object.
 var noManagedFields = []map[string]any{{}}

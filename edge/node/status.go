@@ -16,20 +16,20 @@ import (
 	"github.com/islet-edge/islet/edge/patch"
 )
 
-// The most names of an image that a Node tells, as a kubelet does.
+// maxImageNames is the maximum number of reported names of an image, the same as a kubelet's.
 const maxImageNames = 5
 
-// A reporter sends the status of the Node when it must.
+// A reporter sends the status of the Node.
 type reporter struct {
 	*Node
-	server *v1.Node  // as it is there; nil: to be read
-	seen   string    // the newest version of which all is known, to watch from
-	told   time.Time // the last report; zero: none of this Node by this agent
-	behind bool      // others have changed it since it was read
-	undone int       // how many changes of others, since the last look at the facts
+	server *v1.Node  // the server's version; nil: not known
+	seen   string    // the newest version whose content is known, to watch from
+	told   time.Time // the last report; zero: none for this Node since the start
+	behind bool      // others have changed the Node since it was read
+	undone int       // number of changes by others that were reverted since the last tick
 }
 
-// report sends what differs, with new heartbeats; if nothing does, only when it is due.
+// report sends the difference and new heartbeats. Without a difference it sends them only when due.
 func (r *reporter) report(ctx context.Context) error {
 	if err := r.keepAnnotations(ctx); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (r *reporter) report(ctx context.Context) error {
 	if data, err = patch.Status("", r.server.Status, now); err != nil {
 		return err
 	}
-	if data == nil { // twice in a second
+	if data == nil { // the second report within a second
 		return nil
 	}
 	m, err := kube.Patch[v1.Node](ctx, r.Client, "", r.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
@@ -65,7 +65,7 @@ func (r *reporter) report(ctx context.Context) error {
 		return fmt.Errorf("report the status of the Node: %w", err)
 	}
 	if m.UID != r.server.UID {
-		return errDeleted // and made again by someone else
+		return errDeleted // and created again by another program
 	}
 	r.server, r.told = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
 	r.setInUse(now.VolumesInUse)
@@ -80,8 +80,8 @@ func (n *Node) ours(t v1.NodeConditionType) bool {
 	return slices.Contains(n.Own, t)
 }
 
-// withOthers adds the resources to a list that others advertise in the Node's capacity.
-// All of them are allocatable, as with a kubelet.
+// withOthers returns own with the resources of the Node's capacity that other programs advertise. As
+// with a kubelet, all of them are allocatable.
 // https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
 func withOthers(own, capacity v1.ResourceList) v1.ResourceList {
 	all := foreign(capacity)
@@ -89,7 +89,7 @@ func withOthers(own, capacity v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// foreign are the resources of a capacity that others advertise: native ones have no
+// foreign returns the resources of a capacity that other programs advertise: their names have a
 // domain.
 func foreign(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
@@ -101,8 +101,8 @@ func foreign(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// status is what the Node should say. What is not this node's to tell is kept: other
-// conditions and resources, attached volumes, and addresses that a cloud provider sets.
+// status returns the Node's new status. It keeps the parts of other programs: their conditions and
+// resources, attached volumes, and the addresses of a cloud provider.
 func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st := before
 	st.Capacity, st.Allocatable = withOthers(f.Capacity, before.Capacity), withOthers(f.Allocatable, before.Capacity)
@@ -135,7 +135,7 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	return st
 }
 
-// conditions are those of a kubelet, in its words and order.
+// conditions returns the conditions of a kubelet, with its reasons and messages and in its order.
 // https://kubernetes.io/docs/reference/node/node-status/#condition
 func conditions(f Facts) []v1.NodeCondition {
 	pressure := func(t v1.NodeConditionType, there bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
@@ -144,19 +144,22 @@ func conditions(f Facts) []v1.NodeCondition {
 		}
 		return v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: "KubeletHas" + no, Message: "kubelet has " + noMessage}
 	}
-	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	const readyMessage = "kubelet is posting ready status"
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: readyMessage}
 	if len(f.NotReady) > 0 {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", strings.Join(f.NotReady, ", ")
 	}
 	return []v1.NodeCondition{
-		pressure(v1.NodeMemoryPressure, f.MemoryPressure, "InsufficientMemory", "insufficient memory available", "SufficientMemory", "sufficient memory available"),
+		pressure(v1.NodeMemoryPressure, f.MemoryPressure,
+			"InsufficientMemory", "insufficient memory available", "SufficientMemory", "sufficient memory available"),
 		pressure(v1.NodeDiskPressure, f.DiskPressure, "DiskPressure", "disk pressure", "NoDiskPressure", "no disk pressure"),
-		pressure(v1.NodePIDPressure, f.PIDPressure, "InsufficientPID", "insufficient PID available", "SufficientPID", "sufficient PID available"),
+		pressure(v1.NodePIDPressure, f.PIDPressure,
+			"InsufficientPID", "insufficient PID available", "SufficientPID", "sufficient PID available"),
 		ready,
 	}
 }
 
-// images bounds the list and the names of each.
+// images limits the number of images and of their names.
 func (n *Node) images(all []v1.ContainerImage) []v1.ContainerImage {
 	all = slices.Clone(all)
 	if n.MaxImages >= 0 && len(all) > n.MaxImages {

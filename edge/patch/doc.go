@@ -1,9 +1,8 @@
-// Package patch makes the strategic merge patches by which a node reports the status
-// of itself and of its pods, with as few bytes as say what changed.
+// Package patch creates the strategic merge patches by which a node reports its own status and the
+// statuses of its pods. A patch has only the changed fields.
 //
 //	status before, status now --JSON--> fields that differ --> {"status":{...}}
 //
-// The rules are those of the API's types (patchStrategy in k8s.io/api/core/v1), which
-// the package knows by the names of the few fields that have one: so neither schemas
-// nor reflection over types are linked into the program.
+// The rules are the patchStrategy tags of k8s.io/api/core/v1. The package has the names of the few
+// fields that matter, so that the program needs neither schemas nor reflection over types.
 package patch

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// equal finds most objects that need no patch much faster than what JSON says of them. Of
-// a time JSON has the seconds.
+// equal is a fast test for most objects that need no patch. It compares times by their seconds, as
+// JSON does.
 var equal = func() func(a, b any) bool {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
@@ -23,16 +23,15 @@ var equal = func() func(a, b any) bool {
 	return e.DeepEqual
 }()
 
-// merged are the lists that a strategic merge patch merges by a key, where a node
-// knows all that belongs into the list: they are replaced.
+// merged are the lists with a merge key of which the node has all elements: a patch replaces them.
 var merged = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
 
-// conditions is the list that others have their part in: only what changed is sent.
+// conditions is a list with elements of other programs: a patch has only the changed elements.
 const conditions, conditionKey = "conditions", "type"
 
-// Status gives the patch that makes one status of another, or nil if they are equal.
-// With a UID it only fits the object that has it; another one of the same name is a
-// conflict.
+// Status returns the patch from one status to another, or nil if they are equal. With a UID the
+// patch applies to the object with that UID only; for another object with the same name the server
+// returns a conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
 	if equal(before, after) {
 		return nil, nil
@@ -66,7 +65,7 @@ func Status(uid types.UID, before, after any) ([]byte, error) {
 	return data, nil
 }
 
-// fields gives what an object says as JSON would, without its nulls.
+// fields returns the JSON fields of an object, without nulls.
 func fields(v any) (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -82,7 +81,7 @@ func fields(v any) (map[string]any, error) {
 	return m, nil
 }
 
-// trim drops nulls, which in a patch would mean to remove something.
+// trim removes nulls, which would mean a removal in a patch.
 func trim(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -103,7 +102,7 @@ func both(a, b map[string]any) map[string]any {
 	return all
 }
 
-// change gives what a patch says of a field that differs.
+// change returns the patch of a field.
 func change(name string, old, now any) any {
 	switch now := now.(type) {
 	case []any:

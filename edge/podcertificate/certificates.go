@@ -19,54 +19,55 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// patience is how long a pod waits for a signer, before it says that it waits.
+// patience is the maximum time that Prepare waits for a signer.
 const patience = 5 * time.Second
 
-// A Store keeps everything over a restart. *store.Store is one.
+// A Store stores certificates across restarts. *store.Store is one.
 type Store interface {
 	Certificates(ctx context.Context) ([]store.Certificate, error)
 	PutCertificate(ctx context.Context, c store.Certificate) error
 	RemoveCertificates(ctx context.Context, uid types.UID) error
 }
 
-// Events takes what people shall learn of a pod. *outbox.Events is one.
+// Events records events of pods. *outbox.Events is one.
 type Events interface {
 	Pod(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// Config is what Certificates need.
+// Config has the dependencies of a Certificates.
 type Config struct {
 	Client  *kube.Client
 	Store   Store
 	Node    string           // the name of this node
-	NodeUID func() types.UID // of its Node; empty: it was never seen
-	Changed func(types.UID)  // what a pod has is another; must not block
+	NodeUID func() types.UID // UID of the Node; empty: not known yet
+	Changed func(types.UID)  // called when a certificate of the pod has changed; must not block
 	Events  Events
-	Now     func() time.Time // by which certificates expire; nil: time.Now
+	Now     func() time.Time // clock for the expiry of certificates; nil: time.Now
 	Log     *slog.Logger
 }
 
-// Certificates are those of this node's pods. All methods may be called from any goroutine.
+// Certificates holds the certificates of this node's pods. Its methods are safe for concurrent use.
 type Certificates struct {
 	cfg    Config
-	signal chan struct{} // capacity 1: some projection needs its goroutine
+	signal chan struct{} // capacity 1: a projection needs a goroutine
 
 	mu      sync.Mutex
 	all     map[store.CertificateKey]*projection
-	pending []*projection // have no goroutine yet
+	pending []*projection // wait for Run to start their goroutine
 	loaded  map[store.CertificateKey]state
 }
 
-// New starts nothing.
+// New returns a Certificates. It starts no goroutine.
 func New(cfg Config) *Certificates {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Certificates{cfg: cfg, signal: make(chan struct{}, 1), all: map[store.CertificateKey]*projection{}, loaded: map[store.CertificateKey]state{}}
+	return &Certificates{
+		cfg: cfg, signal: make(chan struct{}, 1), all: map[store.CertificateKey]*projection{}, loaded: map[store.CertificateKey]state{},
+	}
 }
 
-// Load takes over what the last run of the agent had for the pods that this node has. It is
-// called once, before anything else.
+// Load restores the stored certificates of this node's pods. Call it once, before all other methods.
 func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 	rows, err := c.cfg.Store.Certificates(ctx)
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 		c.loaded[r.CertificateKey], had[r.UID] = s, true
 	}
 	for _, p := range pods {
-		if had[p.UID] { // of what is over there is no row
+		if had[p.UID] { // pods that have ended have no row
 			c.register(p)
 		}
 	}
@@ -89,7 +90,7 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// Run gets and renews certificates until ctx ends and all that it started has.
+// Run requests and renews certificates until ctx ends. It returns after its goroutines.
 func (c *Certificates) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -116,8 +117,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 }
 
-// Prepare takes up a pod, and waits for what it has no certificate for, but not for long:
-// Credentials says why there is none.
+// Prepare registers the pod and waits for missing certificates, for at most patience. After that
+// Credentials returns the reason why there is none.
 func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits := c.register(pod)
 	if len(waits) == 0 {
@@ -134,7 +135,7 @@ func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return ctx.Err()
 }
 
-// register notes what a pod asks for, and gives what to wait for.
+// register records the sources of a pod and returns channels to wait for.
 func (c *Certificates) register(pod *v1.Pod) (waits []<-chan struct{}) {
 	if source, ok := pod.Annotations[keys.ConfigSource]; ok && source != keys.SourceAPI {
 		return nil // a static pod has no service account
@@ -172,8 +173,8 @@ func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCer
 	return []<-chan struct{}{p.attempt}
 }
 
-// Credentials gives the key and the certificate chain of a source of a pod's projected
-// volume, as PEM. It waits for nothing.
+// Credentials returns the key and the certificate chain of a source of a pod's projected volume, as
+// PEM. It does not block.
 func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,12 +189,13 @@ func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key,
 	case p.err != nil:
 		return nil, nil, fmt.Errorf("podCertificate of signer %s: %w", p.want.SignerName, p.err)
 	case p.Request != "":
-		return nil, nil, fmt.Errorf("podCertificate: signer %s has not issued PodCertificateRequest %s/%s yet", p.want.SignerName, pod.Namespace, p.Request)
+		return nil, nil, fmt.Errorf("podCertificate: signer %s has not issued PodCertificateRequest %s/%s yet",
+			p.want.SignerName, pod.Namespace, p.Request)
 	}
 	return nil, nil, fmt.Errorf("podCertificate of signer %s: it was not requested yet", p.want.SignerName)
 }
 
-// Release forgets a pod, which is gone or over.
+// Release forgets a pod that was removed or has ended.
 func (c *Certificates) Release(ctx context.Context, uid types.UID) error {
 	c.mu.Lock()
 	had := false
@@ -214,7 +216,7 @@ func (c *Certificates) Release(ctx context.Context, uid types.UID) error {
 	return c.cfg.Store.RemoveCertificates(ctx, uid)
 }
 
-// Retry tries again what failed: the link is up.
+// Retry repeats failed requests. Call it when the link is up again.
 func (c *Certificates) Retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,14 +227,14 @@ func (c *Certificates) Retry() {
 	}
 }
 
-// A State is how many projections of a signer are in a state, by the names of the metric
-// kubelet_podcertificate_states.
+// A State is the number of projections of a signer that are in a state. The states are those of the
+// metric kubelet_podcertificate_states.
 type State struct {
 	Signer, State string
 	Count         int
 }
 
-// States gives all there are, sorted.
+// States returns all counts, sorted.
 func (c *Certificates) States() (all []State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,27 +1,26 @@
-// Package podcertificate gets certificates for pods: those that podCertificate sources of
-// projected volumes show.
+// Package podcertificate obtains certificates for pods: those of podCertificate sources in projected
+// volumes.
 //
 //	pod --Prepare--> projection, one for each source
 //	                   |  new key, PodCertificateRequest --create--> API server --> signer
 //	                   |  <--------------watch by its name------------ issued, denied, failed
 //	                   '--> store (sealed) --> Credentials --> files
-//	                            '--Changed(UID)--> files of pods that run
+//	                            '--Changed(UID)--> files of running pods
 //
 // The states of a projection, which follow from what is stored:
 //
 //	nothing --> requested --issued--> fresh --beginRefreshAt--> fresh and requested --issued--> fresh
-//	                '--denied, failed--> over: the signer's word is final for this pod
+//	                '--denied, failed--> over: the signer's decision is final for this pod
 //
-// Each projection has one goroutine, which alone changes it. It sleeps until the certificate
-// is to be renewed, and costs nothing on the wire meanwhile; a watch lives only while a
-// request is open. The key is made here, is in memory and in the sealed store, and leaves
-// neither but into the pod's volume. What is stored outlives the agent: after a restart, with
-// a link or without, a pod has the certificate that it had, and a request that is open is
-// followed further. A certificate that could not be renewed is shown until it has expired and
-// beyond: whom it is shown to decides what that means.
+// Each projection has one goroutine, and only that one changes it. It sleeps until the certificate is
+// due for renewal, without any traffic; a watch exists only while a request is open. The key is
+// created on the node. It is in memory, in the sealed store and in the pod's volume only. The
+// state is stored: after a restart, with or without a link, a pod has the same certificate, and an
+// open request continues. A certificate that could not be renewed stays in the volume even after it
+// has expired; its verifiers decide whether to accept it.
 //
-// It is a hook. Prepare waits for the signer, but not long: one that asks a person may take
-// days, and the pod waits and says so.
+// It is a hook. Prepare waits for the signer only briefly. A signer that needs a person's approval may
+// take days; the pod reports that it waits.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate

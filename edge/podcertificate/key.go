@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// newKey makes a key of a type that the API names, as PKCS#8 PEM.
+// newKey creates a key of a keyType of the API, as PKCS#8 PEM.
 func newKey(keyType string) ([]byte, error) {
 	var private crypto.Signer
 	var err error
@@ -34,10 +34,10 @@ func newKey(keyType string) ([]byte, error) {
 	case "ED25519":
 		_, private, err = ed25519.GenerateKey(rand.Reader)
 	default:
-		return nil, fmt.Errorf("this node makes no keys of keyType %q", keyType)
+		return nil, fmt.Errorf("this node does not support keyType %q", keyType)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("create a key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
@@ -49,11 +49,11 @@ func newKey(keyType string) ([]byte, error) {
 func parseKey(key []byte) (crypto.Signer, error) {
 	b, _ := pem.Decode(key)
 	if b == nil {
-		return nil, errors.New("the stored key is no PEM")
+		return nil, errors.New("the stored key is not PEM")
 	}
 	private, err := x509.ParsePKCS8PrivateKey(b.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("the stored key cannot be read: %w", err)
+		return nil, fmt.Errorf("the stored key cannot be parsed: %w", err)
 	}
 	signer, ok := private.(crypto.Signer)
 	if !ok {
@@ -62,8 +62,7 @@ func parseKey(key []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// proofOf is a request of a certificate (PKCS#10) that says nothing but that whoever asks
-// has the key.
+// proofOf returns a certificate request (PKCS#10) that only proves the possession of the key.
 func proofOf(key []byte) ([]byte, error) {
 	private, err := parseKey(key)
 	if err != nil {
@@ -76,11 +75,11 @@ func proofOf(key []byte) ([]byte, error) {
 	return proof, nil
 }
 
-// maxChain is what a certificate chain may take once it is decoded, in bytes. A CSR's has 64 KiB.
+// maxChain is the maximum size of a decoded certificate chain, in bytes. That of a CSR is 64 KiB.
 const maxChain = 1 << 20
 
-// chainOf takes what a signer issued: certificates alone, without comments and headers,
-// the first of which is of the key.
+// chainOf validates the issued chain: it must have certificates only, and the first one must belong to
+// the key. Comments and headers are removed.
 func chainOf(issued string, key []byte) ([]byte, error) {
 	if err := weight.PEM(maxChain, issued); err != nil {
 		return nil, fmt.Errorf("the certificate chain %w", err)
@@ -106,7 +105,7 @@ func chainOf(issued string, key []byte) ([]byte, error) {
 func matches(certificate, key []byte) error {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {
-		return fmt.Errorf("the certificate cannot be read: %w", err)
+		return fmt.Errorf("the certificate cannot be parsed: %w", err)
 	}
 	private, err := parseKey(key)
 	if err != nil {
@@ -114,7 +113,7 @@ func matches(certificate, key []byte) error {
 	}
 	public, ok := private.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(leaf.PublicKey) {
-		return errors.New("the certificate is not of the key that it was requested for")
+		return errors.New("the certificate does not belong to the requested key")
 	}
 	return nil
 }

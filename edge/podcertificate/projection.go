@@ -15,46 +15,49 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times are a kubelet's where a cluster sees them.
+// Times that are visible in the cluster are the same as a kubelet's.
 const (
-	spread     = 5 * time.Minute  // of the renewals of pods that started together
+	spread     = 5 * time.Minute  // spreads the renewals of pods that started at the same time
 	overdue    = 10 * time.Minute // after beginRefreshAt
-	checkEvery = 10 * time.Minute // the clock may jump
-	retryMin   = time.Second      // the window after a failure, growing to
+	checkEvery = 10 * time.Minute // maximum sleep, since the clock may jump
+	retryMin   = time.Second      // first window after a failure, growing to
 	retryMax   = time.Minute
 )
 
-// state is what is stored of a projection.
+// state is the stored part of a projection.
 type state struct {
-	Key, Chain     []byte // PEM; none: nothing was issued yet
+	Key, Chain     []byte // PEM; nil: not issued yet
 	BeginRefreshAt time.Time
 	NotAfter       time.Time
 
-	Request    string // the name of the open PodCertificateRequest; empty: there is none
+	Request    string // name of the open PodCertificateRequest; empty: none
 	RequestKey []byte
 }
 
-// A projection is one podCertificate source of one pod. Its goroutine alone changes it, under
-// the Certificates' mu.
+// A projection is one podCertificate source of one pod. Only its goroutine changes it, and holds the
+// Certificates' mu while it does.
 type projection struct {
 	store.CertificateKey
 	state
 	pod     *v1.Pod
 	want    *v1.PodCertificateProjection
-	early   time.Duration // until it is renewed after beginRefreshAt
-	asked   chan struct{} // capacity 1: try now
-	attempt chan struct{} // closed when there is something to tell: a certificate, or why not
+	early   time.Duration // random delay of the renewal after beginRefreshAt
+	asked   chan struct{} // capacity 1: requests an attempt
+	attempt chan struct{} // closed when there is a certificate, or an error
 	stop    context.CancelFunc
 	dropped bool
 
-	err              error  // why the last attempt failed
-	over             error  // the signer's last word, and
+	err              error  // of the last attempt
+	over             error  // the signer's final decision, and
 	reason           string // its kind: Denied or Failed
-	toldLate, toldEx bool   // events that were told
+	toldLate, toldEx bool   // the events were recorded
 }
 
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
-	return &projection{CertificateKey: k, state: s, pod: pod, want: want, early: retry.Within(spread), asked: make(chan struct{}, 1), attempt: make(chan struct{})}
+	return &projection{
+		CertificateKey: k, state: s, pod: pod, want: want, early: retry.Within(spread),
+		asked: make(chan struct{}, 1), attempt: make(chan struct{}),
+	}
 }
 
 func (p *projection) ask() {
@@ -64,7 +67,7 @@ func (p *projection) ask() {
 	}
 }
 
-// tell lets those go on who wait.
+// tell wakes all callers that wait for the first result.
 func (p *projection) tell() {
 	select {
 	case <-p.attempt:
@@ -75,7 +78,7 @@ func (p *projection) tell() {
 
 func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.early) }
 
-// named gives the kubelet's name for how a projection is.
+// named returns the state's name in the kubelet's metric.
 func (p *projection) named(now time.Time) string {
 	switch {
 	case p.over != nil && p.reason == "Denied":
@@ -92,7 +95,7 @@ func (p *projection) named(now time.Time) string {
 	return "fresh"
 }
 
-// follow gets a certificate and renews it until ctx ends or the signer has refused.
+// follow obtains a certificate and renews it until ctx ends or the signer has refused.
 func (c *Certificates) follow(ctx context.Context, p *projection) {
 	again := retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
 	for {
@@ -102,7 +105,8 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		}
 		c.mu.Lock()
 		over := p.over != nil
-		if p.err = err; err != nil {
+		p.err = err
+		if err != nil {
 			p.tell()
 		}
 		c.mu.Unlock()
@@ -112,10 +116,14 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		c.late(p)
 		var pause time.Duration
 		if err != nil {
-			c.cfg.Log.Debug("a certificate of a pod cannot be had", "pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "signer", p.want.SignerName, "error", err)
+			c.cfg.Log.Debug("a certificate of a pod cannot be obtained", "pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID,
+				"signer", p.want.SignerName, "error", err)
 			pause = again.Next(kube.RetryAfter(err))
-		} else if again.Reset(); p.Request == "" && p.Key != nil {
-			pause = min(max(p.refreshAt().Sub(c.cfg.Now()), 0), checkEvery)
+		} else {
+			again.Reset()
+			if p.Request == "" && p.Key != nil {
+				pause = min(max(p.refreshAt().Sub(c.cfg.Now()), 0), checkEvery)
+			}
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -123,13 +131,14 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		case <-p.asked:
 		case <-ctx.Done():
 		}
-		if timer.Stop(); ctx.Err() != nil {
+		timer.Stop()
+		if ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// step brings a projection further, if there is anything to do.
+// step does the next step of a projection, if there is one.
 func (c *Certificates) step(ctx context.Context, p *projection) error {
 	if p.Request != "" {
 		return c.await(ctx, p, false)
@@ -146,12 +155,13 @@ func (c *Certificates) step(ctx context.Context, p *projection) error {
 	return c.await(ctx, p, true)
 }
 
-// settle makes what an open request says the projection's. It is false while it says nothing.
+// settle applies the result of an open request. done is false if there is none yet.
 func (c *Certificates) settle(ctx context.Context, p *projection, r *certificatesv1beta1.PodCertificateRequest) (done bool) {
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
-			c.end(p, "Denied", fmt.Sprintf("PodCertificateRequest %s/%s was denied (%s): %s", r.Namespace, r.Name, cond.Reason, cond.Message))
+			c.end(p, "Denied", fmt.Sprintf("PodCertificateRequest %s/%s was denied (%s): %s",
+				r.Namespace, r.Name, cond.Reason, cond.Message))
 			return true
 		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
 			c.end(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s failed (%s): %s", r.Namespace, r.Name, cond.Reason, cond.Message))
@@ -159,7 +169,8 @@ func (c *Certificates) settle(ctx context.Context, p *projection, r *certificate
 		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
 			next := state{Key: p.RequestKey}
 			var err error
-			if next.Chain, err = chainOf(r.Status.CertificateChain, p.RequestKey); err == nil && (r.Status.BeginRefreshAt == nil || r.Status.NotAfter == nil) {
+			next.Chain, err = chainOf(r.Status.CertificateChain, p.RequestKey)
+			if err == nil && (r.Status.BeginRefreshAt == nil || r.Status.NotAfter == nil) {
 				err = errors.New("it does not say when it expires")
 			}
 			if err != nil {
@@ -175,7 +186,7 @@ func (c *Certificates) settle(ctx context.Context, p *projection, r *certificate
 	return false
 }
 
-// end takes the signer's word that there will be no certificate.
+// end records the signer's decision that there will be no certificate.
 func (c *Certificates) end(p *projection, reason, message string) {
 	c.mu.Lock()
 	p.over, p.reason = errors.New(message), reason
@@ -185,14 +196,15 @@ func (c *Certificates) end(p *projection, reason, message string) {
 	c.cfg.Changed(p.UID)
 }
 
-// set stores a state, and has it be so then.
+// set stores a state and then applies it.
 func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	data, err := json.Marshal(next)
 	if err == nil {
 		err = c.cfg.Store.PutCertificate(ctx, store.Certificate{CertificateKey: p.CertificateKey, State: data})
 	}
-	if err != nil && ctx.Err() == nil { // better used than not
-		c.cfg.Log.Error("a certificate of a pod could not be stored: a restart without the API server would lack it", "pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "error", err)
+	if err != nil && ctx.Err() == nil { // it is used without being stored
+		c.cfg.Log.Error("a certificate of a pod could not be stored: it is missing after a restart without the API server",
+			"pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "error", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +216,8 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	}
 }
 
-// late tells once of a certificate that should have been renewed, and once of one that has
-// expired.
+// late records an event for a certificate that is overdue for renewal, and one for an expired
+// certificate, each once.
 func (c *Certificates) late(p *projection) {
 	if p.Key == nil {
 		return

@@ -25,8 +25,8 @@ var (
 	errEnded   = errors.New("the watch of the PodCertificateRequest ended")
 )
 
-// name makes a key and a name for a request. Both are stored before the API server has it:
-// no certificate is issued of which the key is lost.
+// name creates a key and a name for a request. Both are stored before the API server gets the
+// request, so that no certificate is issued whose key is lost.
 func (c *Certificates) name(ctx context.Context, p *projection) error {
 	key, err := newKey(p.want.KeyType)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Certificates) name(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// create makes the PodCertificateRequest of the open request. It is repeated as long as the
-// API server refuses it, which does not know the pod at once.
+// create creates the PodCertificateRequest of the open request. The caller retries it while the API
+// server rejects it, which may not know the pod yet.
 func (c *Certificates) create(ctx context.Context, p *projection) error {
 	node := c.cfg.NodeUID()
 	if node == "" {
@@ -65,16 +65,18 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.want.UserAnnotations,
 		},
 	})
-	if err != nil && !apierrors.IsAlreadyExists(err) { // which is this one: the answer of before was lost
+	if err != nil && !apierrors.IsAlreadyExists(err) { // it exists if the answer to an earlier attempt was lost
 		return fmt.Errorf("create a PodCertificateRequest: %w", err)
 	}
 	return nil
 }
 
-// read gives the open request, nil if the API server has none. It asks by the name and of this
-// node, as node authorization demands. The answer is of now.
+// read returns the open request, nil if the API server does not have it. It selects the name and this
+// node, as node authorization demands. The result is not from a cache.
 func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1beta1.PodCertificateRequest, metav1.ListOptions, error) {
-	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node)).String()}
+	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
+		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),
+	).String()}
 	list, err := kube.List[certificatesv1beta1.PodCertificateRequestList](ctx, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {
 		return nil, o, fmt.Errorf("read PodCertificateRequest %s/%s: %w", p.pod.Namespace, p.Request, err)
@@ -86,10 +88,10 @@ func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1
 	return &list.Items[0], o, nil
 }
 
-// await waits until the open request has an answer.
+// await waits until the signer has answered the open request.
 func (c *Certificates) await(ctx context.Context, p *projection, created bool) error {
 	r, o, err := c.read(ctx, p)
-	if err == nil && r == nil && !created { // never made, or deleted
+	if err == nil && r == nil && !created { // never created, or deleted
 		if err := c.create(ctx, p); err != nil {
 			return err
 		}
@@ -104,7 +106,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	if c.settle(ctx, p, r) {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, checkEvery) // what has expired meanwhile is told
+	soon, stop := context.WithTimeout(ctx, checkEvery) // then late checks the expiry
 	defer stop()
 	w, err := kube.Watch[certificatesv1beta1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package resourceslice takes away what drivers of dynamic resources said that this node
-// has (ResourceSlices), when they are gone: else the scheduler would send pods here that
-// nobody can start. A driver says it anew when it is back.
+// Package resourceslice deletes the ResourceSlices of dynamic resource drivers that have disappeared
+// from this node. Otherwise the scheduler would place pods here that cannot start. A driver that
+// returns publishes its slices again.
 //
-//	driver cannot be reached --Gone--> 30 s --> its ResourceSlices of this node are deleted
-//	driver can be reached ----Here--> '--they stay
-//	the agent starts --> 30 s --> those of drivers that have not come since
+//	driver is unreachable --Gone--> 30 s --> its ResourceSlices of this node are deleted
+//	driver is reachable ----Here--> '-- they are kept
+//	the agent starts ------> 30 s --> slices of drivers that have not registered since are deleted
 //
-// Deleting waits for the link and is tried until it succeeds. Nothing is listed: what is
-// to go is a selector of one request, and where no driver ever came that is the only one.
+// A deletion waits for the link and is retried until it succeeds. No lists are read: each deletion is
+// one request with a selector. If no driver ever registers, there is one such request.
 //
-// A kubelet deletes the slices of all drivers as it starts; here a restart of the agent
-// changes nothing, as drivers come back within seconds.
+// A kubelet deletes the slices of all drivers when it starts. Here a restart of the agent keeps them,
+// because drivers register again within seconds.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 package resourceslice

@@ -20,37 +20,39 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// delay is how long a driver may be away, as with a kubelet: it may be replaced just now.
+// delay is the time before the slices of a missing driver are deleted, the same as a kubelet's.
 const delay = 30 * time.Second
 
-// Config is what a Sweeper needs.
+// Config has the dependencies of a Sweeper.
 type Config struct {
 	Client *kube.Client
-	Node   string          // its name
-	Retry  <-chan struct{} // the server may answer again; nil: never said
+	Node   string          // name of this node
+	Retry  <-chan struct{} // the server may answer again; nil: retry by time only
 	Log    *slog.Logger
 }
 
-// A Sweeper is safe for concurrent use. Its methods never block.
+// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use, and only Run blocks.
 type Sweeper struct {
 	Config
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	here   map[string]bool      // drivers that can be reached
-	gone   map[string]time.Time // others that were, and from when on their slices go
-	others time.Time            // from when on those of drivers that never came go; zero: they went
+	here   map[string]bool      // reachable drivers
+	gone   map[string]time.Time // drivers that became unreachable, and when their slices are deleted
+	others time.Time            // when the slices of all other drivers are deleted; zero: done
 }
 
-// New asks nobody.
+// New returns a Sweeper. It sends no request.
 func New(c Config) (*Sweeper, error) {
 	if c.Client == nil || c.Node == "" || c.Log == nil {
 		return nil, errors.New("resourceslice: a part of the configuration is missing")
 	}
-	return &Sweeper{Config: c, wake: make(chan struct{}, 1), here: map[string]bool{}, gone: map[string]time.Time{}, others: time.Now().Add(delay)}, nil
+	return &Sweeper{
+		Config: c, wake: make(chan struct{}, 1), here: map[string]bool{}, gone: map[string]time.Time{}, others: time.Now().Add(delay),
+	}, nil
 }
 
-// Here says that a driver can be reached.
+// Here reports that a driver is reachable.
 func (s *Sweeper) Here(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +60,7 @@ func (s *Sweeper) Here(driver string) {
 	delete(s.gone, driver)
 }
 
-// Gone says that it cannot any more.
+// Gone reports that a driver is not reachable any more.
 func (s *Sweeper) Gone(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,10 +75,10 @@ func (s *Sweeper) Gone(driver string) {
 	}
 }
 
-// Run deletes until ctx ends.
+// Run deletes slices until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) error {
 	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
-	failing := false // so that an outage is one line of the log
+	failing := false // so that an outage is logged once
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	for {
@@ -95,7 +97,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			}
 			if ctx.Err() == nil && !failing {
 				failing = true
-				s.Log.Warn("ResourceSlices of drivers that are gone cannot be deleted, trying again", "node", s.Node, "error", err)
+				s.Log.Warn("ResourceSlices of missing drivers cannot be deleted, it is retried", "node", s.Node, "error", err)
 			}
 			if _, ended := kube.Wait(ctx, &again, err, s.Retry); ended != nil {
 				return nil
@@ -108,7 +110,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// next is when something is due; zero: nothing is.
+// next returns the time of the next deletion; zero: none is scheduled.
 func (s *Sweeper) next() (first time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +123,7 @@ func (s *Sweeper) next() (first time.Time) {
 	return first
 }
 
-// sweep deletes what is due.
+// sweep deletes the slices that are due.
 func (s *Sweeper) sweep(ctx context.Context) error {
 	s.mu.Lock()
 	now := time.Now()
@@ -131,7 +133,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 			due = append(due, driver)
 		}
 	}
-	var known []string // of those that are away since the start the time may not have come
+	var known []string // drivers whose slices are not due, or were deleted above
 	rest := !s.others.IsZero() && !s.others.After(now)
 	if rest {
 		known = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
@@ -145,7 +147,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 		if err := s.delete(ctx, selection.Equals, driver); err != nil {
 			return err
 		}
-		s.Log.Info("DRA driver has not come back: its ResourceSlices are deleted", "driver", driver, "node", s.Node)
+		s.Log.Info("a DRA driver has not come back: its ResourceSlices were deleted", "driver", driver, "node", s.Node)
 		s.mu.Lock()
 		delete(s.gone, driver)
 		s.mu.Unlock()
@@ -163,7 +165,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// back reports whether a driver came back, or went anew.
+// back reports whether a driver came back, or disappeared again later.
 func (s *Sweeper) back(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +182,9 @@ func (s *Sweeper) delete(ctx context.Context, op selection.Operator, drivers ...
 		}
 		which = append(which, one(resourcev1.ResourceSliceSelectorDriver, d))
 	}
-	err := kube.DeleteAll[resourcev1.ResourceSlice](ctx, s.Client, "", metav1.ListOptions{FieldSelector: fields.AndSelectors(which...).String()})
-	if err != nil && !apierrors.IsNotFound(err) { // a server without dynamic resources has none
+	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(which...).String()}
+	err := kube.DeleteAll[resourcev1.ResourceSlice](ctx, s.Client, "", o)
+	if err != nil && !apierrors.IsNotFound(err) { // NotFound: the server does not have the API
 		return fmt.Errorf("delete the ResourceSlices of this node: %w", err)
 	}
 	return nil

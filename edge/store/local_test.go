@@ -34,7 +34,7 @@ func TestLocalsAreBoundToTheirRow(t *testing.T) {
 	must(t, s.Close())
 	execute(t, path, "UPDATE local SET source = 'http'")
 	s, log := openLogged(t, path)
-	if all, err := s.Locals(t.Context()); err != nil || len(all) != 0 || !strings.Contains(log.String(), "what was applied must be applied again") {
+	if all, err := s.Locals(t.Context()); err != nil || len(all) != 0 || !strings.Contains(log.String(), "rows=1") {
 		t.Error(all, err, log)
 	}
 }

@@ -22,7 +22,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewCA makes a CA that is valid from 2000 to 2100, whatever the clock of the test.
+// NewCA creates a CA that is valid from 2000 to 2100, for tests with any clock.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -42,14 +42,14 @@ func NewCA(t testing.TB) *CA {
 	return &CA{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key}
 }
 
-// Pool is the CA as a pool.
+// Pool returns a pool with the CA.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return pool
 }
 
-// Sign makes a certificate of a template for a public key, as PEM.
+// Sign creates a certificate from a template for a public key, as PEM.
 func (ca *CA) Sign(t testing.TB, template *x509.Certificate, public crypto.PublicKey) []byte {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -64,7 +64,7 @@ func (ca *CA) Sign(t testing.TB, template *x509.Certificate, public crypto.Publi
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Client makes a client's certificate and key, as PEM.
+// Client creates a client's certificate and key, as PEM.
 func (ca *CA) Client(t testing.TB, name string, groups []string, from, until time.Time) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
@@ -75,13 +75,13 @@ func (ca *CA) Client(t testing.TB, name string, groups []string, from, until tim
 	return cert, keyPEM(t, k)
 }
 
-// Server makes a certificate of a server at IP addresses, which is valid for a year.
+// Server creates a server's certificate for IP addresses, which is valid for a year.
 func (ca *CA) Server(t testing.TB, from time.Time, addresses ...string) tls.Certificate {
 	t.Helper()
 	return ca.ServerUntil(t, from, from.AddDate(1, 0, 0), addresses...)
 }
 
-// ServerUntil is Server with an end of its own.
+// ServerUntil is Server with another end of the validity.
 func (ca *CA) ServerUntil(t testing.TB, from, until time.Time, addresses ...string) tls.Certificate {
 	t.Helper()
 	k := newKey(t)

@@ -1,5 +1,4 @@
-// Package kubetest is what tests of the edge need of an API server: one that speaks
-// TLS, demands or accepts client certificates, encodes as asked (protobuf or JSON) and
-// answers with what the test's handlers say. It stores nothing: the real thing is
-// tested in test/cluster.
+// Package kubetest is an API server for tests of the edge. It uses TLS, accepts client certificates,
+// encodes in the requested format (protobuf or JSON), and answers with the handlers of the test. It
+// stores nothing. A real API server is tested in test/cluster.
 package kubetest

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// A Line is a network of a test, in memory and with all that is bad about real ones, which
-// works within a testing/synctest bubble. The zero Line is perfect. It is a net.Listener
-// too: what it accepts is the other end of what Dial makes.
+// A Line is an in-memory network for a test, with the defects of real networks. It works in a
+// testing/synctest bubble. The zero Line has no defects. It is also a net.Listener, which accepts
+// the connections that Dial opens.
 //
 //	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
 //
-// A lost packet arrives a round trip and a second later than it would have, takes its part
-// of the rate twice, and holds up what follows on its connection, as TCP has it.
+// A lost packet arrives later by a round trip and a second, uses the rate twice, and delays the
+// following data of its connection, as with TCP.
 type Line struct {
-	Rate  int           // bytes a second, each way; 0: no bound
+	Rate  int           // bytes per second and direction; 0: unlimited
 	Delay time.Duration // one way
-	Loss  float64       // the part of packets that is lost
+	Loss  float64       // fraction of lost packets
 	Seed  uint64        // of the loss
 
-	Sent, Received atomic.Int64 // bytes of whoever dials, with headers
+	Sent, Received atomic.Int64 // bytes of the dialing side, with headers
 
 	once   sync.Once
 	out    *way
@@ -41,9 +41,9 @@ type Line struct {
 }
 
 const (
-	packet  = 1000 // bytes, at most
+	packet  = 1000 // maximum number of bytes
 	headers = 40   // of TCP and IP
-	window  = 32   // packets under way on a connection, at most
+	window  = 32   // maximum number of packets in flight on a connection
 )
 
 // A way is one direction of a Line.
@@ -63,7 +63,7 @@ func (l *Line) prepare() {
 	})
 }
 
-// arrival is when a packet that is sent now arrives.
+// arrival returns the arrival time of a packet that is sent now.
 func (w *way) arrival(n int) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,13 +84,13 @@ func (w *way) arrival(n int) time.Time {
 	return at
 }
 
-// Down makes the line swallow what is sent; connections stay open until Cut.
+// Down makes the line drop all data; connections stay open until Cut.
 func (l *Line) Down() { l.down.Store(true) }
 
-// Up ends that.
+// Up reverts Down.
 func (l *Line) Up() { l.down.Store(false) }
 
-// Cut breaks all connections.
+// Cut closes all connections.
 func (l *Line) Cut() {
 	l.prepare()
 	l.mu.Lock()
@@ -101,7 +101,7 @@ func (l *Line) Cut() {
 	clear(l.conns)
 }
 
-// Dial makes a connection, which takes a round trip.
+// Dial opens a connection, which takes a round trip.
 func (l *Line) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	l.prepare()
 	for _, w := range []*way{l.out, l.in} {
@@ -138,7 +138,7 @@ type sent struct {
 	at   time.Time
 }
 
-// carry takes bytes from one end to the other.
+// carry copies bytes from one end to the other.
 func (l *Line) carry(to, from net.Conn, w *way) {
 	under := make(chan sent, window)
 	go func() {
@@ -155,7 +155,7 @@ func (l *Line) carry(to, from net.Conn, w *way) {
 		}
 	}()
 	for s := range under {
-		// Whoever closes the line may hold locks: what is under way is lost then.
+		// The caller of Close may hold locks: data in flight are lost then.
 		if !l.awaits(s.at) {
 			break
 		}
@@ -165,7 +165,7 @@ func (l *Line) carry(to, from net.Conn, w *way) {
 	}
 	_ = to.Close()
 	_ = from.Close()
-	for range under { // which lets the reader end
+	for range under { // so that the reader ends
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (l *Line) carry(to, from net.Conn, w *way) {
 	delete(l.conns, to)
 }
 
-// awaits waits for a time and reports whether the line is still there then.
+// awaits waits until a time and reports whether the line is still open then.
 func (l *Line) awaits(at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -205,11 +205,11 @@ func (l *Line) Close() error {
 	return nil
 }
 
-// Addr is an address that certificates can be for.
+// Addr returns an address for which certificates can be valid.
 func (l *Line) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
 
-// Bare is how long the line takes for so many bytes to whoever dials, over a connection
-// that is there already and with nothing else on it.
+// Bare returns how long the line takes to transfer this number of bytes to the dialing side, over an
+// idle open connection.
 func (l *Line) Bare(bytes int) (time.Duration, error) {
 	other := &Line{Rate: l.Rate, Delay: l.Delay, Loss: l.Loss, Seed: l.Seed}
 	defer other.Close()
