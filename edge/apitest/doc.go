@@ -1,5 +1,5 @@
-// Package apitest is an API server for tests. It stores pods, nodes, leases and events in memory with
-// resource versions, and supports get, list, watch, create, patch and delete. It can be
+// Package apitest is an API server for tests. It stores pods, nodes, leases and events in memory
+// with resource versions, and supports get, list, watch, create, patch and delete. It can be
 // disconnected, slowed down, compacted and made to fail.
 //
 //	kube.Client --in-memory connections--> Faults --> objects + log of changes --> watches

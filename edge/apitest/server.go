@@ -111,8 +111,8 @@ func (s *Server) Cut() {
 	clear(s.conns)
 }
 
-// Bytes returns the number of bytes that clients have sent and received, without the overhead of TLS,
-// TCP and IP.
+// Bytes returns the number of bytes that clients have sent and received, without the overhead of
+// TLS, TCP and IP.
 func (s *Server) Bytes() (sent, received int64) { return s.sent.Load(), s.received.Load() }
 
 // Requests returns the number of requests by "METHOD resource", such as "PATCH pods/status"; a watch

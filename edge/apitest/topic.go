@@ -37,8 +37,8 @@ func topicsOf(o object) []topic {
 	return all
 }
 
-// watchable reports whether a resource can be watched. The Leases of many nodes would fill the memory
-// with changes that no test watches.
+// watchable reports whether a resource can be watched. The Leases of many nodes would fill the
+// memory with changes that no test watches.
 func watchable(resource string) bool { return resource != "leases" && resource != "events" }
 
 // The functions below are called with mu held.
