@@ -79,14 +79,14 @@ type state struct {
 // A Brake is a Sink. It is safe for concurrent use.
 type Brake struct {
 	Config
-	again chan struct{} // capacity 1: asks the source for a full list
-	wake  chan struct{} // capacity 1: tells Run that there is a hold
+	listAgain chan struct{} // capacity 1: asks the source for a full list
+	wake      chan struct{} // capacity 1: tells Run that there is a hold
 
 	judging sync.Mutex // one judgement at a time; held during calls of Next
 
-	mu     sync.Mutex
-	state  state
-	settle time.Time // when a hold without Seen is judged; zero: not scheduled
+	mu       sync.Mutex
+	state    state
+	settleAt time.Time // when a hold without Seen is judged; zero: not scheduled
 }
 
 // New loads the stored state.
@@ -100,7 +100,7 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 	if c.Event == nil {
 		c.Event = func(bool, string, string) {}
 	}
-	b := &Brake{Config: c, again: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	b := &Brake{Config: c, listAgain: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	text, found, err := c.Meta.Meta(ctx, metaBrake)
 	if err != nil {
 		return nil, err
@@ -131,15 +131,15 @@ func signal(c chan struct{}) {
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
-	if now := b.copy(); now.Known.Node == "" {
+	if now := b.currentState(); now.Known.Node == "" {
 		now.Known.Node = uid
-		b.keep(ctx, now)
+		b.setState(ctx, now)
 	}
 }
 
 // Again returns a channel that tells the source to list all pods again, because the pods on hold
 // may be judged differently now.
-func (b *Brake) Again() <-chan struct{} { return b.again }
+func (b *Brake) Again() <-chan struct{} { return b.listAgain }
 
 // Held returns the current hold; false if there is none.
 func (b *Brake) Held() (Hold, bool) {
@@ -176,20 +176,20 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	if err != nil {
 		return fmt.Errorf("check whether the cluster is the same as before: %w", err)
 	}
-	before := b.copy()
+	before := b.currentState()
 	running, vanished := missing(b.Pods(), claims)
 	scene := Scene{Known: before.Known, Now: now, Running: running, Vanished: len(vanished), Held: before.Hold != nil}
 	if before.Hold != nil {
 		scene.Seen = before.Hold.Seen
 	}
 	verdict, why := Judge(scene)
-	if verdict == EndAll && most(len(vanished), running) {
+	if verdict == EndAll && mostVanished(len(vanished), running) {
 		if err := b.confirm(ctx, vanished); err != nil {
 			return err
 		}
 	}
 	after := state{Known: before.Known}
-	switch held := toHold(vanished, claims, verdict, before.Hold); {
+	switch held := podsToHold(vanished, claims, verdict, before.Hold); {
 	case len(held) > 0:
 		after.Hold = &Hold{Since: b.Now(), Why: why, Seen: &now}
 		if h := before.Hold; h != nil {
@@ -200,15 +200,15 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 			claims = append(claims, desired.Claim{Pod: p.Pod, Origin: p.Origin})
 		}
 		slices.Sort(after.Hold.Pods)
-		b.keep(ctx, after) // before Next.Set, so that the pods are never shown without their hold
+		b.setState(ctx, after) // before Next.Set, so that the pods are never shown without their hold
 	default:
 		after.Known = before.Known.merge(now)
 	}
 	if err := b.Next.Set(ctx, source, claims, problems); err != nil {
 		return err
 	}
-	b.keep(ctx, after)
-	b.tell(before.Hold, after.Hold, running)
+	b.setState(ctx, after)
+	b.report(before.Hold, after.Hold, running)
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	}
 	b.judging.Lock()
 	defer b.judging.Unlock()
-	forced := b.forced(claims, gone)
+	forced := b.forcedRemovals(claims, gone)
 	if len(forced) == 0 {
 		return b.Next.Update(ctx, source, claims, gone)
 	}
@@ -229,7 +229,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	if err != nil {
 		return fmt.Errorf("check whether the Node is the same as before: %w", err)
 	}
-	before := b.copy()
+	before := b.currentState()
 	why := before.Known.differs(now)
 	if h := before.Hold; why == "" || h != nil && h.Seen != nil && h.Seen.Node == now.Node && h.Seen.Epoch == now.Epoch {
 		return b.Next.Update(ctx, source, claims, gone) // this control plane had the pod, so it may remove it
@@ -241,9 +241,9 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	}
 	slices.Sort(after.Hold.Pods)
 	after.Hold.Pods = slices.Compact(after.Hold.Pods)
-	b.keep(ctx, after)
+	b.setState(ctx, after)
 	b.mu.Lock()
-	b.settle = time.Now().Add(settleFor)
+	b.settleAt = time.Now().Add(settleFor)
 	b.mu.Unlock()
 	signal(b.wake)
 	claims = slices.DeleteFunc(slices.Clone(claims), func(c desired.Claim) bool { return slices.Contains(forced, c.Pod.UID) })
@@ -254,9 +254,9 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 // forced returns the UIDs of running pods that were removed without a graceful deletion, as far
 // as this node saw it. For a forced deletion the server reports a grace period of 0 before it
 // removes the pod; other removals report none.
-func (b *Brake) forced(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
+func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
 	for _, c := range claims {
-		if c.Ending != nil && c.Ending.Forced || collected(c.Pod) {
+		if c.Ending != nil && c.Ending.Forced || failedByPodGC(c.Pod) {
 			uids = append(uids, c.Pod.UID)
 		}
 	}
@@ -275,8 +275,8 @@ func (b *Brake) forced(claims []desired.Claim, gone []desired.Gone) (uids []type
 	return slices.DeleteFunc(uids, func(uid types.UID) bool { return !runs[uid] })
 }
 
-// collected reports whether pod garbage collection has failed the pod and removes it next.
-func collected(p *v1.Pod) bool {
+// failedByPodGC reports whether pod garbage collection has failed the pod and removes it next.
+func failedByPodGC(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodFailed && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Reason == "DeletionByPodGC"
 	})
@@ -286,7 +286,7 @@ func collected(p *v1.Pod) bool {
 func (b *Brake) Accept(ctx context.Context) (int, error) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
-	before := b.copy()
+	before := b.currentState()
 	h := before.Hold
 	if h == nil {
 		return 0, nil
@@ -302,25 +302,25 @@ func (b *Brake) Accept(ctx context.Context) (int, error) {
 	if h.Seen != nil {
 		after.Known = after.Known.merge(*h.Seen)
 	}
-	b.keep(ctx, after)
-	b.tell(h, nil, len(h.Pods))
-	signal(b.again) // the control plane may have changed again
+	b.setState(ctx, after)
+	b.report(h, nil, len(h.Pods))
+	signal(b.listAgain) // the control plane may have changed again
 	return len(gone), nil
 }
 
-func (b *Brake) copy() state {
+func (b *Brake) currentState() state {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state
 }
 
-// keep sets the state, and stores it if it changed. Pods do not end if the write fails.
-func (b *Brake) keep(ctx context.Context, now state) {
+// setState sets the state, and stores it if it changed. Pods do not end if the write fails.
+func (b *Brake) setState(ctx context.Context, now state) {
 	b.mu.Lock()
 	before := b.state
 	b.state = now
 	if now.Hold == nil || now.Hold.Seen != nil {
-		b.settle = time.Time{}
+		b.settleAt = time.Time{}
 	}
 	b.mu.Unlock()
 	old, err := json.Marshal(before)
@@ -336,8 +336,8 @@ func (b *Brake) keep(ctx context.Context, now state) {
 	}
 }
 
-// tell reports a hold that begins, changes or ends, by log and event.
-func (b *Brake) tell(before, after *Hold, running int) {
+// report reports a hold that begins, changes or ends, by log and event.
+func (b *Brake) report(before, after *Hold, running int) {
 	switch {
 	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
 		b.Log.Warn("the API server no longer has most pods of this node: they keep running until islet accept",
@@ -390,16 +390,16 @@ func (b *Brake) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		timer.Stop()
-		if wait := b.look(ctx); wait > 0 {
+		if wait := b.checkHold(ctx); wait > 0 {
 			timer.Reset(wait)
 		}
 	}
 }
 
-// look checks the hold and returns the time until the next check; 0: there is no hold.
-func (b *Brake) look(ctx context.Context) time.Duration {
+// checkHold checks the hold and returns the time until the next check; 0: there is no hold.
+func (b *Brake) checkHold(ctx context.Context) time.Duration {
 	b.mu.Lock()
-	h, settle := b.state.Hold, b.settle
+	h, settle := b.state.Hold, b.settleAt
 	b.mu.Unlock()
 	if h == nil {
 		return 0
@@ -415,9 +415,9 @@ func (b *Brake) look(ctx context.Context) time.Duration {
 		if wait := time.Until(settle); !settle.IsZero() && wait > 0 {
 			return wait
 		}
-		signal(b.again)
+		signal(b.listAgain)
 	} else if now, err := b.identify(ctx, true); err == nil && now != *h.Seen {
-		signal(b.again)
+		signal(b.listAgain)
 	}
 	return lookEvery
 }

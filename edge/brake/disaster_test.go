@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// A site is a control plane and a node's whole way from it to what is wanted, in a
-// bubble of time. Nothing runs there, so what is to end has ended.
+// A site is a control plane and a node, from the API source to the wanted pods, in a synctest
+// bubble. No containers run, so a pod that is to end has ended at once.
 type site struct {
 	testing.TB
 	*apitest.Server
@@ -85,7 +85,7 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// start is what the agent does.
+// start starts the agent.
 func (s *site) start() {
 	s.Helper()
 	log := slog.New(slog.NewTextHandler(s.Output(), nil))
@@ -157,7 +157,7 @@ func (s *site) running() string {
 	return strings.Join(names, " ")
 }
 
-// want says which pods are to run within 5 s, and which of them are held.
+// want waits up to 5 s for the given pods to be wanted, and for some of them to be on hold.
 func (s *site) want(running, held string) {
 	s.Helper()
 	began := time.Now()
@@ -182,7 +182,7 @@ func (s *site) want(running, held string) {
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }
 
-// stays says that nothing changes for minutes, restarts included.
+// stays asserts that nothing changes for minutes and over restarts.
 func (s *site) stays(running, held string) {
 	s.Helper()
 	for range 2 {
@@ -193,7 +193,7 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// away takes the node off the net while something happens.
+// away disconnects the node while happens runs.
 func (s *site) away(happens func()) {
 	s.Down()
 	s.Cut()
@@ -240,8 +240,8 @@ func TestRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// TestRestoredSoonAfterTheBackup: the node has not renewed its Lease between, so that only
-// the versions of the pods tell.
+// TestRestoredSoonAfterTheBackup: the node has not renewed its Lease in between, so only the
+// versions of the pods reveal the restore.
 func TestRestoredSoonAfterTheBackup(t *testing.T) {
 	at(t, func(s *site) {
 		backup := s.Snapshot()
@@ -257,7 +257,7 @@ func TestRestoredSoonAfterTheBackup(t *testing.T) {
 	})
 }
 
-// TestRestoredWhileTheAgentIsDown: the stored marker tells it then.
+// TestRestoredWhileTheAgentIsDown: the stored marker reveals the restore.
 func TestRestoredWhileTheAgentIsDown(t *testing.T) {
 	at(t, func(s *site) {
 		backup := s.Snapshot()
@@ -282,7 +282,7 @@ func TestRestoredWhileTheAgentIsDown(t *testing.T) {
 	})
 }
 
-// get gives a pod as the node knows it.
+// get returns a pod from the node's wanted set.
 func (s *site) get(name string) (*v1.Pod, bool) {
 	for _, p := range s.List() {
 		if p.Pod.Name == name {
@@ -338,8 +338,8 @@ func TestNodeDeletedWhileAway(t *testing.T) {
 	}
 }
 
-// ways are how a pod is removed that did not end: without a word, as by kubectl delete
-// --force, and as by pod garbage collection.
+// ways are the ways to remove a pod that has not ended: without a deletion, by kubectl delete
+// --force, and by pod garbage collection.
 var ways = map[string]func(s *site, name string){
 	"gone":   func(s *site, name string) { s.Remove(pod(name)) },
 	"forced": func(s *site, name string) { s.Terminate(pod(name), 0) },
@@ -348,7 +348,7 @@ var ways = map[string]func(s *site, name string){
 		p.Status.Phase = v1.PodFailed
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByPodGC"}}
 		n := s.Server.Node("n")
-		other := n == nil || n.UID != s.brake.copy().Known.Node
+		other := n == nil || n.UID != s.brake.currentState().Known.Node
 		s.Put(p)
 		synctest.Wait()
 		if d, ok := s.get(name); other && ok && d.Status.Phase == v1.PodFailed {
@@ -416,7 +416,7 @@ func TestNormalDeletionsEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestLyingList: a list that lacks pods which are there, or that is no list at all.
+// TestLyingList: a list that lacks existing pods, or an answer that is not a list.
 func TestLyingList(t *testing.T) {
 	for name, answer := range map[string]string{
 		"empty":              `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99999"},"items":[]}`,
@@ -457,7 +457,7 @@ func TestLyingList(t *testing.T) {
 	}
 }
 
-// TestUnsure: without an answer to who the server is nothing ends.
+// TestUnsure: no pod ends while the server cannot be identified.
 func TestUnsure(t *testing.T) {
 	at(t, func(s *site) {
 		deny := func(w http.ResponseWriter, r *http.Request) bool {
@@ -491,7 +491,7 @@ func TestHoldEndsByTime(t *testing.T) {
 	})
 }
 
-// TestIdleWire: a brake and a history ask nothing while nothing happens.
+// TestIdleWire: brake and history send no requests while nothing happens.
 func TestIdleWire(t *testing.T) {
 	at(t, func(s *site) {
 		asked := []string{"GET leases", "GET nodes", "GET services", "LIST pods"}

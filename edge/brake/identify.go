@@ -92,22 +92,22 @@ func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished 
 	return running, vanished
 }
 
-// toHold returns the vanished pods that keep running. A pod with a successor on this node ends:
+// podsToHold returns the vanished pods that keep running. A pod with a successor on this node ends:
 // a pod with the same name, or of the same DaemonSet.
-func toHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
+func podsToHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
 	if v == EndAll {
 		return nil
 	}
 	for _, p := range vanished {
 		old := before != nil && slices.Contains(before.Pods, p.Pod.UID)
-		if (v == HoldAll || old) && !slices.ContainsFunc(claims, func(c desired.Claim) bool { return succeeds(c, p.Pod) }) {
+		if (v == HoldAll || old) && !slices.ContainsFunc(claims, func(c desired.Claim) bool { return isSuccessor(c, p.Pod) }) {
 			held = append(held, p)
 		}
 	}
 	return held
 }
 
-func succeeds(c desired.Claim, p *v1.Pod) bool {
+func isSuccessor(c desired.Claim, p *v1.Pod) bool {
 	if c.Ending != nil || c.Pod.Namespace != p.Namespace {
 		return false
 	}

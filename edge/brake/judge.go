@@ -52,7 +52,7 @@ type Verdict int
 const (
 	EndAll     Verdict = iota // they were deleted
 	HoldAll                   // the control plane lost them
-	HoldFormer                // keep the existing hold; all other missing pods were deleted
+	HoldFormer                // setState the existing hold; all other missing pods were deleted
 )
 
 // String names a verdict.
@@ -69,13 +69,13 @@ func Judge(s Scene) (v Verdict, why string) {
 		return HoldFormer, why
 	case s.Now.Node == "" && s.Known.Node != "": // the node registers again, and then the list is judged again
 		return HoldAll, why
-	case most(s.Vanished, s.Running):
+	case mostVanished(s.Vanished, s.Running):
 		return HoldAll, why
 	}
 	return EndAll, ""
 }
 
-// most reports whether so many pods vanished that a deletion by hand is unlikely.
-func most(vanished, running int) bool {
+// mostVanished reports whether so many pods vanished that a deletion by hand is unlikely.
+func mostVanished(vanished, running int) bool {
 	return vanished > 0 && (vanished >= running || vanished >= 3 && 2*vanished >= running)
 }

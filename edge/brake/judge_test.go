@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// FuzzJudge: what must hold for any scene.
+// FuzzJudge checks invariants for any scene.
 func FuzzJudge(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed, seed*7)

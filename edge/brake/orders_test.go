@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// mortal stores values until the agent of its site is killed.
+// mortal is a Meta that ignores writes once the agent of its site is killed.
 type mortal struct {
 	*store.Store
 	s *site
@@ -25,14 +25,14 @@ func (m mortal) SetMeta(ctx context.Context, key, value string) error {
 	return m.Store.SetMeta(ctx, key, value)
 }
 
-// kill ends the agent without its last words.
+// kill ends the agent without its last writes.
 func (s *site) kill() {
 	s.dead.Store(true)
 	s.stop()
 	s.dead.Store(false)
 }
 
-// orders gives all orders of some names.
+// orders returns all permutations of names.
 func orders(names []string) [][]string {
 	if len(names) == 0 {
 		return [][]string{nil}
@@ -46,11 +46,12 @@ func orders(names []string) [][]string {
 	return out
 }
 
-// TestEveryOrderOfDisasters: pods come after a backup, and then it is restored, the link is cut,
-// the agent is killed, and the machine is rebooted, in every order. The machine and the link are
-// back after the last of them. The pods that the backup lacks are held, never ended. Soon: the
-// agent has not renewed its lease since the pods came, and stored no marker by itself. The other
-// cases take every fourth order, and all with ISLET_TEST_LONG.
+// TestEveryOrderOfDisasters: pods are created after a backup; then, in every order, the backup is
+// restored, the link is cut, the agent is killed, and the machine is rebooted. Machine and link
+// are back after the last of them. The pods that the backup lacks must be held, not ended. In the
+// cases with soon, the agent has not renewed its lease since the pods were created, so it has not
+// stored the marker with a renewal. The other cases test every fourth order, and all of them with
+// ISLET_TEST_LONG.
 func TestEveryOrderOfDisasters(t *testing.T) {
 	for i, order := range orders([]string{"restored", "cut", "killed", "reboot"}) {
 		for name, c := range map[string]struct {
