@@ -104,7 +104,7 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 		return fmt.Errorf("read the ConfigMap: %w", err)
 	default:
 		version = cm.ResourceVersion
-		s.take(cm, name)
+		s.forward(cm, name)
 	}
 	w, err := kube.Watch[v1.ConfigMap](ctx, s.c.Client, namespace, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name, ResourceVersion: version, AllowWatchBookmarks: true,
@@ -156,13 +156,13 @@ func (s *Source) event(e watch.Event, name string) error {
 	case e.Type == watch.Deleted:
 		s.c.Problem("it was deleted; the configuration that it had sent to the node stays")
 	default:
-		s.take(cm, name)
+		s.forward(cm, name)
 	}
 	return nil
 }
 
-// take forwards a ConfigMap that has the requested name, and drops others that a server may send.
-func (s *Source) take(cm *v1.ConfigMap, name string) {
+// forward forwards a ConfigMap that has the requested name, and drops others that a server may send.
+func (s *Source) forward(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A scene is a cluster and a source that runs.
+// A scene is a cluster and a running source.
 type scene struct {
 	*testing.T
 	*apitest.Server
@@ -76,7 +76,7 @@ func (s *scene) put(name, value string) {
 	time.Sleep(time.Second)
 }
 
-// has demands what was taken, and the problem.
+// has asserts the ConfigMap that was taken, and the problem.
 func (s *scene) has(taken, problem string) {
 	s.Helper()
 	s.mu.Lock()
@@ -118,7 +118,7 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// TestMayOnlyGet: as kubeadm's role for kubelet-config allows.
+// TestMayOnlyGet: the permissions of kubeadm's role for kubelet-config suffice.
 func TestMayOnlyGet(t *testing.T) {
 	in(t, "mine", false, func(s *scene) {
 		s.put("mine", "a")
