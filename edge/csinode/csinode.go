@@ -170,7 +170,7 @@ func (n *Node) sync(ctx context.Context) error {
 		d := todo[name]
 		err := n.label(ctx, node, name, d)
 		if err == nil {
-			err = n.object(ctx, node, name, d)
+			err = n.updateCSINode(ctx, node, name, d)
 		}
 		n.mu.Lock()
 		if err != nil {
@@ -251,8 +251,8 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 	return nil
 }
 
-// object updates or creates the CSINode.
-func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver) error {
+// updateCSINode updates or creates the CSINode.
+func (n *Node) updateCSINode(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	todo := map[string]*driver{name: d}
 	has, err := kube.Get[storagev1.CSINode](ctx, n.Client, "", n.Name)
 	owned := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }
@@ -280,7 +280,7 @@ func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver
 func (n *Node) change(ctx context.Context, has []storagev1.CSINodeDriver, name string, d *driver) error {
 	var gone, come []any
 	i := slices.IndexFunc(has, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
-	if i >= 0 && d != nil && same(has[i], d.CSINodeDriver) {
+	if i >= 0 && d != nil && equalDriver(has[i], d.CSINodeDriver) {
 		return nil
 	}
 	if i >= 0 {
@@ -292,7 +292,7 @@ func (n *Node) change(ctx context.Context, has []storagev1.CSINodeDriver, name s
 	if i >= 0 && d != nil && d.Allocatable != nil {
 		other := *d
 		other.Allocatable = has[i].Allocatable
-		if same(has[i], other.CSINodeDriver) {
+		if equalDriver(has[i], other.CSINodeDriver) {
 			if err := n.patch(ctx, come); err == nil || !apierrors.IsInvalid(err) {
 				return err
 			}
@@ -337,7 +337,7 @@ func (n *Node) create(ctx context.Context, node *v1.Node, todo map[string]*drive
 	return nil
 }
 
-func same(a, b storagev1.CSINodeDriver) bool {
+func equalDriver(a, b storagev1.CSINodeDriver) bool {
 	count := func(d storagev1.CSINodeDriver) int32 {
 		if d.Allocatable == nil || d.Allocatable.Count == nil {
 			return -1

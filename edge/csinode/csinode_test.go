@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A scene is a cluster, and a node that runs.
+// A scene is a cluster and a running node.
 type scene struct {
 	*testing.T
 	*apitest.Server
@@ -58,7 +58,7 @@ func (s *scene) start() {
 	}
 }
 
-// wants compares the drivers of the CSINode.
+// wants asserts the drivers of the CSINode.
 func (s *scene) wants(want string) {
 	s.Helper()
 	time.Sleep(time.Second)
@@ -79,7 +79,7 @@ func (s *scene) wants(want string) {
 	}
 }
 
-// TestDrivers come, change and go.
+// TestDrivers: drivers are installed, changed and uninstalled.
 func TestDrivers(t *testing.T) {
 	in(t, func(s *scene) {
 		if n := s.Total(); n != 0 {
@@ -126,8 +126,8 @@ func TestDrivers(t *testing.T) {
 	})
 }
 
-// TestOffline: drivers register without a link; a restart of the agent takes none away; a
-// Node that was made anew gets a CSINode of its own.
+// TestOffline: drivers register without a link. A restart of the agent removes none. A Node that
+// was created again gets a new CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Down()
@@ -159,7 +159,7 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestAnnotationBomb: an annotation of the Node that is large once it is decoded is written anew.
+// TestAnnotationBomb: an annotation of the Node that is too large when decoded is replaced.
 func TestAnnotationBomb(t *testing.T) {
 	in(t, func(s *scene) {
 		var text strings.Builder
