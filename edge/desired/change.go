@@ -31,7 +31,7 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 		for _, uid := range gone {
 			next.end(uid, graceOf(next[uid].Pod))
 		}
-		blocked[source] = next.follow(source, claims)
+		blocked[source] = next.applyClaims(source, claims)
 		return nil
 	})
 	if err == nil && d.Hold {
@@ -55,14 +55,14 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 		for _, g := range gone {
 			named[g.UID] = true
 			if row, ok := next[g.UID]; ok && row.Source == source {
-				next.end(g.UID, g.Ending.within(row.Pod))
+				next.end(g.UID, g.Ending.gracePeriod(row.Pod))
 			}
 		}
 		for _, c := range claims {
 			named[c.Pod.UID] = true
 		}
 		still := slices.DeleteFunc(slices.Clone(all[source]), func(b blocked) bool { return named[b.Pod.UID] })
-		all[source] = append(still, next.follow(source, claims)...)
+		all[source] = append(still, next.applyClaims(source, claims)...)
 		return nil
 	})
 }
@@ -70,7 +70,8 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 // Fail reports why a source cannot read its set. All its pods stay.
 func (d *Desired) Fail(source string, problems []Problem) { d.report(source, problems, false) }
 
-// report replaces the problems of a source and logs new ones. spoken: the source has delivered its set.
+// report replaces the problems of a source and logs new ones. spoken: the source has delivered its
+// set.
 func (d *Desired) report(source string, problems []Problem, spoken bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {
@@ -97,14 +98,14 @@ func (d *Desired) logNew(before, now []Problem) {
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
-			h, held := next.holder(nameOf(p))
+			h, held := next.owner(nameOf(p))
 			if held && h.Source != Local {
 				return fmt.Errorf("apply pod %s: %w: it is defined by %s, change it there", nameOf(p), ErrForeign, describe(h))
 			}
 			if held && h.Pod.UID != p.UID {
 				next.end(h.Pod.UID, graceOf(h.Pod))
 			}
-			if why := next.claimable(Local, Claim{Pod: p}); why != "" {
+			if why := next.whyBlocked(Local, Claim{Pod: p}); why != "" {
 				return fmt.Errorf("apply: %s", why)
 			}
 			next.claim(Local, Claim{Pod: p})
@@ -168,8 +169,8 @@ func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 			if _, known := next[p.Pod.UID]; known || p.Pod.UID == "" {
 				continue
 			}
-			rank(p.Source, p.Pod)
-			_, held := next.holder(nameOf(p.Pod))
+			setPriority(p.Source, p.Pod)
+			_, held := next.owner(nameOf(p.Pod))
 			next[p.Pod.UID] = store.Pod{Seq: next.nextSeq(), Source: p.Source, Pod: p.Pod}
 			if held || p.Deleting {
 				next.end(p.Pod.UID, graceOf(p.Pod))

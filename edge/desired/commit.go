@@ -26,14 +26,14 @@ func (d *Desired) change(ctx context.Context, e edit) error {
 	d.asking.Lock()
 	d.asked = append(d.asked, c)
 	d.asking.Unlock()
-	for _, uid := range d.lead(ctx, c) {
+	for _, uid := range d.commitWaiting(ctx, c) {
 		d.Poke(uid)
 	}
 	return c.err
 }
 
-// lead commits all waiting edits, unless another caller has committed c already.
-func (d *Desired) lead(ctx context.Context, c *change) (changed []types.UID) {
+// commitWaiting commits all waiting edits, unless another caller has committed c already.
+func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types.UID) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	if c.done {

@@ -14,20 +14,20 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A disk that counts its updates, waits at the first if it is to, and refuses a pod.
+// A disk is a Store that counts its updates, can block in the first one, and rejects one pod.
 type disk struct {
 	memory
-	wait    chan struct{} // nil: it does not
-	waits   chan struct{}
-	refuses types.UID
-	updates int
+	wait         chan struct{} // nil: it does not
+	predecessors chan struct{}
+	refuses      types.UID
+	updates      int
 }
 
 func (d *disk) UpdatePods(ctx context.Context, put []store.Pod, remove []types.UID) error {
 	if d.updates++; d.wait != nil {
 		wait := d.wait
 		d.wait = nil
-		d.waits <- struct{}{}
+		d.predecessors <- struct{}{}
 		<-wait
 	}
 	for _, p := range put {
@@ -40,7 +40,7 @@ func (d *disk) UpdatePods(ctx context.Context, put []store.Pod, remove []types.U
 
 func onDisk(t *testing.T) (*disk, *Desired) {
 	t.Helper()
-	k := &disk{memory: memory{pods: map[types.UID]store.Pod{}}, waits: make(chan struct{})}
+	k := &disk{memory: memory{pods: map[types.UID]store.Pod{}}, predecessors: make(chan struct{})}
 	d, err := New(Config{Store: k, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func onDisk(t *testing.T) (*disk, *Desired) {
 	return k, d
 }
 
-// meanwhile makes changes while the disk is busy with another one, and gives their errors.
+// meanwhile applies changes while the disk is busy with another one, and returns their errors.
 func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []error {
 	t.Helper()
 	release := make(chan struct{})
@@ -59,7 +59,7 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 			t.Error(err)
 		}
 	})
-	<-k.waits
+	<-k.predecessors
 	errs := make([]error, len(changes))
 	for i, change := range changes {
 		all.Go(func() { errs[i] = change() })
@@ -74,7 +74,7 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	return errs
 }
 
-// Changes that come while the disk is busy are stored together.
+// Changes that arrive while the disk is busy are stored together.
 func TestChangesShareAWait(t *testing.T) {
 	const pods = 50
 	k, d := onDisk(t)
@@ -99,7 +99,7 @@ func TestChangesShareAWait(t *testing.T) {
 	}
 }
 
-// One that fails does not fail those that it shares the wait with.
+// A failing change does not fail the other changes of its commit.
 func TestAChangeFailsAlone(t *testing.T) {
 	k, d := onDisk(t)
 	k.refuses = "bad"

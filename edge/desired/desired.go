@@ -124,16 +124,16 @@ func New(c Config) (*Desired, error) {
 		spoken: map[string]bool{Local: true}, problems: map[string][]Problem{}, held: map[string][]types.UID{},
 	}
 	for _, p := range stored {
-		rank(p.Source, p.Pod)
+		setPriority(p.Source, p.Pod)
 		d.rows[p.Pod.UID] = p
 	}
 	d.publish(d.rows, d.blocked)
 	return d, nil
 }
 
-// rank sets the priority of static pods that an older version stored without one. Their manifests
-// may not be read again for a long time, if there is no network.
-func rank(source string, pod *v1.Pod) {
+// setPriority sets the priority of static pods that an older version stored without one. Their
+// manifests may not be read again for a long time, if there is no network.
+func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.Rank(pod)
 	}
@@ -215,7 +215,7 @@ func (d *Desired) Problems() []Problem {
 // publish makes a change visible to readers and returns the UIDs whose Pod changed.
 func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
-	waits := next.waits()
+	waits := next.predecessors()
 	version := d.version + 1 // only written here, so no lock to read it
 	for uid, row := range next {
 		p := Pod{

@@ -55,7 +55,7 @@ func (w *world) restart() {
 	}
 }
 
-// pod makes the pod "name/uid", or "name/uid/version" for another content.
+// pod returns the pod "name/uid", or "name/uid/version" for another content.
 func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
 	grace := int64(7)
@@ -65,7 +65,7 @@ func pod(spec string) *v1.Pod {
 	}
 }
 
-// claims makes one claim per "name/uid", each from a file of its own.
+// claims returns one claim per "name/uid", each from a separate file.
 func claims(specs ...string) (all []Claim) {
 	for _, spec := range specs {
 		all = append(all, Claim{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})
@@ -73,7 +73,7 @@ func claims(specs ...string) (all []Claim) {
 	return all
 }
 
-// show gives the pods, as "uid", "uid deleting" or "uid waiting other".
+// show returns the pods, as "uid", "uid deleting" or "uid waiting other".
 func (w *world) show() string {
 	var out []string
 	for _, p := range w.List() {
@@ -214,7 +214,7 @@ func TestLocal(t *testing.T) {
 	w.want("forget", w.Forget(ctx, "a1"), "f1", "a1")
 }
 
-// Manifests may fix a UID, and then be copied, moved or renamed within.
+// Manifests with a fixed UID are copied, moved and renamed.
 func TestFixedUIDs(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
@@ -242,7 +242,7 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 	}
 }
 
-// The time a manifest was seen says nothing of the pod.
+// The time when a manifest was seen is not part of the pod.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {
@@ -254,7 +254,7 @@ func TestSeenAgain(t *testing.T) {
 	w.want("seen again", w.Set(ctx, File, seen("2026"), nil), "a1")
 }
 
-// A source that cannot read an origin does not know what has become of its pods.
+// The pods of an origin that cannot be read are kept.
 func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	bad := []Problem{{Origin: "/manifests/a1", Field: "spec", Message: "bad"}}
@@ -287,7 +287,7 @@ func TestRebuild(t *testing.T) {
 	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
-// On a full disk nothing changes, and the problem says why; then it recovers.
+// On a full disk nothing changes and the problem has the reason; then it recovers.
 func TestFullDisk(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -308,7 +308,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Pokes may come back at once, also to change something.
+// Poke may call methods of Desired, also to change something.
 func TestPokeMayCallBack(t *testing.T) {
 	var d *Desired
 	disk := &memory{pods: map[types.UID]store.Pod{}}
@@ -332,8 +332,8 @@ func TestPokeMayCallBack(t *testing.T) {
 	}
 }
 
-// TestOldPriority: a pod of the node's own that an older version stored without the priority of its
-// class has it from the start, before any source has spoken; one of the API server is as it said.
+// TestOldPriority: a static pod that an older version stored without the priority of its class has
+// it from the start, before any source has delivered its set. A pod of the API server is unchanged.
 func TestOldPriority(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	critical := func(spec, source string) *v1.Pod {
@@ -363,7 +363,7 @@ func TestOldPriority(t *testing.T) {
 	}
 }
 
-// TestRewrite: a store that lost rows gets them back.
+// TestRewrite: a store that has lost rows gets them again.
 func TestRewrite(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -379,8 +379,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestHold: what its source does not name any more stays while it is held, and ends when an agent
-// comes that does not hold it.
+// TestHold: a pod that is missing from the set of its source stays while Hold is set, and ends when
+// an agent starts without Hold.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
@@ -418,8 +418,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldReplaced: pods that are to start when another one of their name, or their own former life,
-// has ended do so while they are held, and end with an agent that does not hold them.
+// TestHoldReplaced: held pods that wait for the end of another pod with their name, or of their own
+// former life, start while Hold is set, and end when an agent starts without Hold.
 func TestHoldReplaced(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()

@@ -38,22 +38,22 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// holds reports whether the row owns its namespace and name.
-func holds(row store.Pod) bool { return !row.Deleting || row.Again }
+// ownsName reports whether the row owns its namespace and name.
+func ownsName(row store.Pod) bool { return !row.Deleting || row.Again }
 
-// holder returns the row that owns a name.
-func (r rows) holder(name types.NamespacedName) (store.Pod, bool) {
+// owner returns the row that owns a name.
+func (r rows) owner(name types.NamespacedName) (store.Pod, bool) {
 	for _, row := range r {
-		if holds(row) && nameOf(row.Pod) == name {
+		if ownsName(row) && nameOf(row.Pod) == name {
 			return row, true
 		}
 	}
 	return store.Pod{}, false
 }
 
-// waits returns for each wanted pod the deleting pod with the same name that must be forgotten
-// first: the oldest, if there are several.
-func (r rows) waits() map[types.UID]types.UID {
+// predecessors returns for each wanted pod the deleting pod with the same name that must be
+// forgotten first: the oldest, if there are several.
+func (r rows) predecessors() map[types.UID]types.UID {
 	ending := map[types.NamespacedName]store.Pod{}
 	for _, row := range r {
 		if old, ok := ending[nameOf(row.Pod)]; row.Deleting && (!ok || row.Seq < old.Seq) {
@@ -92,9 +92,9 @@ func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (go
 	return gone
 }
 
-// follow applies the claims of a source and returns those that are blocked. A new pod of the API
-// server replaces the API server's former pod with the same name.
-func (r rows) follow(source string, claims []Claim) []blocked {
+// applyClaims applies the claims of a source and returns those that are blocked. A new pod of the
+// API server replaces the API server's former pod with the same name.
+func (r rows) applyClaims(source string, claims []Claim) []blocked {
 	// If two files have the same UID, the file that the pod came from before takes precedence.
 	moved := func(c Claim) int {
 		if r[c.Pod.UID].Origin == c.Origin {
@@ -107,14 +107,14 @@ func (r rows) follow(source string, claims []Claim) []blocked {
 	taken := map[types.UID]Claim{}
 	for _, c := range claims {
 		first, twice := taken[c.Pod.UID]
-		h, ok := r.holder(nameOf(c.Pod))
+		h, ok := r.owner(nameOf(c.Pod))
 		if ok && source == API && h.Source == API && h.Pod.UID != c.Pod.UID && c.Ending == nil && taken[h.Pod.UID].Pod == nil {
 			r.end(h.Pod.UID, graceOf(h.Pod))
 		}
 		block := func(field, format string, args ...any) {
 			failed = append(failed, blocked{c, field, fmt.Sprintf(format, args...), true})
 		}
-		switch why := r.claimable(source, c); {
+		switch why := r.whyBlocked(source, c); {
 		case c.Pod.UID == "":
 			block("metadata.uid", "pod %s has no UID", nameOf(c.Pod))
 		case twice && first.Origin != c.Origin:
@@ -131,14 +131,14 @@ func (r rows) follow(source string, claims []Claim) []blocked {
 	return failed
 }
 
-// claimable returns why a claim is blocked; empty: it is not.
-func (r rows) claimable(source string, c Claim) (why string) {
+// whyBlocked returns why a claim is blocked; empty: it is not.
+func (r rows) whyBlocked(source string, c Claim) (why string) {
 	name := nameOf(c.Pod)
-	if h, ok := r.holder(name); ok && h.Pod.UID != c.Pod.UID {
+	if h, ok := r.owner(name); ok && h.Pod.UID != c.Pod.UID {
 		return fmt.Sprintf("pod %s is already defined by %s, which came first", name, describe(h))
 	}
 	row, known := r[c.Pod.UID]
-	if known && (nameOf(row.Pod) != name || holds(row) && row.Source != source) {
+	if known && (nameOf(row.Pod) != name || ownsName(row) && row.Source != source) {
 		return fmt.Sprintf("the UID of pod %s is already used by pod %s of %s", name, nameOf(row.Pod), describe(row))
 	}
 	return ""
@@ -154,7 +154,7 @@ func (r rows) claim(source string, c Claim) {
 		row.Again = true
 	}
 	row.Source, row.Origin = source, c.Origin
-	if !same(row.Pod, c.Pod) {
+	if !sameManifest(row.Pod, c.Pod) {
 		row.Pod = c.Pod
 	}
 	r[c.Pod.UID] = row
@@ -200,7 +200,7 @@ func (r rows) retry(all map[string][]blocked) map[string][]blocked {
 	for _, source := range slices.Sorted(maps.Keys(all)) {
 		for _, b := range all[source] {
 			if !b.final {
-				b.why = r.claimable(source, b.Claim)
+				b.why = r.whyBlocked(source, b.Claim)
 			}
 			if b.why != "" {
 				b.field = cmp.Or(b.field, "metadata.name")
@@ -234,8 +234,8 @@ func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	return put, remove
 }
 
-// same reports whether two manifests of a UID are equal, except for the time they were seen.
-func same(a, b *v1.Pod) bool {
+// sameManifest reports whether two manifests of a UID are equal, except for the time they were seen.
+func sameManifest(a, b *v1.Pod) bool {
 	if a == b {
 		return true
 	}
@@ -246,8 +246,8 @@ func same(a, b *v1.Pod) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// within returns the grace period of a pod.
-func (e *Ending) within(p *v1.Pod) time.Duration {
+// gracePeriod returns the grace period of a pod.
+func (e *Ending) gracePeriod(p *v1.Pod) time.Duration {
 	if e != nil {
 		return e.Grace
 	}

@@ -19,7 +19,7 @@ import (
 
 var errFull = errors.New("the disk is full")
 
-// memory is a store that fails when it is told to.
+// memory is a Store that fails on request.
 type memory struct {
 	pods map[types.UID]store.Pod
 	full bool
@@ -47,8 +47,8 @@ func (m *memory) UpdatePods(_ context.Context, put []store.Pod, remove []types.U
 	return nil
 }
 
-// A simulation is a node's life, chosen by bytes: sources that say anything, people
-// who apply and delete, pods that end, restarts and a disk that fills up.
+// A simulation is a node's history, chosen by bytes: sources that deliver anything, people who apply
+// and delete, pods that end, restarts, and a disk that fills up.
 type simulation struct {
 	testing.TB
 	*Desired
@@ -165,13 +165,13 @@ func (s *simulation) forgetOne(ctx context.Context) {
 	}
 }
 
-// check asserts what must hold at any time.
+// check asserts the invariants.
 func (s *simulation) check() {
 	s.Helper()
 	holders, starting := map[string]int{}, map[string]int{}
 	for _, p := range s.List() {
 		name := p.Pod.Name
-		if holds(s.rows[p.Pod.UID]) {
+		if ownsName(s.rows[p.Pod.UID]) {
 			holders[name]++
 		}
 		if !p.Deleting && p.Waiting == "" || p.Deleting {
@@ -201,7 +201,7 @@ func (s *simulation) check() {
 		s.Error("a pod went without a poke, or is still stored")
 	}
 	for name, uid := range s.local {
-		if row, ok := s.rows[uid]; !ok || !holds(row) || row.Source != Local {
+		if row, ok := s.rows[uid]; !ok || !ownsName(row) || row.Source != Local {
 			s.Errorf("pod %s was applied as %s and is lost", name, uid)
 		}
 	}
@@ -210,19 +210,19 @@ func (s *simulation) check() {
 	}
 }
 
-// checkClaims asserts that each claim is followed, or reported as a problem.
+// checkClaims asserts that each claim is followed or reported as a problem.
 func (s *simulation) checkClaims(source string, all []Claim) {
 	for _, c := range all {
 		row, ok := s.rows[c.Pod.UID]
-		followed := ok && holds(row) && row.Source == source
+		followed := ok && ownsName(row) && row.Source == source
 		if !followed && !slices.ContainsFunc(s.Problems(), func(p Problem) bool { return p.Source == source && p.Origin == c.Origin }) {
 			s.Errorf("%s of %s is neither followed nor a problem", c.Pod.UID, source)
 		}
 	}
 }
 
-// settle lets everything end that is to end, and asserts that it does, and that
-// every name that someone wants has its pod then.
+// settle lets all deleting pods end, and asserts that they do, and that every wanted name then has
+// its pod.
 func (s *simulation) settle() {
 	s.disk.full = false
 	for range 100 {
