@@ -57,13 +57,13 @@ type History struct {
 
 	settling sync.Mutex // one read of the Lease at a time
 
-	mu      sync.Mutex
-	last    marker
-	stored  marker
-	when    time.Time // time of the last write of stored
-	ridden  bool      // pods were stored since the last renewal
-	doubt   bool
-	waiting []chan struct{} // of the callers of Rewritten
+	mu          sync.Mutex
+	last        marker
+	stored      marker
+	storedAt    time.Time // time of the last write of stored
+	podsStored  bool      // pods were stored since the last renewal
+	doubt       bool
+	subscribers []chan struct{} // of the callers of Rewritten
 }
 
 // New loads the stored marker. The first Settle reads the Lease.
@@ -84,17 +84,17 @@ func New(ctx context.Context, c Config) (*History, error) {
 		h.stored = h.last
 	}
 	if c.Ride != nil {
-		c.Ride(metaHistory, h.ride)
+		c.Ride(metaHistory, h.markerForPods)
 	}
 	return h, nil
 }
 
-// ride returns the marker for the transaction that stores pods. The Lease cannot detect a backup
-// that is newer than the last renewal, so the next renewal is stored at once.
-func (h *History) ride() string {
+// markerForPods returns the marker for the transaction that stores pods. The Lease cannot detect a
+// backup that is newer than the last renewal, so the next renewal is stored at once.
+func (h *History) markerForPods() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ridden = true
+	h.podsStored = true
 	b, err := json.Marshal(h.last)
 	if err != nil { // cannot happen: the fields are numbers and a valid time
 		h.Log.Error("the marker of the cluster's history is not stored with pods", "error", err)
@@ -116,7 +116,7 @@ func (h *History) Rewritten() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := make(chan struct{}, 1)
-	h.waiting = append(h.waiting, c)
+	h.subscribers = append(h.subscribers, c)
 	return c
 }
 
@@ -160,12 +160,13 @@ func (h *History) Settle(ctx context.Context) error {
 	last = h.last // a renewal may have happened in between
 	h.mu.Unlock()
 	if why := last.contradicts(lease); why != "" {
-		h.rewritten(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
+		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
 	}
 	return nil
 }
 
-// contradicts returns why a Lease cannot belong to a history that contains the marker; empty: it can.
+// contradicts returns why a Lease cannot belong to a history that contains the marker; empty: it
+// can.
 func (m marker) contradicts(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
@@ -200,12 +201,12 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	before := h.last
 	if v != 0 && v < before.Version {
 		h.mu.Unlock()
-		h.rewritten(ctx, v, at, fmt.Sprintf("a renewal of the lease has version %d, after version %d", v, before.Version))
+		h.beginEpoch(ctx, v, at, fmt.Sprintf("a renewal of the lease has version %d, after version %d", v, before.Version))
 		return
 	}
 	h.last.Version, h.last.Renewed = v, at
-	due := h.ridden || h.stored.Version == 0 || time.Since(h.when) >= storeEvery
-	h.ridden = false
+	due := h.podsStored || h.stored.Version == 0 || time.Since(h.storedAt) >= storeEvery
+	h.podsStored = false
 	h.mu.Unlock()
 	if due {
 		if err := h.store(ctx); err != nil {
@@ -221,7 +222,7 @@ func (h *History) Missing(ctx context.Context) {
 	known := h.last.Version != 0 || !h.last.Renewed.IsZero()
 	h.mu.Unlock()
 	if known {
-		h.rewritten(ctx, 0, time.Time{}, "it has no lease of this node, which was acknowledged")
+		h.beginEpoch(ctx, 0, time.Time{}, "it has no lease of this node, which was acknowledged")
 	}
 }
 
@@ -234,7 +235,7 @@ func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	if n == 0 || n >= b {
 		return false
 	}
-	h.rewritten(ctx, 0, time.Time{}, fmt.Sprintf("its list of pods has version %d, after version %d was seen", n, b))
+	h.beginEpoch(ctx, 0, time.Time{}, fmt.Sprintf("its list of pods has version %d, after version %d was seen", n, b))
 	return true
 }
 
@@ -256,12 +257,12 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	return nil
 }
 
-// rewritten begins an epoch and signals all channels, also if the marker cannot be stored.
-func (h *History) rewritten(ctx context.Context, version uint64, renewed time.Time, why string) {
+// beginEpoch begins an epoch and signals all channels, also if the marker cannot be stored.
+func (h *History) beginEpoch(ctx context.Context, version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
 	epoch := h.last.Epoch
-	for _, c := range h.waiting {
+	for _, c := range h.subscribers {
 		select {
 		case c <- struct{}{}:
 		default:
@@ -280,7 +281,7 @@ func (h *History) rewritten(ctx context.Context, version uint64, renewed time.Ti
 func (h *History) store(ctx context.Context) error {
 	h.mu.Lock()
 	now := h.last
-	h.when = time.Now()
+	h.storedAt = time.Now()
 	h.mu.Unlock()
 	data, err := json.Marshal(now)
 	if err != nil {

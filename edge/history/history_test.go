@@ -59,7 +59,7 @@ func (s *scene) restart() {
 	}
 }
 
-// renew is what the lease's keeper does.
+// renew renews the lease as package node does.
 func (s *scene) renew() {
 	s.Helper()
 	if err := s.Settle(s.Context()); err != nil {
@@ -137,7 +137,7 @@ func TestRewritten(t *testing.T) {
 	}
 }
 
-// TestFewWrites: that the lease is renewed wears no flash.
+// TestFewWrites: renewals of the lease cause few writes.
 func TestFewWrites(t *testing.T) {
 	in(t, func(s *scene) {
 		for range 6 * 60 {
@@ -155,7 +155,7 @@ func TestFewWrites(t *testing.T) {
 	})
 }
 
-// TestUnsettled: what cannot be asked stays in doubt.
+// TestUnsettled: the doubt stays while the server does not answer.
 func TestUnsettled(t *testing.T) {
 	in(t, func(s *scene) {
 		backup := s.Snapshot()
