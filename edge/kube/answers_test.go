@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// TestServerAsksToWait: what the server asks to repeat is repeated when it says, a few
-// times, and then its answer is the caller's.
+// TestServerAsksToWait: a request is retried after the server's Retry-After, a few times; then the
+// caller gets the answer.
 func TestServerAsksToWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	var asked, refuse atomic.Int32
@@ -49,7 +49,7 @@ func TestServerAsksToWait(t *testing.T) {
 	}
 }
 
-// TestUnbound: who has a bound of their own neither wait for the client's nor use it up.
+// TestUnbound: Unbound requests neither wait for the client's limit nor count for it.
 func TestUnbound(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
@@ -75,7 +75,7 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
-// TestInternalErrorIsTheCallers: it is not repeated unasked.
+// TestInternalErrorIsTheCallers: an internal error is not retried.
 func TestInternalErrorIsTheCallers(t *testing.T) {
 	s := kubetest.New(t)
 	var asked atomic.Int32
@@ -88,8 +88,7 @@ func TestInternalErrorIsTheCallers(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a request ends with its context, and a watch that is not accepted
-// with its caller's.
+// TestSilentServer: a request ends with its context, and so does a watch that is not accepted.
 func TestSilentServer(t *testing.T) {
 	s := kubetest.New(t)
 	s.Mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -106,8 +105,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestGateAndCredentials: what Before refuses does not leave, After hears of the rest,
-// and another configuration is another connection.
+// TestGateAndCredentials: a request that Before rejects is not sent, After is called for the others,
+// and another configuration opens another connection.
 func TestGateAndCredentials(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {

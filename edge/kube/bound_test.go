@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// TestEndlessAnswer: a server that never ends an answer, or compresses a huge one well,
-// gets an error and no more memory.
+// TestEndlessAnswer: an endless answer, or a huge compressed one, is an error and uses little memory.
 func TestEndlessAnswer(t *testing.T) {
 	s := kubetest.New(t)
 	c := client(t, s)

@@ -43,7 +43,7 @@ func NewAnswers() *Answers {
 // A claim is the part of the budget that a request, or all pages of a list, uses. A claim without
 // a place waits for a small one, and a claim with a small place waits for the large one, so
 // claims cannot deadlock.
-type claim struct {
+type share struct {
 	of    *Answers
 	mu    sync.Mutex // held during a wait: a claim grows once at a time
 	small bool
@@ -52,7 +52,7 @@ type claim struct {
 
 // hold waits until this number of bytes of an answer may be in memory, and reports whether it had
 // to wait. If ctx ends first, it returns the cause.
-func (c *claim) hold(ctx context.Context, bytes int) (waited bool, err error) {
+func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil
 	}
@@ -85,7 +85,7 @@ func take(ctx context.Context, places chan struct{}, has *bool) (waited bool, er
 }
 
 // release returns the places; it may be called repeatedly.
-func (c *claim) release() {
+func (c *share) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.large {
@@ -97,15 +97,15 @@ func (c *claim) release() {
 	c.small, c.large = false, false
 }
 
-// ofList is the context key of the claim that all pages of a list share.
-type ofList struct{}
+// listShareKey is the context key of the claim that all pages of a list share.
+type listShareKey struct{}
 
-// claimOf returns the claim for a request's answer, and a function that ends the request's use of
+// shareOf returns the claim for a request's answer, and a function that ends the request's use of
 // it.
-func (c *Client) claimOf(ctx context.Context) (on *claim, end func()) {
-	if shared, ok := ctx.Value(ofList{}).(*claim); ok {
+func (c *Client) shareOf(ctx context.Context) (on *share, end func()) {
+	if shared, ok := ctx.Value(listShareKey{}).(*share); ok {
 		return shared, func() {}
 	}
-	on = &claim{of: c.answers}
+	on = &share{of: c.answers}
 	return on, on.release
 }

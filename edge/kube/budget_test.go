@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestLargeAnswersWait: many large answers at a time all arrive, one after the other, and
-// while one is stuck a small one passes.
+// TestLargeAnswersWait: many simultaneous large answers all arrive, one after the other, and a small
+// answer is not blocked by a stuck large one.
 func TestLargeAnswersWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme, coordinationv1.AddToScheme)
 	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 3<<20)}}
@@ -82,7 +82,7 @@ func TestLargeAnswersWait(t *testing.T) {
 	wg.Wait()
 }
 
-// bombers answer with little on the wire that is much in memory.
+// bombers returns handlers whose answers are small on the wire and large in memory.
 func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	gzipped := func(mediaType, begin, repeated string, times int, end ...string) func(http.ResponseWriter) {
 		packed := sync.OnceValue(func() []byte {
@@ -133,8 +133,8 @@ func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	}
 }
 
-// TestBombs: no answer to a request, and no event of a watch, takes much more memory than
-// what answers may have, however many come at a time.
+// TestBombs: neither answers nor events of a watch use much more memory than the budget, however many
+// arrive at a time.
 func TestBombs(t *testing.T) {
 	for name := range bombers(nil) {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestWatchBombs: the same of events.
+// TestWatchBombs is TestBombs for events.
 func TestWatchBombs(t *testing.T) {
 	for name, event := range map[string]struct{ begin, repeated string }{
 		"no end":          {`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`, "x"},
@@ -217,8 +217,8 @@ func TestWatchBombs(t *testing.T) {
 	}
 }
 
-// TestStuckEvent: an event that has begun and does not go on ends its watch, so other large
-// answers need not wait for it for ever; a watch without an event under way goes on.
+// TestStuckEvent: an incomplete event ends its watch after a timeout, so that other large answers do
+// not wait forever. A watch without an event in progress continues.
 func TestStuckEvent(t *testing.T) {
 	json := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`
 	for name, begin := range map[string]string{
@@ -272,8 +272,8 @@ func TestStuckEvent(t *testing.T) {
 	}
 }
 
-// TestEvents: events of JSON come one after the other however they are spaced, and one
-// that is too heavy ends the watch with an error.
+// TestEvents: events in JSON are split correctly whatever their white space is, and one that is too
+// large ends the watch with an error.
 func TestEvents(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
@@ -327,8 +327,8 @@ func measure(f func()) uint64 {
 	return peak - min(peak, before)
 }
 
-// TestNotServer: a web page or a redirect is no API server's, whatever it is an answer to,
-// and nothing follows a redirect with the node's token.
+// TestNotServer: a web page or a redirect is rejected for every request, and the node's token is not
+// sent to a redirect's target.
 func TestNotServer(t *testing.T) {
 	page := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

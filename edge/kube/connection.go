@@ -84,14 +84,14 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 		return nil, err
 	}
 	return &connection{
-		config: cfg, base: serverURL(base), transport: t, http: &http.Client{Transport: rt, CheckRedirect: stay},
+		config: cfg, base: serverURL(base), transport: t, http: &http.Client{Transport: rt, CheckRedirect: rejectRedirect},
 		groups: map[schema.GroupVersion]*rest.RESTClient{},
 	}, nil
 }
 
-// stay rejects redirects: the API server sends none, and the target would receive the node's
-// token.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// rejectRedirect rejects redirects: the API server sends none, and the target would receive the
+// node's token.
+func rejectRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
 

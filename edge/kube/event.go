@@ -39,12 +39,12 @@ func (e *events) Close() { _ = e.body.Close() }
 // Decode waits for the next event. The error is io.EOF if the server has ended the watch.
 func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	frame, mediaType, err := e.frame()
-	defer e.p.claim.release()
+	defer e.p.share.release()
 	if e.stop != nil {
 		e.stop()
 		e.stop = nil
 	}
-	if late := e.p.late(); err != nil && late != nil {
+	if late := e.p.timeoutError(); err != nil && late != nil {
 		err = late
 	}
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 // a captive portal, a proxy with a login page, or a web server.
 var ErrNotServer = errors.New("this is not an API server")
 
-// foreign returns an error if an answer cannot be from an API server, which never answers this
+// checkServer returns an error if an answer cannot be from an API server, which never answers this
 // client with a web page or a redirect. The error page of a load balancer counts as the answer of a
 // server that is not ready.
-func foreign(resp *http.Response) error {
+func checkServer(resp *http.Response) error {
 	switch {
 	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:
 		return nil

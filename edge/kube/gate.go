@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// ungated is the context key of requests that skip Before, After and Heard.
-type ungated struct{}
+// ungatedKey is the context key of requests that skip Before, After and Heard.
+type ungatedKey struct{}
 
 // Ungated returns a context whose requests skip Before, After and Heard. They are used to find out
 // whether the link may be used at all.
-func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungated{}, true) }
+func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungatedKey{}, true) }
 
-// noAnswer is the context key of a *error in which the gate stores why the last attempt got no
+// noAnswerKey is the context key of a *error in which the gate stores why the last attempt got no
 // answer.
-type noAnswer struct{}
+type noAnswerKey struct{}
 
 // refused hides the text of an error of Before from rest.Request, which retries errors whose text
 // is about a lost connection.
@@ -25,8 +25,8 @@ type refused struct{ why error }
 func (refused) Error() string   { return "refused" }
 func (r refused) Unwrap() error { return r.why }
 
-// plain returns the error for a request's caller.
-func plain(err error) error {
+// unwrapRefused returns the error for a request's caller.
+func unwrapRefused(err error) error {
 	if r := (refused{}); errors.As(err, &r) {
 		return r.why
 	}
@@ -42,13 +42,13 @@ type gate struct {
 // RoundTrip calls Before, sends the request, counts its outcome, and calls After.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
-	gated := ctx.Value(ungated{}) == nil
+	gated := ctx.Value(ungatedKey{}) == nil
 	if gated && cfg.Before != nil {
 		if err := cfg.Before(ctx); err != nil {
 			if req.Body != nil {
 				_ = req.Body.Close()
 			}
-			leave(ctx, err)
+			setNoAnswer(ctx, err)
 			return nil, refused{err}
 		}
 	}
@@ -64,18 +64,18 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 		err = late
 	}
 	if err == nil {
-		if err = foreign(resp); err != nil {
+		if err = checkServer(resp); err != nil {
 			_ = resp.Body.Close()
 			resp = nil
 		}
 	}
-	leave(ctx, err)
+	setNoAnswer(ctx, err)
 	if err != nil && cancelled(ctx, err) {
 		return resp, err
 	}
 	if err == nil {
 		resp.Body = watched(ctx, bounded(req, resp))
-		if date, until := said(resp); gated && cfg.Heard != nil && !date.IsZero() && !until.IsZero() {
+		if date, until := serverTime(resp); gated && cfg.Heard != nil && !date.IsZero() && !until.IsZero() {
 			cfg.Heard(date, until)
 		}
 	}
@@ -103,8 +103,8 @@ func cancelled(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || !ours && errors.Is(ctx.Err(), context.Canceled)
 }
 
-func leave(ctx context.Context, err error) {
-	if p, ok := ctx.Value(noAnswer{}).(*error); ok {
+func setNoAnswer(ctx context.Context, err error) {
+	if p, ok := ctx.Value(noAnswerKey{}).(*error); ok {
 		*p = err
 	}
 }

@@ -6,18 +6,18 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// unbound is the context key of requests that the limiter does not count.
-type unbound struct{}
+// unboundKey is the context key of requests that the limiter does not count.
+type unboundKey struct{}
 
 // Unbound returns a context whose requests are not limited by QPS and Burst, and do not count for
 // them. Use it for requests with their own limit.
-func Unbound(ctx context.Context) context.Context { return context.WithValue(ctx, unbound{}, true) }
+func Unbound(ctx context.Context) context.Context { return context.WithValue(ctx, unboundKey{}, true) }
 
 type limiter struct{ flowcontrol.RateLimiter }
 
 // Wait blocks until the request may be sent.
 func (l limiter) Wait(ctx context.Context) error {
-	if ctx.Value(unbound{}) != nil {
+	if ctx.Value(unboundKey{}) != nil {
 		return nil
 	}
 	return l.RateLimiter.Wait(ctx)

@@ -32,11 +32,11 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 			o.Limit = usualPage
 		}
 	}
-	on := &claim{of: c.answers}
+	on := &share{of: c.answers}
 	defer on.release()
-	ctx = context.WithValue(ctx, ofList{}, on)
+	ctx = context.WithValue(ctx, listShareKey{}, on)
 	all, err := pages[T, P](ctx, c, on, namespace, o)
-	for large(err) && o.Limit > smallestPage {
+	for isTooLarge(err) && o.Limit > smallestPage {
 		o.Limit = max(o.Limit/pageFactor, smallestPage)
 		all, err = pages[T, P](ctx, c, on, namespace, o)
 	}
@@ -56,18 +56,18 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 // errContinued marks an error of a page after the first one.
 var errContinued = errors.New("a further page")
 
-// large reports whether a page was larger than allowed.
-func large(err error) bool {
+// isTooLarge reports whether a page was larger than allowed.
+func isTooLarge(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
 }
 
-func pages[T any, P Object[T]](ctx context.Context, c *Client, on *claim, namespace string, o metav1.ListOptions) (*T, error) {
+func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namespace string, o metav1.ListOptions) (*T, error) {
 	var first P
 	var items []runtime.Object
 	memory, seen := int64(0), map[string]bool{}
 	for n := 0; n < mostPages; n++ {
 		page, err := do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
-			return at(r, namespace).VersionedParams(&o, c.params)
+			return inNamespace(r, namespace).VersionedParams(&o, c.params)
 		})
 		if err != nil && n > 0 {
 			return nil, fmt.Errorf("%w: %w", errContinued, err)

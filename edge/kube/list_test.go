@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// paged lists a server's pods in pages of two.
+// paged lists a server's pods with two per page.
 func paged(t *testing.T, s *apitest.Server) (*corev1.PodList, error) {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial})
@@ -40,8 +40,8 @@ func names(l *corev1.PodList) (all string) {
 	return all
 }
 
-// TestPages: a list in pages is whole and of one moment, whatever changes between them;
-// when the server has forgotten that moment the list is that of a later one.
+// TestPages: a list in pages is complete and of one version, whatever changes in between. When the
+// server has dropped that version, the list is of a later one.
 func TestPages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -87,8 +87,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestExpiredTokens: 410 for the first page is the caller's to hear, and a token
-// that always expires costs one more request, not a loop.
+// TestExpiredTokens: the caller gets 410 for the first page, and a token that always expires costs one
+// more request, not a loop.
 func TestExpiredTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)
@@ -113,8 +113,7 @@ func TestExpiredTokens(t *testing.T) {
 	})
 }
 
-// TestEndlessPages: a server that never ends a list gets an error, and not the memory of
-// the node.
+// TestEndlessPages: an endless list is an error and does not use up the memory.
 func TestEndlessPages(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// silent is the time without data on any connection after which a request ends.
-	silent = 30 * time.Second
-	// stuck is the time without data of its own answer after which a request ends.
-	stuck = 5 * time.Minute
+	// defaultSilence is the time without data on any connection after which a request ends.
+	defaultSilence = 30 * time.Second
+	// defaultBusy is the time without data of its own answer after which a request ends.
+	defaultBusy = 5 * time.Minute
 	// trips is the number of round trips that a link with packet loss may need for what takes
 	// one otherwise.
 	trips    = 8
@@ -45,20 +45,20 @@ var errSilent = fmt.Errorf("nothing arrived: %w", context.DeadlineExceeded)
 var ErrBusy = fmt.Errorf("no answer, though the link works: %w", context.DeadlineExceeded)
 
 type (
-	patience struct{}
-	busy     struct{}
+	patienceKey struct{}
+	busyKey     struct{}
 )
 
 // Within returns a context whose requests end when no data arrived for this time (the default is
 // half a minute) plus some round trips.
 func Within(ctx context.Context, silence time.Duration) context.Context {
-	return context.WithValue(ctx, patience{}, silence)
+	return context.WithValue(ctx, patienceKey{}, silence)
 }
 
 // Busy returns a context whose requests end with ErrBusy when data arrived, but none of their own
 // answer, for this time (the default is five minutes).
 func Busy(ctx context.Context, most time.Duration) context.Context {
-	return context.WithValue(ctx, busy{}, most)
+	return context.WithValue(ctx, busyKey{}, most)
 }
 
 // patient is the context of one request. Its cause is errSilent or ErrBusy after a timeout.
@@ -72,7 +72,7 @@ type patient struct {
 	own     atomic.Int64 // when data of the answer last arrived
 	timer   *time.Timer
 
-	claim *claim // on the budget of answers
+	share *share // on the budget of answers
 	free  func() // ends the request's use of claim
 	waits atomic.Int32
 }
@@ -80,13 +80,13 @@ type patient struct {
 type ownProgress struct{}
 
 func (c *Client) patient(ctx context.Context) *patient {
-	p := &patient{c: c, silence: silent, most: stuck}
-	p.claim, p.free = c.claimOf(ctx)
+	p := &patient{c: c, silence: defaultSilence, most: defaultBusy}
+	p.share, p.free = c.shareOf(ctx)
 	p.began.Store(c.progress.now())
-	if d, ok := ctx.Value(patience{}).(time.Duration); ok {
+	if d, ok := ctx.Value(patienceKey{}).(time.Duration); ok {
 		p.silence = d
 	}
-	if d, ok := ctx.Value(busy{}).(time.Duration); ok {
+	if d, ok := ctx.Value(busyKey{}).(time.Duration); ok {
 		p.most = d
 	}
 	p.own.Store(p.began.Load())
@@ -120,8 +120,8 @@ func (p *patient) check() {
 	}
 }
 
-// late returns errSilent or ErrBusy if the request has timed out.
-func (p *patient) late() error {
+// timeoutError returns errSilent or ErrBusy if the request has timed out.
+func (p *patient) timeoutError() error {
 	if cause := context.Cause(p.Context); errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy) {
 		return cause
 	}
@@ -131,7 +131,7 @@ func (p *patient) late() error {
 // settle stops the timeout of a request whose answer has begun, and returns late.
 func (p *patient) settle() error {
 	p.timer.Stop()
-	return p.late()
+	return p.timeoutError()
 }
 
 // expect starts a timeout for a request after settle: it ends with ErrBusy if no data of its answer
@@ -174,7 +174,7 @@ func (p *patient) end() {
 func (p *patient) hold(bytes int) error {
 	p.waits.Add(1)
 	defer p.waits.Add(-1)
-	waited, err := p.claim.hold(p, bytes)
+	waited, err := p.share.hold(p, bytes)
 	if waited {
 		now := p.c.progress.now()
 		p.began.Store(now)

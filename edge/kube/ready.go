@@ -55,19 +55,19 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 		return Answer{}, err
 	}
 	resp, err := by.Do(req)
-	if late := p.late(); late != nil && err != nil {
+	if late := p.timeoutError(); late != nil && err != nil {
 		return Answer{}, &url.Error{Op: "Get", URL: conn.base, Err: late}
 	}
 	if err != nil {
 		return Answer{}, err
 	}
 	a := Answer{Status: resp.StatusCode}
-	a.Date, a.Until = said(resp)
+	a.Date, a.Until = serverTime(resp)
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		a.RetryAfter = min(time.Duration(seconds), longestAsked/time.Second) * time.Second
 	}
 	err = isReady(resp)
-	if late := p.late(); late != nil && err != nil {
+	if late := p.timeoutError(); late != nil && err != nil {
 		err = late
 	}
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -76,9 +76,9 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 	return a, nil
 }
 
-// said returns the Date of an answer and the NotAfter of the server's verified certificate; zero
-// if missing.
-func said(resp *http.Response) (date, until time.Time) {
+// serverTime returns the Date of an answer and the NotAfter of the server's verified certificate;
+// zero if missing.
+func serverTime(resp *http.Response) (date, until time.Time) {
 	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		date = t
 	}

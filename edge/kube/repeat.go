@@ -50,5 +50,5 @@ func (c *Client) once(ctx context.Context, do func(context.Context) error) error
 	if late := p.settle(); err != nil && late != nil {
 		return late
 	}
-	return plain(err)
+	return unwrapRefused(err)
 }

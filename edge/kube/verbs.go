@@ -44,21 +44,21 @@ func (c *Client) accepts(part string) string {
 // for half a minute; there is no other time limit.
 func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
 	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
-		return at(r, namespace).Name(name)
+		return inNamespace(r, namespace).Name(name)
 	})
 }
 
 // GetMetadata reads the metadata of an object.
 func GetMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*metav1.ObjectMeta, error) {
 	return change(ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
-		return at(r, namespace).Name(name)
+		return inNamespace(r, namespace).Name(name)
 	})
 }
 
 // Create creates an object in its namespace and returns the resulting metadata.
 func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1.ObjectMeta, error) {
 	return change(ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
-		return at(r, namespaceOf(P(obj))).Body(P(obj))
+		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
 
@@ -66,7 +66,7 @@ func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1
 // it with the answer.
 func Ask[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
 	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
-		return at(r, namespaceOf(P(obj))).Body(P(obj))
+		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
 
@@ -76,7 +76,7 @@ func CreateSub[Of, T any, PO Object[Of], P Object[T]](
 	ctx context.Context, c *Client, namespace, name, subresource string, obj *T,
 ) (*T, error) {
 	return do[T, P](ctx, c, PO(new(Of)), "POST", func(r *rest.Request) *rest.Request {
-		return at(r, namespace).Name(name).SubResource(subresource).Body(P(obj))
+		return inNamespace(r, namespace).Name(name).SubResource(subresource).Body(P(obj))
 	})
 }
 
@@ -87,7 +87,7 @@ func Patch[T any, P Object[T]](
 	o metav1.PatchOptions, subresources ...string,
 ) (*metav1.ObjectMeta, error) {
 	return change(ctx, c, P(new(T)), "PATCH", func(r *rest.Request) *rest.Request {
-		return at(r, namespace).Name(name).SubResource(subresources...).
+		return inNamespace(r, namespace).Name(name).SubResource(subresources...).
 			SetHeader("Content-Type", string(kind)).VersionedParams(&o, c.params).Body(data)
 	})
 }
@@ -99,7 +99,7 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 		if err != nil {
 			return err
 		}
-		return at(r, namespace).Name(name).SetHeader("Accept", c.accepts(metadataOnly)).Body(&o).Do(ctx).Error()
+		return inNamespace(r, namespace).Name(name).SetHeader("Accept", c.accepts(metadataOnly)).Body(&o).Do(ctx).Error()
 	})
 }
 
@@ -111,7 +111,7 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 		if err != nil {
 			return err
 		}
-		r = at(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists))
+		r = inNamespace(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists))
 		return r.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
 }
@@ -170,7 +170,7 @@ func request(c *Client, of runtime.Object, verb string) (*rest.Request, error) {
 	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(0), nil
 }
 
-func at(r *rest.Request, namespace string) *rest.Request {
+func inNamespace(r *rest.Request, namespace string) *rest.Request {
 	return r.NamespaceIfScoped(namespace, namespace != "")
 }
 

@@ -38,14 +38,14 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// TestVerbsSpeakAsTheAPIServerExpects goes through every verb once, in both content types.
+// TestVerbsSpeakAsTheAPIServerExpects tests every verb in both content types.
 func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 	const proto, plain, some = "application/vnd.kubernetes.protobuf", "application/json", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,"
 	t.Run("protobuf", func(t *testing.T) { verbs(t, false, proto, proto+","+plain, proto+some+proto+","+plain) })
 	t.Run("JSON", func(t *testing.T) { verbs(t, true, plain, plain, plain+some+plain) })
 }
 
-// verbs expects bodies of a type, and that all of an object, or its metadata, is asked for so.
+// verbs expects bodies of a type, and the given Accept headers for whole objects and for metadata.
 func verbs(t *testing.T, json bool, body, whole, bare string) {
 	s := kubetest.New(t, corev1.AddToScheme, authenticationv1.AddToScheme)
 	expect := func(pattern, contentType string, answer func(w http.ResponseWriter, r *http.Request)) {
@@ -166,8 +166,7 @@ func TestWatch(t *testing.T) {
 	<-gone
 }
 
-// TestMetadataOnly: a server that answers with all of an object, though its metadata was
-// asked for, is understood too.
+// TestMetadataOnly: a server may answer with the whole object although its metadata was requested.
 func TestMetadataOnly(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		s := kubetest.New(t, corev1.AddToScheme)
@@ -201,7 +200,7 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// TestWatchOfNoServerIsAnError: an empty watch would be begun again at once.
+// TestWatchOfNoServerIsAnError: an empty watch would be repeated at once.
 func TestWatchOfNoServerIsAnError(t *testing.T) {
 	s := kubetest.New(t)
 	s.Close()

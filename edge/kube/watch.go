@@ -20,7 +20,7 @@ func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string,
 	if err != nil {
 		return nil, err
 	}
-	return begin(ctx, c, at(r, namespace), o)
+	return begin(ctx, c, inNamespace(r, namespace), o)
 }
 
 // WatchMetadata is a Watch that requests only the metadata of objects: use meta.Accessor for the
@@ -30,13 +30,13 @@ func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace
 	if err != nil {
 		return nil, err
 	}
-	return begin(ctx, c, at(r, namespace).SetHeader("Accept", c.accepts(metadataOnly)), o)
+	return begin(ctx, c, inNamespace(r, namespace).SetHeader("Accept", c.accepts(metadataOnly)), o)
 }
 
 func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	var unanswered error
-	p := c.patient(context.WithValue(ctx, noAnswer{}, &unanswered))
+	p := c.patient(context.WithValue(ctx, noAnswerKey{}, &unanswered))
 	// The rate limit is for requests, not for watches.
 	body, err := r.VersionedParams(&o, c.params).Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).Stream(p)
 	late := p.settle()
@@ -48,7 +48,7 @@ func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 			_ = body.Close()
 		}
 		p.end()
-		return nil, plain(cmp.Or(late, err))
+		return nil, unwrapRefused(cmp.Or(late, err))
 	}
 	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }

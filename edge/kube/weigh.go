@@ -59,7 +59,8 @@ func (s scales) Decode(
 	}
 	switch {
 	case (kind.Kind == "") != (kind.Version == ""):
-		// The decoder fills in the other part from defaults, which gives a kind that was not weighed.
+		// The decoder fills in the other part from defaults, which gives a kind that was not
+		// weighed.
 		return nil, nil, errors.New("the server's answer names only one of apiVersion and kind")
 	case kind.Empty() && defaults != nil:
 		kind = *defaults

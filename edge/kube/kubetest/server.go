@@ -180,8 +180,8 @@ func (s *Server) wire(accept string) runtime.SerializerInfo {
 	return info
 }
 
-// Subject returns the name and groups of a request's client certificate, if the CA signed it and it is
-// valid at now.
+// Subject returns the name and groups of a request's client certificate, if the CA signed it and it
+// is valid at now.
 func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []string, ok bool) {
 	if len(r.TLS.PeerCertificates) == 0 {
 		return "", nil, false
