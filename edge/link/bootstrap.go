@@ -24,7 +24,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i.lack(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
+	i.setMissing(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
 	c, err := kube.New(kube.Config{
 		Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now,
 		QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: i.link.answers,
@@ -38,14 +38,14 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		a, err = c.Ready(ctx)
 	}
 	if err != nil {
-		i.lack(&noCredentials{ReasonBootstrapping, unanswered(err).message})
+		i.setMissing(&noCredentials{ReasonBootstrapping, troubleOf(err).message})
 		return err
 	}
 	if !a.Date.IsZero() && !a.Until.IsZero() {
 		i.link.clock.answered(a.Date, a.Until, true)
 	}
 	if err := i.obtain(ctx, c); err != nil {
-		i.lack(&noCredentials{ReasonBootstrapping, err.Error()})
+		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
 		return err
 	}
 	if _, _, err := readKubeconfig(cfg.Kubeconfig); unreadable(err) {
@@ -68,7 +68,7 @@ func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
 		without := i.config == nil
 		i.mu.Unlock()
 		if without {
-			i.lack(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
+			i.setMissing(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
 		}
 	}
 	_, err := obtain(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting)

@@ -37,7 +37,7 @@ type clock struct {
 
 	mu      sync.Mutex
 	proven  since
-	hint    since     // from certificates; never stored, dropped when it contradicts a server's certificate
+	hint    since     // sinceNow certificates; never stored, dropped when it contradicts a server's certificate
 	wrong   time.Time // a hint that was refuted; later ones are ignored too
 	claimed since     // a large step that is not confirmed yet
 	agreed  int
@@ -55,7 +55,7 @@ func (s since) now() time.Time {
 	return s.t.Add(time.Since(s.at))
 }
 
-func from(t time.Time) since { return since{t.Round(0).UTC(), time.Now()} }
+func sinceNow(t time.Time) since { return since{t.Round(0).UTC(), time.Now()} }
 
 func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	c := &clock{meta: cfg.Meta, machine: cfg.Clock, log: cfg.Log, doubt: make(chan struct{}, 1)}
@@ -71,7 +71,7 @@ func newClock(ctx context.Context, cfg Config) (*clock, error) {
 		if err != nil {
 			c.log.Warn("the stored lower bound of the time cannot be parsed and is ignored", "error", err)
 		} else {
-			c.proven = from(t)
+			c.proven = sinceNow(t)
 		}
 	}
 	return c, nil
@@ -99,7 +99,7 @@ func (c *clock) suggest(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.After(c.now()) && (c.wrong.IsZero() || t.Before(c.wrong)) {
-		c.hint = from(t)
+		c.hint = sinceNow(t)
 	}
 }
 
@@ -120,7 +120,7 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	c.wrong = c.hint.t
 	c.hint = since{}
 	if begins.After(without) {
-		c.hint = from(begins)
+		c.hint = sinceNow(begins)
 	}
 	return true
 }
@@ -138,13 +138,13 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 	case !date.After(now.Add(ahead)) && !date.Before(proven.Add(-ahead)):
 		c.claimed, c.agreed = since{}, 0
 		if date.After(proven) {
-			c.proven = from(date)
+			c.proven = sinceNow(date)
 		}
 		return
 	}
 	off := date.Sub(c.claimed.now()).Abs()
 	if c.claimed.t.IsZero() || off > agreement {
-		c.claimed, c.agreed = from(date), 1
+		c.claimed, c.agreed = sinceNow(date), 1
 		poke(c.doubt)
 		return
 	}
@@ -167,16 +167,16 @@ func (c *clock) settle(date, proven time.Time) {
 	} else {
 		c.log.Info("this machine's clock is behind, the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
 	}
-	c.proven, c.claimed, c.agreed = from(date), since{}, 0
+	c.proven, c.claimed, c.agreed = sinceNow(date), since{}, 0
 }
 
 func (c *clock) refuse(date time.Time, why string) {
 	c.refused = date.UTC().Format(time.RFC3339) + ": " + why
 }
 
-// unsure returns the time after which the server should be asked for its time again; 0: there is
-// no need.
-func (c *clock) unsure() time.Duration {
+// askAgainAfter returns the time after which the server should be asked for its time again; 0:
+// there is no need.
+func (c *clock) askAgainAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.claimed.t.IsZero() || c.agreed >= answers {
@@ -185,9 +185,9 @@ func (c *clock) unsure() time.Duration {
 	return askAgain
 }
 
-// later returns the latest time, including the unconfirmed one. It is enough to suspect that a
+// latest returns the latest time, including the unconfirmed one. It is enough to suspect that a
 // certificate has expired, but not to reject it.
-func (c *clock) later() time.Time {
+func (c *clock) latest() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()

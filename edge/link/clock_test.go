@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestClockFloor: in a bubble it is the year 2000.
+// TestClockFloor: the time of the bubble is the year 2000.
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := &memory{values: map[string]string{}}
@@ -28,7 +28,7 @@ func TestClockFloor(t *testing.T) {
 			t.Error("the machine's clock is stored, which may be wrong")
 		}
 		known := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
-		c.proven = from(known)
+		c.proven = sinceNow(known)
 		c.answered(known.Add(time.Minute), known.AddDate(1, 0, 0), false)
 		c.answered(known.Add(-time.Hour), known.AddDate(1, 0, 0), false)
 		known = known.Add(time.Minute)

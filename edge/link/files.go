@@ -15,7 +15,7 @@ const (
 	// settle is the time without changes before files are read: a certificate and its key are
 	// two files.
 	settle = 200 * time.Millisecond
-	// drainMost is the maximum delay by settle.
+	// drainMost is the maximum time from a change until the files are read.
 	drainMost = 5 * time.Second
 	// recheck is the interval for checking directories that are missing or cannot be watched.
 	recheck = time.Minute
@@ -91,7 +91,7 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 		case <-ctx.Done():
 			return nil
 		case e := <-events:
-			if passing(e.Name) {
+			if isTemporary(e.Name) {
 				continue
 			}
 			if !f.drain(ctx, events) {
@@ -106,10 +106,10 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// passing reports whether a file is a temporary file of this package: the key of a request, or an
-// incomplete file. Reloading the credentials for it would end the back-off after a failed request,
-// which writes the file again.
-func passing(path string) bool {
+// isTemporary reports whether a file is a temporary file of this package: the key of a request, or
+// an incomplete file. Reloading the credentials for it would end the back-off after a failed
+// request, which writes the file again.
+func isTemporary(path string) bool {
 	name := filepath.Base(path)
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }

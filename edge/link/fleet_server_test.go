@@ -24,11 +24,10 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestFleetOfAServer is TestReturnOfAFleet with a real API server, whose administrator's
-// kubeconfig ISLET_FLEET_KUBECONFIG names: when all nodes were away until the cluster had
-// given them up, all are Ready again within two minutes, and hardly a request is refused
-// for want of time. The nodes speak as themselves, by impersonation. test/cluster/bench
-// runs it.
+// TestFleetOfAServer is TestReturnOfAFleet with a real API server; ISLET_FLEET_KUBECONFIG is its
+// administrator's kubeconfig. After all nodes were away until the cluster marked them NotReady, all
+// must be Ready again within two minutes, and hardly any request may be rejected with 429. The nodes
+// authenticate by impersonation. test/cluster/bench runs it.
 func TestFleetOfAServer(t *testing.T) {
 	admin := os.Getenv("ISLET_FLEET_KUBECONFIG")
 	if admin == "" {
@@ -73,7 +72,7 @@ func TestFleetOfAServer(t *testing.T) {
 	}
 }
 
-// impersonated writes the kubeconfig of a node that speaks by an administrator.
+// impersonated writes a kubeconfig of a node that impersonates it with the administrator's credentials.
 func impersonated(t *testing.T, admin, dir, name string) string {
 	cfg, err := clientcmd.LoadFromFile(admin)
 	if err != nil {
@@ -88,7 +87,7 @@ func impersonated(t *testing.T, admin, dir, name string) string {
 	return path
 }
 
-// awaitReady waits until so many of the fleet's nodes are Ready as the server shows them.
+// awaitReady waits until the server shows this number of the fleet's nodes as Ready.
 func awaitReady(t *testing.T, c *kube.Client, want int, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -119,8 +118,7 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// requests counts those of all nodes that the server answered, and how many of them it
-// refused for want of time.
+// requests returns the number of answered requests of all nodes, and how many were rejected with 429.
 func (f *fleet) requests() (all, tooMany uint64) {
 	for _, l := range f.links {
 		for outcome, n := range l.Client().Requests() {
@@ -135,7 +133,7 @@ func (f *fleet) requests() (all, tooMany uint64) {
 	return all, tooMany
 }
 
-// A wan is what lies between a fleet and its server.
+// A wan is the network between a fleet and its server.
 type wan struct {
 	mu   sync.Mutex
 	down bool
@@ -144,7 +142,7 @@ type wan struct {
 
 var errCut = errors.New("no route to host")
 
-// Dial connects by the network, unless that is down.
+// Dial connects through the network, unless the wan is down.
 func (w *wan) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.mu.Lock()
 	down := w.down
@@ -172,13 +170,13 @@ func (w *wan) set(down bool) {
 	w.down = down
 }
 
-// Down lets no new connection through.
+// Down blocks new connections.
 func (w *wan) Down() { w.set(true) }
 
-// Up ends that.
+// Up reverts Down.
 func (w *wan) Up() { w.set(false) }
 
-// Cut breaks all connections.
+// Cut closes all connections.
 func (w *wan) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

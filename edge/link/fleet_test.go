@@ -31,9 +31,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestReturnOfAFleet: nodes that lost their API server together for an hour come back
-// spread over a window of a few minutes, and after a few seconds within seconds. Each
-// node is all of the edge that talks to the server; ISLET_FLEET says how many there are.
+// TestReturnOfAFleet: nodes that all lost their API server for an hour come back spread over a few
+// minutes, and after a few seconds within seconds. Each node consists of the parts of edge that send
+// requests; ISLET_FLEET is their number.
 func TestReturnOfAFleet(t *testing.T) {
 	nodes := 60
 	if n, err := strconv.Atoi(os.Getenv("ISLET_FLEET")); err == nil {
@@ -69,7 +69,7 @@ func heap() uint64 {
 	return m.HeapInuse >> 20
 }
 
-// A fleet is many nodes of one server.
+// A fleet is a set of nodes with one server.
 type fleet struct {
 	t      *testing.T
 	server interface {
@@ -124,7 +124,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 	return f
 }
 
-// start starts so many nodes, each as join says.
+// start starts nodes; join starts one of them.
 func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Group, name string)) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	g, ctx := errgroup.WithContext(ctx)
@@ -142,7 +142,7 @@ func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Grou
 	}
 }
 
-// join starts one node: all that it has to talk to the server, but not what runs pods.
+// join starts one node: all parts that send requests, without those that run pods.
 func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, dir string) *outbox.Outbox {
 	log, meta := slog.New(slog.DiscardHandler), &memory{values: map[string]string{}}
 	l, err := New(ctx, Config{Kubeconfig: kubeconfig, CertDir: dir, NodeName: name, Meta: meta, Dial: f.server.Dial, QPS: 50, Burst: 100, Log: log})
@@ -175,7 +175,7 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 	return box
 }
 
-// nowhere is a sink that has taken everything.
+// nowhere is a sink that accepts everything.
 type nowhere struct{}
 
 func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }
@@ -195,7 +195,7 @@ func (f *fleet) note() {
 	f.per[at]++
 }
 
-// bin is how long a peak is: a second, or with few nodes, of which each is a peak, five.
+// bin is the interval for counting peaks: a second, or five with few nodes.
 func (f *fleet) bin() time.Duration {
 	if len(f.links) < 1000 {
 		return 5 * time.Second
@@ -212,7 +212,7 @@ func (f *fleet) up() (n int) {
 	return n
 }
 
-// outage cuts the server off, and counts what its return brings until all nodes are back.
+// outage disconnects the server, and counts the requests of its return until all nodes are back.
 func (f *fleet) outage(long time.Duration) (took time.Duration, peak int, mean float64, total int) {
 	f.server.Down()
 	f.server.Cut()

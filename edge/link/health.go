@@ -120,7 +120,7 @@ func (h *health) admitted(ctx context.Context) *trouble {
 	why, wait, err := h.claim.Admit(kube.Within(ctx, probeNew), h.client)
 	switch {
 	case err != nil:
-		return unanswered(err)
+		return troubleOf(err)
 	case why != "":
 		h.client.CloseConnections() // ends existing watches
 		return &trouble{reason: ReasonDuplicate, message: why, most: apart, wait: wait}
@@ -148,7 +148,7 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 		case <-ctx.Done():
 			return
 		case <-h.network: // the routes of connections may have changed
-			suspected = !h.holds(ctx)
+			suspected = !h.stillAnswers(ctx)
 		case <-h.credentials:
 			suspected = true
 		case <-h.suspicion:
@@ -168,9 +168,9 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "a request was not answered"})
 }
 
-// holds probes the server while the link stays up: most changes of the network do not affect the
-// connection to the server.
-func (h *health) holds(ctx context.Context) bool {
+// stillAnswers probes the server while the link stays up: most changes of the network do not affect
+// the connection to the server.
+func (h *health) stillAnswers(ctx context.Context) bool {
 	t := h.probe(ctx, probeOld)
 	if t == nil {
 		sleep(ctx, apart)
@@ -195,7 +195,7 @@ func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 	}
 	again.Most = t.most
 	wait := again.Next(t.wait)
-	if unsure := h.clock.unsure(); unsure > 0 {
+	if unsure := h.clock.askAgainAfter(); unsure > 0 {
 		wait = max(min(wait, unsure), t.wait)
 	}
 	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
@@ -216,7 +216,7 @@ func (h *health) tell(t trouble) {
 
 // askTime returns a timer for the next request of the server's time.
 func (h *health) askTime() <-chan time.Time {
-	if wait := h.clock.unsure(); wait > 0 {
+	if wait := h.clock.askAgainAfter(); wait > 0 {
 		return time.After(wait)
 	}
 	return nil
@@ -226,7 +226,7 @@ func (h *health) askTime() <-chan time.Time {
 // certificate has corrected the clock.
 func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
 	by := h.client.Ready
-	if h.clock.unsure() > 0 {
+	if h.clock.askAgainAfter() > 0 {
 		by = h.client.ReadyAnew
 	}
 	for range certificateTries {
@@ -253,7 +253,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, by func(context.
 	}
 	a, err := by(kube.Within(ctx, within))
 	if err != nil {
-		t := unanswered(err)
+		t := troubleOf(err)
 		if t.reason == ReasonServerCertificate {
 			t.message += "; if the cluster has a new CA, replace " + h.identity.link.cfg.Kubeconfig + " by a kubeconfig with it"
 		}
@@ -274,7 +274,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, by func(context.
 	return nil // ready, or at least an API server that may not reveal its health
 }
 
-func unanswered(err error) *trouble {
+func troubleOf(err error) *trouble {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
 		return &trouble{reason: ReasonServerCertificate, message: err.Error(), most: mostRefused}

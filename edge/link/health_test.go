@@ -99,7 +99,7 @@ func (c *cable) forward(conn net.Conn) {
 	both.Wait()
 }
 
-// drop breaks all connections.
+// drop closes all connections.
 func (c *cable) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +121,8 @@ func get(ctx context.Context, l *Link) error {
 	return err
 }
 
-// TestCutAndBack: nothing but the probe leaves the node while the link is cut, requests
-// fail at once, and it is up again within seconds.
+// TestCutAndBack: only probes leave the node while the link is cut, requests fail at once, and the link
+// is up again within seconds.
 func TestCutAndBack(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -144,7 +144,7 @@ func TestCutAndBack(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	// The probes go on: a handful in the first seconds, with two connections each.
+	// The number of probes: a handful in the first seconds, with two connections each.
 	if n := c.count.Load() - before; n > 20+int64(time.Since(began)/time.Second) {
 		t.Errorf("a thousand requests made %d connections", n)
 	}
@@ -155,9 +155,8 @@ func TestCutAndBack(t *testing.T) {
 	}
 }
 
-// TestHalfOpen: old connections swallow everything and new ones work. One request that
-// ends for want of an answer is enough to find that out, and to end watches that would
-// wait for ever.
+// TestHalfOpen: old connections drop all data and new ones work. One request without an answer is
+// enough to detect that and to end watches that would wait forever.
 func TestHalfOpen(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -209,7 +208,7 @@ func TestFlapping(t *testing.T) {
 	await(t, l, up)
 }
 
-// ready answers as a server that is ready, with a Node for whatever else is asked.
+// ready answers /readyz as a server that is ready, and all other requests with a Node.
 func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/readyz") {
 		_, _ = io.WriteString(rw, "ok")
@@ -218,7 +217,7 @@ func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	w.server.Write(rw, r, 200, &corev1.Node{})
 }
 
-// TestServerInTrouble: a server that answers but cannot is left in peace, as it asks.
+// TestServerInTrouble: a server that answers with errors is retried after its Retry-After.
 func TestServerInTrouble(t *testing.T) {
 	w := newWorld(t)
 	var sick atomic.Bool
@@ -260,8 +259,8 @@ func TestServerInTrouble(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestCaptivePortal: a server behind valid TLS that answers with a web page, from the start
-// or from some time on, is no API server, and the link says so until the portal is gone.
+// TestCaptivePortal: a server with a valid certificate that answers with a web page, from the start or
+// later, is not an API server. The link reports that until the portal is gone.
 func TestCaptivePortal(t *testing.T) {
 	w := newWorld(t)
 	var portal atomic.Bool
@@ -294,7 +293,7 @@ func TestCaptivePortal(t *testing.T) {
 	}
 }
 
-// TestUnauthorized says so, and goes on slowly.
+// TestUnauthorized: the state has the reason, and the probes continue slowly.
 func TestUnauthorized(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -305,7 +304,8 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestForeignServer: who is not of the cluster's CA gets no request and sets no clock.
+// TestForeignServer: a server with a certificate of another CA gets no request and does not set the
+// clock.
 func TestForeignServer(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -320,8 +320,8 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// TestClockBehind: the server's certificate was renewed while the machine's clock was
-// lost; the cluster's CA says that this time has come.
+// TestClockBehind: the server's certificate was renewed while the machine's clock was lost. The
+// certificate, which the cluster's CA signed, corrects the clock.
 func TestClockBehind(t *testing.T) {
 	w := newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -344,8 +344,8 @@ func TestClockBehind(t *testing.T) {
 	}
 }
 
-// TestNetworkChanges: a change of the network that is not about the way to the server,
-// such as of pods, costs a probe and not the link; one that is, ends it.
+// TestNetworkChanges: a change of the network that does not affect the connection to the server, such
+// as of pods, causes a probe only; a change that does affect it ends the link.
 func TestNetworkChanges(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)

@@ -91,7 +91,7 @@ func (i *identity) expiry() time.Time {
 // refused returns why the server may have rejected the credentials.
 func (i *identity) refused() (reason, message string) {
 	until := i.expiry()
-	if !until.IsZero() && i.link.clock.later().After(until) {
+	if !until.IsZero() && i.link.clock.latest().After(until) {
 		i.mu.Lock()
 		i.rejected = i.leaf
 		i.mu.Unlock()
@@ -118,7 +118,7 @@ func (i *identity) load() bool {
 		}
 	}
 	if err != nil {
-		i.lose(&noCredentials{ReasonNoCredentials, err.Error()})
+		i.setMissingUnlessBootstrapping(&noCredentials{ReasonNoCredentials, err.Error()})
 		return false
 	}
 	if leaf != nil {
@@ -132,7 +132,7 @@ func (i *identity) load() bool {
 		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
 			message += fmt.Sprintf(", and a new one cannot be requested: %v", err)
 		}
-		i.lose(&noCredentials{ReasonCertificateExpired, message})
+		i.setMissingUnlessBootstrapping(&noCredentials{ReasonCertificateExpired, message})
 		return false
 	}
 	i.mu.Lock()
@@ -158,18 +158,18 @@ func (i *identity) warnUnread(err error) {
 	}
 }
 
-// lose is lack, but keeps the reason of a bootstrap that is in progress.
-func (i *identity) lose(why *noCredentials) {
+// setMissingUnlessBootstrapping is lack, but keeps the reason of a bootstrap that is in progress.
+func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
 	known := i.missing != nil && i.missing.reason == ReasonBootstrapping
 	i.mu.Unlock()
 	if !known {
-		i.lack(why)
+		i.setMissing(why)
 	}
 }
 
-// lack removes the credentials and sets the reason.
-func (i *identity) lack(why *noCredentials) {
+// setMissing removes the credentials and sets the reason.
+func (i *identity) setMissing(why *noCredentials) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.config != nil || i.missing == nil || *i.missing != *why {
@@ -202,7 +202,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if newest != nil && i.better(newest, user) {
+	if newest != nil && i.prefersPair(newest, user) {
 		user.ClientCertificate, user.ClientKey = "", ""
 		user.ClientCertificateData, user.ClientKeyData = newest.pem, newest.pem
 	} else if user.ClientCertificate == i.pairs.current() {
@@ -219,11 +219,11 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	return config, leaf, nil
 }
 
-// better reports whether the newest pair replaces the kubeconfig's certificate. A rotated pair is
-// issued later, and expires later, than the kubeconfig's first certificate. A certificate that was
-// issued after the pair was put there on purpose, such as for another CA, which would not accept
-// the pair. It is used until it expires.
-func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
+// prefersPair reports whether the newest pair replaces the kubeconfig's certificate. A rotated pair
+// is issued later, and expires later, than the kubeconfig's first certificate. A certificate that
+// was issued after the pair was put there on purpose, such as for another CA, which would not
+// accept the pair. It is used until it expires.
+func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.current() {
 		return true
 	}
@@ -240,9 +240,9 @@ func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
-// look is the maximum sleep before the next decision. A timer of months would not notice that the
-// clock was set.
-const look = time.Hour
+// maxSleep is the maximum sleep before the next decision. A timer of months would not notice that
+// the clock was set.
+const maxSleep = time.Hour
 
 // ClientCertificate returns the node's client certificate; nil: it has none.
 func (l *Link) ClientCertificate() *tls.Certificate {

@@ -24,8 +24,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return fi.Mode().Perm()
 }
 
-// TestBootstrap: from a token to a certificate, a kubeconfig and requests as the node,
-// with no restart; the next start asks for nothing.
+// TestBootstrap: from a token to a certificate, a kubeconfig and requests as the node, without a
+// restart. The next start requests nothing.
 func TestBootstrap(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -68,7 +68,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapContinuesAfterRestart: the same request, not a second one.
+// TestBootstrapContinuesAfterRestart: the same request is used, not a second one.
 func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -86,7 +86,7 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestBootstrapCutOff: the pair was saved and the kubeconfig not.
+// TestBootstrapCutOff: the agent ended after the pair was saved and before the kubeconfig was.
 func TestBootstrapCutOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -114,8 +114,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRotation: a certificate near its end is replaced while requests run, and none of
-// them fails.
+// TestRotation: a certificate near its end is replaced while requests run, and no request fails.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour), time.Now().Add(30*time.Minute))
@@ -160,7 +159,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestExpiredWhileOff: back to bootstrap if that is possible.
+// TestExpiredWhileOff: the node bootstraps again if it can.
 func TestExpiredWhileOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -174,8 +173,8 @@ func TestExpiredWhileOff(t *testing.T) {
 	}
 }
 
-// TestExpiredForGood: without a bootstrap credential the state says what to do, and a
-// new kubeconfig helps without a restart.
+// TestExpiredForGood: without a bootstrap kubeconfig the state says what to do, and a new kubeconfig
+// helps without a restart.
 func TestExpiredForGood(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -216,8 +215,8 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// TestOldCA: the cluster's CA was replaced while the node was away. A kubeconfig with the
-// new one, put in place of the old, is all it needs.
+// TestOldCA: the cluster's CA was replaced while the node was away. A kubeconfig with the new CA is
+// sufficient.
 func TestOldCA(t *testing.T) {
 	w := newWorld(t)
 	cfg, now := w.config(), w.server.CA
@@ -238,9 +237,8 @@ func TestOldCA(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestGivenCertificate: a certificate that somebody put into the kubeconfig counts, though
-// the pair of before, of the CA that was replaced, would be valid for longer; once it is
-// over it does not.
+// TestGivenCertificate: a certificate that a person put into the kubeconfig is used, although the pair
+// of the former CA is valid for longer; after its expiry it is not.
 func TestGivenCertificate(t *testing.T) {
 	for name, c := range map[string]struct {
 		pairs *kubetest.CA // that signed the pair; nil: the server's
@@ -275,8 +273,8 @@ func TestGivenCertificate(t *testing.T) {
 	}
 }
 
-// TestJoinsAnew: with credentials of another CA than the server's, a node whose kubeconfig
-// and pairs are removed bootstraps as a new one does, while it runs.
+// TestJoinsAnew: a node with credentials of another CA, whose kubeconfig and pairs are removed while it
+// runs, bootstraps like a new node.
 func TestJoinsAnew(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -300,8 +298,8 @@ func TestJoinsAnew(t *testing.T) {
 	<-w.asked
 }
 
-// TestBootstrapGone: the certificate is over and the bootstrap kubeconfig was deleted, as
-// kubeadm does. A new one is used as soon as it is there.
+// TestBootstrapGone: the certificate has expired and the bootstrap kubeconfig was deleted, as kubeadm
+// does. A new one is used as soon as it exists.
 func TestBootstrapGone(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()

@@ -43,7 +43,7 @@ func TestSavePairsForEver(t *testing.T) {
 	}
 }
 
-// TestKilledWhileSaving: whenever it happens, there is a whole pair, and little else.
+// TestKilledWhileSaving: after a kill at any time there is a complete pair, and few other files.
 func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
 	p := pairs{dir: dir, prefix: "kubelet-client"}
@@ -84,7 +84,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	}
 }
 
-// TestLostLinkOrFile: the disk forgot the link, or what it leads to.
+// TestLostLinkOrFile: the disk has lost the link, or its target.
 func TestLostLinkOrFile(t *testing.T) {
 	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
 	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +124,8 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestRequestsEndNoWait: what a request that is denied writes and removes is nothing that
-// others gave, for which it would be made again at once.
+// TestRequestsEndNoWait: the files that a denied request writes and removes must not count as changes
+// by others, which would repeat the request at once.
 func TestRequestsEndNoWait(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -150,16 +150,16 @@ func TestRequestsEndNoWait(t *testing.T) {
 		if e.Name == p.current() {
 			break
 		}
-		if told++; !passing(e.Name) {
+		if told++; !isTemporary(e.Name) {
 			t.Errorf("%s is taken for news", e)
 		}
 	}
-	if told == 0 || passing(p.current()) {
-		t.Errorf("%d events, of the current pair too: %v", told, passing(p.current()))
+	if told == 0 || isTemporary(p.current()) {
+		t.Errorf("%d events, of the current pair too: %v", told, isTemporary(p.current()))
 	}
 }
 
-// FuzzKubeconfig: no text makes reading it panic.
+// FuzzKubeconfig: parsing never panics.
 func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts:\n- name: x\n  context: {cluster: c, user: u}\nclusters:\n- name: c\n  cluster: {server: 'https://127.0.0.1:1'}\nusers:\n- name: u\n  user: {token: t}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters:\n- name: c\n"))
@@ -177,7 +177,7 @@ func FuzzKubeconfig(f *testing.F) {
 	})
 }
 
-// FuzzPair: no text makes reading a pair panic.
+// FuzzPair: parsing never panics.
 func FuzzPair(f *testing.F) {
 	cert, key := testPair(f, kubetest.NewCA(f))
 	f.Add(append(cert, key...))
@@ -191,7 +191,7 @@ func FuzzPair(f *testing.F) {
 	})
 }
 
-// TestCertificateBombs: an issued certificate that is large once it is decoded is refused, and not kept.
+// TestCertificateBombs: an issued certificate that is too large when decoded is rejected and not saved.
 func TestCertificateBombs(t *testing.T) {
 	cert, key := testPair(t, kubetest.NewCA(t))
 	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}

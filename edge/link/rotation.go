@@ -25,7 +25,7 @@ func (i *identity) run(ctx context.Context) error {
 			i.attempt(ctx, "bootstrap", i.bootstrap, &again)
 		case usable && i.due():
 			if s, moved := i.link.states.get(); s.Phase != Up {
-				sleep(ctx, look, i.files, moved)
+				sleep(ctx, maxSleep, i.files, moved)
 				continue
 			}
 			i.attempt(ctx, "rotate the client certificate", i.rotate, &again)
@@ -71,16 +71,16 @@ func (i *identity) untilNext() time.Duration {
 	leaf := i.leaf
 	i.mu.Unlock()
 	if leaf == nil {
-		return look
+		return maxSleep
 	}
 	next := leaf.NotAfter.Add(time.Second)
 	if i.link.cfg.Rotate {
 		next = rotateAt(leaf)
 	}
 	if left := next.Sub(i.link.clock.Now()); left > 0 {
-		return min(left, look)
+		return min(left, maxSleep)
 	}
-	return look // expired, and it cannot be renewed
+	return maxSleep // expired, and it cannot be renewed
 }
 
 // rotateAt returns a time at 70 to 90 % of a certificate's life. It is derived from the serial

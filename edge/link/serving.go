@@ -114,7 +114,7 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 			}
 			s.cert = p.cert
 		}
-	case s.cert == nil || s.over(s.cert.Leaf):
+	case s.cert == nil || s.isExpired(s.cert.Leaf):
 		cert, err := s.selfSigned()
 		if err != nil {
 			return nil, fmt.Errorf("serving certificate: %w", err)
@@ -124,7 +124,7 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 	return s.cert, nil
 }
 
-func (s *serving) over(leaf *x509.Certificate) bool {
+func (s *serving) isExpired(leaf *x509.Certificate) bool {
 	now := s.link.clock.Now() // a certificate from a wrong future cannot be used either
 	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
@@ -133,7 +133,7 @@ func (s *serving) over(leaf *x509.Certificate) bool {
 // (after a power cut) or have expired.
 func (s *serving) selfSigned() (*tls.Certificate, error) {
 	certFile, keyFile := filepath.Join(s.pairs.dir, "kubelet.crt"), filepath.Join(s.pairs.dir, "kubelet.key")
-	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.over(cert.Leaf) {
+	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.isExpired(cert.Leaf) {
 		return &cert, nil
 	}
 	certPEM, keyPEM, err := s.sign()
@@ -245,13 +245,13 @@ func (s *serving) wanted() (names, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.names.dns)+len(s.names.ips) == 0 {
-		return names{}, look
+		return names{}, maxSleep
 	}
 	if s.cert == nil || !covers(s.cert.Leaf, s.names) {
 		return s.names, 0
 	}
 	if left := rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()); left > 0 {
-		return names{}, min(left, look)
+		return names{}, min(left, maxSleep)
 	}
 	return s.names, 0
 }

@@ -19,8 +19,8 @@ func shown(t *testing.T, l *Link) *x509.Certificate {
 	return c.Leaf
 }
 
-// TestSelfSigned: made once, kept over restarts, made anew when the two files do not
-// fit, for the names of the node, and never readable by others.
+// TestSelfSigned: the certificate is created once, kept over restarts, replaced when the two files do
+// not match, valid for the names of the node, and not readable for others.
 func TestSelfSigned(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -47,8 +47,8 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestServerTLSBootstrap: signed by the control plane, and asked for anew when the node
-// has another address.
+// TestServerTLSBootstrap: the control plane signs the certificate, and signs a new one when the node has
+// a new address.
 func TestServerTLSBootstrap(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
@@ -82,8 +82,8 @@ func TestServerTLSBootstrap(t *testing.T) {
 	}
 }
 
-// TestServingFiles: what somebody else replaces is served without a restart, and what
-// is half written does not replace what is good.
+// TestServingFiles: replaced files are served without a restart, and incomplete files do not replace
+// valid ones.
 func TestServingFiles(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -115,7 +115,7 @@ func TestServingFiles(t *testing.T) {
 	})
 }
 
-// waitFor polls what has no event of its own.
+// waitFor polls a condition that has no event.
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !done(); {

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Phase is the main part of a State.
+// Phase says whether the server can be used.
 type Phase string
 
 // The phases. The package comment has a diagram.

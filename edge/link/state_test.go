@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A link that was suspected, as when a machine is busy and a request ran out of time, and
-// answers at once, has lasted all along. One that was down has not.
+// A link that was suspected, such as after a timeout on a busy machine, and answers the probe keeps the
+// start of its phase. A link that was down does not.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, s := time.Now(), newStates()

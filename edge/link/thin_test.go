@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 )
 
-// whole is a sink that says when it has the full set.
+// whole is a sink that signals the full set.
 type whole struct {
 	pods chan int
 }
@@ -38,8 +38,8 @@ func (whole) Update(context.Context, string, []desired.Claim, []desired.Gone) er
 	return nil
 }
 
-// TestThinLink: pods arrive over links on which a request takes minutes, at half the speed
-// of the bare link at least, while the lease is renewed on the same connection.
+// TestThinLink: pods arrive over links on which a request takes minutes, with at least half the speed
+// of the idle link, while the lease is renewed on the same connection.
 func TestThinLink(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -57,7 +57,7 @@ func TestThinLink(t *testing.T) {
 	}
 }
 
-// podsOf gives pods that are so many bytes together, which nothing compresses.
+// podsOf returns incompressible pods with this total size.
 func podsOf(bytes int) *corev1.PodList {
 	list := &corev1.PodList{}
 	list.ResourceVersion = "7"
@@ -125,7 +125,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	case n := <-have.pods:
 		took := time.Since(began)
 		t.Logf("%d pods after %s, with a bare transfer of %s; %d lists, %d renewals, %d bytes received", n, took, bare, lists.Load(), renewed.Load(), line.Received.Load())
-		// To the transfer comes the connection: six round trips, and the certificates.
+		// The connection takes six round trips and the certificates in addition to the transfer.
 		if most := max(bare*3/2, bare+12*line.Delay+10*time.Second); n != len(pods.Items) || took > most || lists.Load() != 1 {
 			t.Errorf("want one list within %s", most)
 		}

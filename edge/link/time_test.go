@@ -20,8 +20,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A timed world is a node with a clock of its own and a server with another, on a line in
-// memory. The bubble's time is the right one.
+// A timed world is a node with one clock and a server with another, on an in-memory line. The time of
+// the bubble is the correct one.
 type timed struct {
 	*world
 	line   *kubetest.Line
@@ -69,8 +69,8 @@ func (w *timed) boot(cfg Config) (*Link, func()) {
 	}
 }
 
-// member is a node with a certificate of a year, half of which has passed, and a server
-// whose certificate is as old. A bootstrap kubeconfig is there, but nobody answers it.
+// member returns a node whose certificate is valid for a year, half of which has passed, and a server
+// whose certificate is as old. There is a bootstrap kubeconfig, but requests are not approved.
 func (w *timed) member(serverLife time.Duration) Config {
 	begin := time.Now().Add(-year / 2)
 	cert := w.server.CA.ServerUntil(w.t, begin, begin.Add(serverLife), "127.0.0.1")
@@ -86,7 +86,7 @@ func (w *timed) member(serverLife time.Duration) Config {
 	return cfg
 }
 
-// asks is what the node does all the time: a request now and then.
+// asks sends a request now and then, as a node does.
 func (w *timed) asks(l *Link, stop <-chan struct{}) {
 	for {
 		select {
@@ -116,10 +116,9 @@ func up60(t *testing.T, l *Link, since time.Time, what string) {
 	}
 }
 
-// TestWrongTimes is the matrix of clocks that are wrong, at boot or while the node runs,
-// with a server certificate of one or ten years: while a clock is wrong the node stays
-// itself, and within a minute of the first right one its link is up, with no restart and
-// nobody's help. After a restart too.
+// TestWrongTimes is the matrix of wrong clocks, at boot or later, with a server certificate of one or
+// ten years. While a clock is wrong the node keeps its credentials, and within a minute after a
+// clock is right its link is up, without a restart or help. The same holds after a restart.
 func TestWrongTimes(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ machine, date time.Duration }{

@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A site is an API server and the machines that would be its node n.
+// A site is an API server and the machines that use the node name n.
 type site struct {
 	*testing.T
 	*apitest.Server
@@ -53,7 +53,7 @@ func inSite(t *testing.T, test func(s *site)) {
 	})
 }
 
-// A board is one machine with its card.
+// A board is a machine with its card.
 type board struct {
 	*site
 	card          *memory
@@ -184,7 +184,7 @@ func (b *board) off() {
 func (b *board) reboot()  { b.off(); b.on() }
 func (b *board) restart() { b.off(); b.start() }
 
-// requests counts what the machine asked the server, but for probes.
+// requests returns the number of the machine's requests without probes.
 func (b *board) requests() (n uint64) {
 	n = b.asked
 	for _, k := range b.link.Client().Requests() {
@@ -193,8 +193,8 @@ func (b *board) requests() (n uint64) {
 	return n
 }
 
-// stays waits for a time, after which the machine has the name and nobody else is known to use it,
-// unless another says so.
+// stays waits for a time and asserts that the machine has the name, and whether it reports another
+// machine.
 func (b *board) stays(long time.Duration, another bool) {
 	b.Helper()
 	time.Sleep(long)
@@ -222,7 +222,7 @@ func (b *board) stays(long time.Duration, another bool) {
 	}
 }
 
-// back says that the machine has backed off.
+// back asserts that the machine has backed off.
 func (b *board) back(held bool) {
 	b.Helper()
 	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {

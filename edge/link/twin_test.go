@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestClonedCard: of two machines with the card of one the original stays, whatever is restarted
-// and in which order, however wrong the clocks; the clone asks little and less. ISLET_TEST_LONG has
-// all cases, else there are three.
+// TestClonedCard: of two machines with the same card the original stays, whatever is restarted and in
+// which order, however wrong the clocks are; the clone sends few requests at growing intervals.
+// ISLET_TEST_LONG runs all cases, otherwise three.
 func TestClonedCard(t *testing.T) {
 	short := []string{"serial numbers", "nothing to tell them by", "the clone's clock is behind"}
 	for name, c := range map[string]struct {
@@ -88,8 +88,8 @@ func TestClonedCard(t *testing.T) {
 	}
 }
 
-// TestWarOverTheNode: two machines that do not look for twins undo each other's reports, which they
-// did as fast as the server answered. They do so a few times between two looks only.
+// TestWarOverTheNode: two machines without twin detection revert each other's reports. They must do so
+// only a few times per StatusEvery.
 func TestWarOverTheNode(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -115,8 +115,8 @@ func TestWarOverTheNode(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a person gives the name to the clone; the original backs off, also if it comes
-// back much later.
+// TestTakeOver: a person gives the name to the clone. The original backs off, also if it returns much
+// later.
 func TestTakeOver(t *testing.T) {
 	for name, serials := range map[string][2]string{"other serial numbers": {"one", "two"}, "nothing to tell them by": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestOfflineTakeOver: a replaced board without a link holds its pods until a person says what it
-// is, and goes on when there is a link, whether it was told before or after a reboot.
+// TestOfflineTakeOver: a replaced board without a link holds its pods until a person calls takeover,
+// before or after a reboot, and continues when there is a link.
 func TestOfflineTakeOver(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -188,7 +188,7 @@ func TestOfflineTakeOver(t *testing.T) {
 	})
 }
 
-// TestNeverATwin: what happens to one machine makes it no twin, and costs at most one request
+// TestNeverATwin: events of a single machine are not mistaken for a twin, and cost at most one request
 // per boot.
 func TestNeverATwin(t *testing.T) {
 	for name, do := range map[string]func(b *board){
@@ -251,8 +251,8 @@ func TestNeverATwin(t *testing.T) {
 	}
 }
 
-// TestExchangedCard: a machine without a serial number whose network card was exchanged waits for
-// a person, and is then as before.
+// TestExchangedCard: a machine without a serial number whose network card was exchanged waits for a
+// person, and then continues.
 func TestExchangedCard(t *testing.T) {
 	inSite(t, func(s *site) {
 		b := s.board("")
@@ -279,8 +279,8 @@ func TestExchangedCard(t *testing.T) {
 	})
 }
 
-// TestOneName: of two machines that are set up with one name the first stays. The second takes the
-// name by itself once nobody renews the Lease.
+// TestOneName: of two machines that are configured with the same name the first one stays. The second
+// one gets the name when the Lease is not renewed any more.
 func TestOneName(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one").on()
@@ -310,8 +310,7 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestAtOnce: machines with copies of one card that boot in the same second, as after a power cut,
-// leave one.
+// TestAtOnce: of machines with copies of one card that boot in the same second, one stays.
 func TestAtOnce(t *testing.T) {
 	for _, serial := range []string{"", "same"} {
 		inSite(t, func(s *site) {
@@ -332,7 +331,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostileClaims: what a server shows in place of claims costs nobody more than the link.
+// TestHostileClaims: invalid claims from a server cost at most the link.
 func TestHostileClaims(t *testing.T) {
 	long := make([]byte, 200<<10)
 	for i := range long {

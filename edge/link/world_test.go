@@ -166,7 +166,7 @@ func (w *world) config() Config {
 	}
 }
 
-// bootstrap writes a bootstrap kubeconfig and gives a configuration with it.
+// bootstrap writes a bootstrap kubeconfig and returns a configuration with it.
 func (w *world) bootstrap() Config {
 	cfg := w.config()
 	cfg.BootstrapKubeconfig = w.path("bootstrap.conf")
