@@ -31,8 +31,8 @@ type world struct {
 	path  string
 	store *store.Store
 
-	mu   sync.Mutex
-	told []types.UID
+	mu       sync.Mutex
+	lastSets []types.UID
 }
 
 func newWorld(t testing.TB) *world {
@@ -42,7 +42,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// open starts the agent with pods that it had before.
+// open starts the agent; pods are the stored pods.
 func (w *world) open(pods ...*v1.Pod) {
 	w.Helper()
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
@@ -53,7 +53,7 @@ func (w *world) open(pods ...*v1.Pod) {
 	w.Objects, err = Open(context.Background(), Config{Store: w.store, Log: log, Changed: func(uid types.UID) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.told = append(w.told, uid)
+		w.lastSets = append(w.lastSets, uid)
 	}}, pods)
 	if err != nil {
 		w.Fatal(err)
@@ -73,23 +73,23 @@ func (w *world) must(err error) {
 	}
 }
 
-// tells gives and forgets the pods that were told.
+// tells returns the pods for which Changed was called, and forgets them.
 func (w *world) tells() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slices.Sort(w.told)
-	out := fmt.Sprint(w.told)
-	w.told = nil
+	slices.Sort(w.lastSets)
+	out := fmt.Sprint(w.lastSets)
+	w.lastSets = nil
 	return out
 }
 
-// set tells what a source has; origins after unsure have a problem.
+// set sets the objects of a source; unsure names an origin with a problem.
 func (w *world) set(source string, unsure string, all ...Claimed) {
 	w.Helper()
 	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
 }
 
-// value is that of the key of a ConfigMap as a pod sees it.
+// value returns a ConfigMap's value as a pod reads it.
 func (w *world) value(pod *v1.Pod, name string) string {
 	w.Helper()
 	m, err := w.ConfigMap(pod, name)
@@ -117,7 +117,7 @@ func claim(name, size, origin string) Claimed {
 	return Claimed{set.Objects[0], origin}
 }
 
-// podOf is a pod of a source that names ConfigMaps.
+// podOf returns a pod of a source that references ConfigMaps.
 func podOf(name, source string, maps ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Annotations: map[string]string{keys.ConfigSource: source}}}
 	for _, m := range maps {
@@ -126,7 +126,7 @@ func podOf(name, source string, maps ...string) *v1.Pod {
 	return p
 }
 
-// TestSourcesAreApart: a pod sees what its own source has, and nothing else.
+// TestSourcesAreApart: a pod sees the objects of its own source only.
 func TestSourcesAreApart(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", configMap("a", "file", "/a"))
@@ -150,8 +150,8 @@ func TestSourcesAreApart(t *testing.T) {
 	}
 }
 
-// TestChanges: those pods are told that name what changed, and nothing is written or told
-// that did not.
+// TestChanges: Changed is called for the pods that reference a changed object, and unchanged objects
+// are not written.
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
 	a, b := podOf("a", keys.SourceFile, "m", "late"), podOf("b", keys.SourceFile, "other")
@@ -160,8 +160,8 @@ func TestChanges(t *testing.T) {
 	w.Register(b)
 	w.tells()
 	for i, step := range []struct {
-		all  []Claimed
-		told string
+		all      []Claimed
+		lastSets string
 	}{
 		{[]Claimed{configMap("m", "1", "/m"), configMap("other", "1", "/m")}, "[]"},
 		{[]Claimed{configMap("m", "2", "/m"), configMap("other", "1", "/m")}, "[a]"},
@@ -170,8 +170,8 @@ func TestChanges(t *testing.T) {
 		{[]Claimed{configMap("other", "1", "/m")}, "[a]"},
 	} {
 		w.set(keys.SourceFile, "", step.all...)
-		if got := w.tells(); got != step.told {
-			t.Errorf("step %d: told %s, want %s", i, got, step.told)
+		if got := w.tells(); got != step.lastSets {
+			t.Errorf("step %d: told %s, want %s", i, got, step.lastSets)
 		}
 	}
 	before, err := os.ReadFile(w.path + "-wal")
@@ -184,8 +184,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestRemoved: an object that is removed stays for the pods that have it, over a restart,
-// and goes with the last of them.
+// TestRemoved: a removed object stays for the pods that have it, over a restart, until the last of them
+// is released.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	had, waits := podOf("had", keys.SourceFile, "m"), podOf("waits", keys.SourceFile, "m")
@@ -219,8 +219,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestUnsure: a manifest that cannot be read takes nothing away, and no other manifest
-// takes its place meanwhile.
+// TestUnsure: a manifest that cannot be read removes nothing, and no other manifest replaces its
+// objects in the meantime.
 func TestUnsure(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a", "b")
@@ -236,7 +236,7 @@ func TestUnsure(t *testing.T) {
 	}
 }
 
-// TestTwice: of two manifests with the same object the one counts that it came from.
+// TestTwice: of two manifests with the same object the one that it came from takes precedence.
 func TestTwice(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a")
@@ -255,7 +255,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestRefused: what an API server would not change stays as it was, with a problem.
+// TestRefused: changes that an API server would reject are not applied, and are problems.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	frozen := func(value string) Claimed {
@@ -284,7 +284,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOneClaim: a claim is one source's alone, until that gives it up.
+// TestOneClaim: a claim belongs to one source until that source drops it.
 func TestOneClaim(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", claim("c", "1Gi", "/c"))
@@ -331,7 +331,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestSecrets: they are sealed on the disk, and give credentials for images.
+// TestSecrets: Secrets are sealed on the disk, and contain credentials for images.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	const password = "correct horse battery staple"
@@ -359,7 +359,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestAtOnce has sources, pods and readers at the same time.
+// TestAtOnce runs sources, pods and readers at the same time.
 func TestAtOnce(t *testing.T) {
 	w := newWorld(t)
 	var all sync.WaitGroup

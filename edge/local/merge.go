@@ -63,7 +63,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
 	old, there := r[k]
-	if field, why := r.refuses(k, old, there, c.Object); why != "" {
+	if field, why := r.whyRefused(k, old, there, c.Object); why != "" {
 		return &Problem{source, c.Origin, field, why}
 	}
 	obj := c.Object.DeepCopyObject().(manifest.Object)
@@ -80,12 +80,12 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	return nil
 }
 
-// refuses returns why an object cannot be added, or cannot replace old.
-func (r rows) refuses(k Key, old row, there bool, obj manifest.Object) (field, why string) {
+// whyRefused returns why an object cannot be added, or cannot replace old.
+func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
 			if other != k && !row.gone && other.Kind == k.Kind && other.Namespace == k.Namespace && other.Name == k.Name {
-				return "metadata.name", fmt.Sprintf("%s is already defined by %s, which came first", k, row.from(other))
+				return "metadata.name", fmt.Sprintf("%s is already defined by %s, which came first", k, row.originOf(other))
 			}
 		}
 	}
@@ -124,8 +124,8 @@ func immutableField(old, obj manifest.Object) (field, why string) {
 	return "", ""
 }
 
-// from returns the origin of an object, or its source.
-func (r row) from(k Key) string {
+// originOf returns the origin of an object, or its source.
+func (r row) originOf(k Key) string {
 	if r.origin == "" {
 		return "source " + k.Source
 	}

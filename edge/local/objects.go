@@ -53,7 +53,7 @@ type Objects struct {
 	c Config
 
 	changing sync.Mutex // one change at a time, from reading rows to publishing new ones
-	told     map[string]told
+	lastSets map[string]sourceSet
 
 	mu       sync.RWMutex // guards the fields below; never held during I/O
 	rows     rows
@@ -61,8 +61,8 @@ type Objects struct {
 	pods     map[types.UID]map[Key]bool // references of each pod; true: the pod may use the object after its removal
 }
 
-// told is the last set of a source.
-type told struct {
+// sourceSet is the last set of a source.
+type sourceSet struct {
 	claimed []Claimed
 	unsure  map[string]bool
 }
@@ -77,7 +77,7 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 		return nil, err
 	}
 	o := &Objects{
-		c: c, told: map[string]told{}, rows: rows{}, problems: map[string][]Problem{}, pods: map[types.UID]map[Key]bool{},
+		c: c, lastSets: map[string]sourceSet{}, rows: rows{}, problems: map[string][]Problem{}, pods: map[types.UID]map[Key]bool{},
 	}
 	for _, s := range stored {
 		obj := manifest.New(s.Kind)
@@ -167,7 +167,7 @@ func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[
 	if err := edit(next, problems); err != nil {
 		return err
 	}
-	has := o.had()
+	has := o.inUse()
 	for k, r := range next {
 		if r.gone && !has[k] {
 			delete(next, k)
@@ -186,8 +186,8 @@ func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[
 	return nil
 }
 
-// had returns the objects that some pod has, including removed ones.
-func (o *Objects) had() map[Key]bool {
+// inUse returns the objects that some pod has, including removed ones.
+func (o *Objects) inUse() map[Key]bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	has := map[Key]bool{}
@@ -245,10 +245,10 @@ func (o *Objects) Problems() (all []Problem) {
 // Set replaces the objects of a source. The objects of the origins in unsure are kept.
 func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, unsure map[string]bool) error {
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
-		o.told[source] = told{claimed, unsure} // under changing
+		o.lastSets[source] = sourceSet{claimed, unsure} // under changing
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
-		for _, other := range slices.Sorted(maps.Keys(o.told)) { // names of this source may be free now
-			t := o.told[other]
+		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names of this source may be free now
+			t := o.lastSets[other]
 			if other != source && len(problems[other]) > 0 {
 				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())
 			}
