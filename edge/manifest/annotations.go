@@ -31,7 +31,7 @@ func (r *review) annotations(p *field.Path) {
 	}
 	if cost, there := all[v1.PodDeletionCost]; there {
 		_, err := strconv.ParseInt(cost, 10, 32)
-		r.when(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key(v1.PodDeletionCost), cost,
+		r.failIf(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key(v1.PodDeletionCost), cost,
 			"must be a 32 bit number")
 	}
 	if text := all[v1.TolerationsAnnotationKey]; text != "" {
@@ -54,7 +54,7 @@ func (r *review) annotations(p *field.Path) {
 			r.appArmorAnnotation(p.Key(key), name, all[key])
 		}
 	}
-	r.agreeing()
+	r.annotationsAgree()
 }
 
 func (r *review) seccompAnnotation(p *field.Path, value string) {
@@ -62,19 +62,19 @@ func (r *review) seccompAnnotation(p *field.Path, value string) {
 		r.descending(p, file)
 		return
 	}
-	r.when(!slices.Contains([]string{"runtime/default", "docker/default", "unconfined"}, value), p, value, "is no seccomp profile")
+	r.failIf(!slices.Contains([]string{"runtime/default", "docker/default", "unconfined"}, value), p, value, "is no seccomp profile")
 }
 
 func (r *review) appArmorAnnotation(p *field.Path, container, value string) {
 	known := false
 	eachContainer(r.spec, func(_ *field.Path, c *v1.Container) { known = known || c.Name == container })
-	r.when(!known, p, container, "there is no such container")
-	r.when(value != "" && value != "runtime/default" && value != "unconfined" && !strings.HasPrefix(value, localhost), p, value,
+	r.failIf(!known, p, container, "there is no such container")
+	r.failIf(value != "" && value != "runtime/default" && value != "unconfined" && !strings.HasPrefix(value, localhost), p, value,
 		"is no AppArmor profile")
 }
 
-// agreeing checks that the annotations agree with the fields.
-func (r *review) agreeing() {
+// annotationsAgree checks that the annotations agree with the fields.
+func (r *review) annotationsAgree() {
 	spec := field.NewPath("spec")
 	compare := func(p *field.Path, key, kind string, file *string) {
 		value, there := r.pod.Annotations[key]

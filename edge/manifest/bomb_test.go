@@ -9,8 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestBombs: whatever the text of a manifest says, it is refused before it takes much
-// memory.
+// TestBombs: a manifest that would use much memory is rejected before it does.
 func TestBombs(t *testing.T) {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":`
 	for name, text := range map[string]string{

@@ -46,8 +46,8 @@ func (r *review) containers(p *field.Path) {
 // container checks a container of any kind.
 func (r *review) container(p *field.Path, c *v1.Container) {
 	r.named(p.Child("name"), c.Name, validation.IsDNS1123Label)
-	r.need(p.Child("image"), c.Image)
-	r.when(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have space around it")
+	r.require(p.Child("image"), c.Image)
+	r.failIf(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have space around it")
 	r.pullPolicy(p.Child("imagePullPolicy"), c.ImagePullPolicy)
 	oneOf(r, p.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
 		v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
@@ -81,7 +81,7 @@ func (r *review) endsAtOnce(p *field.Path, c *v1.Container) {
 		}
 	}
 	for i, policy := range c.ResizePolicy {
-		r.when(policy.RestartPolicy == v1.RestartContainer, p.Child("resizePolicy").Index(i).Child("restartPolicy"),
+		r.failIf(policy.RestartPolicy == v1.RestartContainer, p.Child("resizePolicy").Index(i).Child("restartPolicy"),
 			policy.RestartPolicy, "an init container has this only with restartPolicy Always")
 	}
 }
@@ -122,7 +122,7 @@ func (r *review) resizePolicy(p *field.Path, policies []v1.ContainerResizePolicy
 		r.unique(at.Child("resourceName"), seen, string(policy.ResourceName))
 		oneOf(r, at.Child("resourceName"), policy.ResourceName, v1.ResourceCPU, v1.ResourceMemory)
 		oneOf(r, at.Child("restartPolicy"), policy.RestartPolicy, v1.NotRequired, v1.RestartContainer)
-		r.when(r.spec.RestartPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired, at.Child("restartPolicy"),
+		r.failIf(r.spec.RestartPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired, at.Child("restartPolicy"),
 			policy.RestartPolicy, "must be NotRequired when the pod's restartPolicy is Never")
 	}
 }

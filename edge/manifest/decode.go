@@ -175,10 +175,10 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, 
 	if pod.Name == "" {
 		return nil, at.fail("metadata.name", "Required value")
 	}
-	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, pod %q", at.pod, plain(pod.Name)), ", ")
+	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, pod %q", at.pod, sanitize(pod.Name)), ", ")
 	Default(pod)
 	errs := references(pod, o.Source)
-	if err := own(pod, raw, o); err != nil {
+	if err := makeStatic(pod, raw, o); err != nil {
 		return nil, at.fail("", "%v", err)
 	}
 	if errs = append(errs, Validate(pod)...); len(errs) > 0 {

@@ -20,7 +20,7 @@ spec:
     image: example.com/web:1
 `
 
-// named is a small pod on one line, which is both YAML and JSON.
+// named returns a small pod in one line, which is both YAML and JSON.
 func named(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"a","image":"a"}]}}`, name)
 }
@@ -77,7 +77,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestRefused has what no pod comes from, with the message a person gets.
+// TestRefused has invalid manifests with their error messages.
 func TestRefused(t *testing.T) {
 	edit := func(old, new string) string { return strings.Replace(web, old, new, 1) }
 	for name, test := range map[string]struct{ data, want string }{
@@ -151,7 +151,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bomb doubles nine times over what the one before doubled.
+// bomb returns nested aliases that double nine times.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
@@ -161,8 +161,7 @@ func bomb() string {
 	return b.String()
 }
 
-// TestFileOfPods: a file may hold several pods, each a document; which of them is
-// wrong is said with the file.
+// TestFileOfPods: a file may have several pods, each in a document. The error names the document.
 func TestFileOfPods(t *testing.T) {
 	for _, data := range []string{"---\n{apiVersion: v1, kind: List}", `{"apiVersion":"v1","kind":"PodList"}`} {
 		if set, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), ": only Pods and the objects they use are allowed here") {
@@ -202,7 +201,7 @@ func TestErrorIsFound(t *testing.T) {
 	}
 }
 
-// TestLongText keeps what a manifest puts into an error short.
+// TestLongText: an error that quotes a manifest is short.
 func TestLongText(t *testing.T) {
 	_, err := Decode([]byte(named(strings.Repeat("ä", 1<<16))), localOptions())
 	for _, e := range All(err) {
@@ -217,8 +216,8 @@ func TestLongText(t *testing.T) {
 	}
 }
 
-// TestHugeIsQuick bounds the time for the worst manifests: a source reads all
-// its manifests one after the other.
+// TestHugeIsQuick limits the time for the worst manifests, because a source reads all its manifests one
+// after the other.
 func TestHugeIsQuick(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty documents": strings.Repeat("---\n", MaxSize/4),

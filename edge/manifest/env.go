@@ -14,7 +14,7 @@ func (r *review) env(p *field.Path, env []v1.EnvVar) {
 		r.named(p.Index(i).Child("name"), e.Name, validation.IsRelaxedEnvVarName)
 		if e.ValueFrom != nil {
 			r.envSource(p.Index(i).Child("valueFrom"), e.ValueFrom)
-			r.when(e.Value != "", p.Index(i).Child("valueFrom"), e.Value, "must not be there together with value")
+			r.failIf(e.Value != "", p.Index(i).Child("valueFrom"), e.Value, "must not be there together with value")
 		}
 	}
 }
@@ -41,7 +41,7 @@ func (r *review) envSource(p *field.Path, from *v1.EnvVarSource) {
 		sources++
 		r.fileKeyRef(p.Child("fileKeyRef"), from.FileKeyRef)
 	}
-	r.when(sources != 1, p, "", "must have exactly one of fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef and fileKeyRef")
+	r.failIf(sources != 1, p, "", "must have exactly one of fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef and fileKeyRef")
 }
 
 func (r *review) keyRef(p *field.Path, name, key string) {
@@ -53,13 +53,13 @@ func (r *review) keyRef(p *field.Path, name, key string) {
 func (r *review) fileKeyRef(p *field.Path, ref *v1.FileKeySelector) {
 	r.named(p.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
 	r.named(p.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label)
-	if r.need(p.Child("path"), ref.Path) {
+	if r.require(p.Child("path"), ref.Path) {
 		r.noBacksteps(p.Child("path"), ref.Path)
 	}
 	if v := r.volumes[ref.VolumeName]; v == nil {
 		r.errs = append(r.errs, field.NotFound(p.Child("volumeName"), ref.VolumeName))
 	} else {
-		r.when(v.EmptyDir == nil, p.Child("volumeName"), ref.VolumeName, "must be an emptyDir volume")
+		r.failIf(v.EmptyDir == nil, p.Child("volumeName"), ref.VolumeName, "must be an emptyDir volume")
 	}
 }
 
@@ -75,7 +75,7 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 		if from.SecretRef != nil {
 			r.named(at.Child("secretRef", "name"), from.SecretRef.Name, subdomainPrefix)
 		}
-		r.when((from.ConfigMapRef == nil) == (from.SecretRef == nil), at, "", "must have exactly one of configMapRef and secretRef")
+		r.failIf((from.ConfigMapRef == nil) == (from.SecretRef == nil), at, "", "must have exactly one of configMapRef and secretRef")
 	}
 }
 
@@ -98,8 +98,8 @@ var (
 // fieldRef checks a reference to a field of the pod, such as metadata.labels['app'].
 func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []string) {
 	at := p.Child("fieldPath")
-	r.when(ref.APIVersion != "v1", p.Child("apiVersion"), ref.APIVersion, "must be v1")
-	if !r.need(at, ref.FieldPath) {
+	r.failIf(ref.APIVersion != "v1", p.Child("apiVersion"), ref.APIVersion, "must be v1")
+	if !r.require(at, ref.FieldPath) {
 		return
 	}
 	path := ref.FieldPath

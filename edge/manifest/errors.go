@@ -66,7 +66,7 @@ type place struct {
 }
 
 func (at place) fail(path, format string, args ...any) error {
-	return &Error{Origin: at.origin, Pod: at.pod, Field: plain(path), Detail: plain(fmt.Sprintf(format, args...))}
+	return &Error{Origin: at.origin, Pod: at.pod, Field: sanitize(path), Detail: sanitize(fmt.Sprintf(format, args...))}
 }
 
 func (at place) failAll(list field.ErrorList) error {
@@ -86,8 +86,8 @@ func bounded(err error) error {
 	return errors.Join(errs...)
 }
 
-// plain makes text from a manifest safe for logs and terminals.
-func plain(text string) string {
+// sanitize makes text from a manifest safe for logs and terminals.
+func sanitize(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "..."
 	}

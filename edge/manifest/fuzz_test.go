@@ -14,9 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// FuzzDecode checks for every input that decoding does not panic, that every
-// error says where it comes from, and that a pod that was decoded is complete:
-// written down and decoded again, it stays as it is.
+// FuzzDecode checks that decoding does not panic, that every error has its origin, and that a decoded
+// pod is complete: encoding and decoding it again does not change it.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null", "a: *a", "a: &a [*a]", "{\"kind\":\"Pod\"",
@@ -87,9 +86,8 @@ func reencode(t *testing.T, pod *v1.Pod, o Options) *v1.Pod {
 	return set.Pods[0]
 }
 
-// verdict is a pod with what an API server says about it, recorded from
-// Kubernetes 1.36.3 (the Validation and the defaults of its core API), and what
-// this package says.
+// verdict is a pod with the result of an API server, recorded from Kubernetes 1.36.3 (the validation and
+// defaults of its core API), and the result of this package.
 type verdict struct {
 	Pod        json.RawMessage `json:"pod"`
 	Kubernetes []string        `json:"kubernetes,omitempty"` // kind and field of each error
@@ -116,7 +114,7 @@ func verdicts(t testing.TB) []verdict {
 	return all
 }
 
-// TestVerdicts compares verdicts and defaults with Kubernetes' own.
+// TestVerdicts compares validation and defaults with those of Kubernetes.
 func TestVerdicts(t *testing.T) {
 	for _, want := range verdicts(t) {
 		set, err := Decode(want.Pod, Options{Source: keys.SourceAPI})

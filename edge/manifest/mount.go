@@ -15,21 +15,21 @@ func (r *review) mounts(p *field.Path, c *v1.Container) {
 	paths := map[string]bool{}
 	for i, m := range c.VolumeMounts {
 		at := p.Index(i)
-		if r.need(at.Child("name"), m.Name) && r.volumes[m.Name] == nil {
+		if r.require(at.Child("name"), m.Name) && r.volumes[m.Name] == nil {
 			r.errs = append(r.errs, field.NotFound(at.Child("name"), m.Name))
 		}
-		r.need(at.Child("mountPath"), m.MountPath)
-		r.when(paths[m.MountPath], at.Child("mountPath"), m.MountPath, "must be unique")
+		r.require(at.Child("mountPath"), m.MountPath)
+		r.failIf(paths[m.MountPath], at.Child("mountPath"), m.MountPath, "must be unique")
 		paths[m.MountPath] = true
 		for _, d := range c.VolumeDevices {
-			r.when(d.Name == m.Name, at.Child("name"), m.Name, "must not be among volumeDevices too")
-			r.when(d.DevicePath == m.MountPath, at.Child("mountPath"), m.MountPath, "must not be a path of volumeDevices too")
+			r.failIf(d.Name == m.Name, at.Child("name"), m.Name, "must not be among volumeDevices too")
+			r.failIf(d.DevicePath == m.MountPath, at.Child("mountPath"), m.MountPath, "must not be a path of volumeDevices too")
 		}
 		if m.SubPath != "" {
 			r.descending(at.Child("subPath"), m.SubPath)
 		}
 		if m.SubPathExpr != "" {
-			r.when(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be there together with subPath")
+			r.failIf(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be there together with subPath")
 			r.descending(at.Child("subPathExpr"), m.SubPathExpr)
 		}
 		r.propagation(at, m, c)
@@ -60,18 +60,18 @@ func (r *review) devices(p *field.Path, c *v1.Container) {
 	names, paths := map[string]bool{}, map[string]bool{}
 	for i, d := range c.VolumeDevices {
 		at := p.Index(i)
-		if r.need(at.Child("name"), d.Name) {
+		if r.require(at.Child("name"), d.Name) {
 			switch v := r.volumes[d.Name]; {
 			case v == nil:
 				r.errs = append(r.errs, field.NotFound(at.Child("name"), d.Name))
 			case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
 				r.invalid(at.Child("name"), d.Name, "only a persistentVolumeClaim or an ephemeral volume can be a device")
 			}
-			r.when(names[d.Name], at.Child("name"), d.Name, "must be unique")
+			r.failIf(names[d.Name], at.Child("name"), d.Name, "must be unique")
 			names[d.Name] = true
 		}
-		if r.need(at.Child("devicePath"), d.DevicePath) {
-			r.when(paths[d.DevicePath], at.Child("devicePath"), d.DevicePath, "must be unique")
+		if r.require(at.Child("devicePath"), d.DevicePath) {
+			r.failIf(paths[d.DevicePath], at.Child("devicePath"), d.DevicePath, "must be unique")
 			r.noBacksteps(at.Child("devicePath"), d.DevicePath)
 			paths[d.DevicePath] = true
 		}
@@ -80,12 +80,12 @@ func (r *review) devices(p *field.Path, c *v1.Container) {
 
 // noBacksteps rejects a path with the element "..".
 func (r *review) noBacksteps(p *field.Path, name string) {
-	r.when(slices.Contains(strings.Split(name, "/"), ".."), p, name, "must not contain '..'")
+	r.failIf(slices.Contains(strings.Split(name, "/"), ".."), p, name, "must not contain '..'")
 }
 
 // descending rejects a path that leaves its base directory.
 func (r *review) descending(p *field.Path, name string) {
-	r.when(path.IsAbs(name), p, name, "must be a relative path")
+	r.failIf(path.IsAbs(name), p, name, "must be a relative path")
 	r.noBacksteps(p, name)
 }
 
@@ -93,5 +93,5 @@ func (r *review) descending(p *field.Path, name string) {
 // start with two dots, as the internal directories of such volumes do.
 func (r *review) visible(p *field.Path, name string) {
 	r.descending(p, name)
-	r.when(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")
+	r.failIf(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")
 }

@@ -59,21 +59,21 @@ func (r *review) dns(p *field.Path) {
 	}
 	const maxServers, maxSearches, maxChars = 3, 32, 2048
 	servers := len(config.Nameservers)
-	r.when(servers > maxServers, p.Child("nameservers"), servers, fmt.Sprintf("must be at most %d", maxServers))
+	r.failIf(servers > maxServers, p.Child("nameservers"), servers, fmt.Sprintf("must be at most %d", maxServers))
 	for i, server := range config.Nameservers {
 		r.address(p.Child("nameservers").Index(i), server)
 	}
 	at := p.Child("searches")
-	r.when(len(config.Searches) > maxSearches, at, len(config.Searches), fmt.Sprintf("must be at most %d", maxSearches))
+	r.failIf(len(config.Searches) > maxSearches, at, len(config.Searches), fmt.Sprintf("must be at most %d", maxSearches))
 	chars := len(strings.Join(config.Searches, " "))
-	r.when(chars > maxChars, at, "", fmt.Sprintf("must have at most %d characters with spaces between", maxChars))
+	r.failIf(chars > maxChars, at, "", fmt.Sprintf("must have at most %d characters with spaces between", maxChars))
 	for i, search := range config.Searches {
 		if search != "." {
 			r.rule(at.Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
 		}
 	}
 	for i, option := range config.Options {
-		r.need(p.Child("options").Index(i).Child("name"), option.Name)
+		r.require(p.Child("options").Index(i).Child("name"), option.Name)
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *review) hostPorts(p *field.Path) {
 	}
 	for i, c := range r.spec.Containers {
 		for j, port := range c.Ports {
-			r.when(port.HostPort != port.ContainerPort, p.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"),
+			r.failIf(port.HostPort != port.ContainerPort, p.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"),
 				port.HostPort, "must be as containerPort with hostNetwork")
 		}
 	}

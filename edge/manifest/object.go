@@ -60,7 +60,7 @@ func decodeObject(raw []byte, obj Object, at place) (Object, error) {
 		return nil, at.fail("metadata.name", "Required value")
 	}
 	kind := KindOf(obj)
-	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, %s %q", at.pod, kind, plain(obj.GetName())), ", ")
+	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, %s %q", at.pod, kind, sanitize(obj.GetName())), ", ")
 	keepMeta(obj)
 	if errs := validateObject(obj); len(errs) > 0 {
 		return nil, at.failAll(errs)

@@ -49,7 +49,7 @@ status: {phase: Bound}
 	}
 }
 
-// TestListsOfObjects: a List may mix kinds, a typed list need not repeat its own.
+// TestListsOfObjects: a List may have several kinds, and the items of a typed list may omit theirs.
 func TestListsOfObjects(t *testing.T) {
 	set, err := Decode([]byte(`{"apiVersion":"v1","kind":"List","items":[`+named("a")+`,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}
 		{"apiVersion":"v1","kind":"SecretList","items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`), localOptions())
@@ -63,7 +63,7 @@ func TestListsOfObjects(t *testing.T) {
 	}
 }
 
-// TestObjectsRefused: what an API server would refuse is refused with its field.
+// TestObjectsRefused: an object that an API server would reject is rejected with the field.
 func TestObjectsRefused(t *testing.T) {
 	configMap := func(rest string) string {
 		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},` + rest + `}`
@@ -119,7 +119,7 @@ func TestObjectsRefused(t *testing.T) {
 	}
 }
 
-// TestControllers: who brings a controller's manifest is told how its pod is written.
+// TestControllers: the error for a controller's manifest says how to write its pod.
 func TestControllers(t *testing.T) {
 	const begin = "; write it as 'apiVersion: v1, kind: Pod, metadata: "
 	for data, want := range map[string]string{

@@ -13,12 +13,12 @@ func (r *review) probes(p *field.Path, c *v1.Container) {
 	if probe := c.LivenessProbe; probe != nil {
 		at := p.Child("livenessProbe")
 		r.probe(at, probe)
-		r.when(probe.SuccessThreshold != 1, at.Child("successThreshold"), probe.SuccessThreshold, "must be 1")
+		r.failIf(probe.SuccessThreshold != 1, at.Child("successThreshold"), probe.SuccessThreshold, "must be 1")
 	}
 	if probe := c.StartupProbe; probe != nil {
 		at := p.Child("startupProbe")
 		r.probe(at, probe)
-		r.when(probe.SuccessThreshold != 1, at.Child("successThreshold"), probe.SuccessThreshold, "must be 1")
+		r.failIf(probe.SuccessThreshold != 1, at.Child("successThreshold"), probe.SuccessThreshold, "must be 1")
 	}
 	if probe := c.ReadinessProbe; probe != nil {
 		at := p.Child("readinessProbe")
@@ -37,7 +37,7 @@ func (r *review) probe(p *field.Path, probe *v1.Probe) {
 	r.notNegative(p.Child("successThreshold"), int64(probe.SuccessThreshold))
 	r.notNegative(p.Child("failureThreshold"), int64(probe.FailureThreshold))
 	if s := probe.TerminationGracePeriodSeconds; s != nil {
-		r.when(*s <= 0, p.Child("terminationGracePeriodSeconds"), *s, "must be greater than 0")
+		r.failIf(*s <= 0, p.Child("terminationGracePeriodSeconds"), *s, "must be greater than 0")
 	}
 }
 
@@ -92,7 +92,7 @@ func (r *review) handler(p *field.Path, h handler) {
 	}
 	if first(h.Sleep != nil, "sleep") {
 		grace := *r.spec.TerminationGracePeriodSeconds
-		r.when(h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace, p.Child("sleep", "seconds"), h.Sleep.Seconds,
+		r.failIf(h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace, p.Child("sleep", "seconds"), h.Sleep.Seconds,
 			fmt.Sprintf("must be between 0 and terminationGracePeriodSeconds (%d)", grace))
 	}
 	if handlers == 0 {
@@ -101,7 +101,7 @@ func (r *review) handler(p *field.Path, h handler) {
 }
 
 func (r *review) httpGet(p *field.Path, h *v1.HTTPGetAction) {
-	r.need(p.Child("path"), h.Path)
+	r.require(p.Child("path"), h.Path)
 	r.port(p.Child("port"), h.Port)
 	oneOf(r, p.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 	for i, header := range h.HTTPHeaders {

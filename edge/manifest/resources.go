@@ -50,10 +50,10 @@ func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func
 
 func (r *review) quantity(p *field.Path, name v1.ResourceName, q resource.Quantity) {
 	r.notNegativeQuantity(p, q)
-	r.when(isExtended(name) && q.MilliValue()%1000 != 0, p, q.String(), "must be a whole number")
+	r.failIf(isExtended(name) && q.MilliValue()%1000 != 0, p, q.String(), "must be a whole number")
 	if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
 		page, err := resource.ParseQuantity(size)
-		r.when(err != nil || page.Sign() <= 0 || page.MilliValue()%1000 != 0 || q.Value()%page.Value() != 0, p, q.String(),
+		r.failIf(err != nil || page.Sign() <= 0 || page.MilliValue()%1000 != 0 || q.Value()%page.Value() != 0, p, q.String(),
 			"must be a multiple of the page size")
 	}
 }
@@ -65,9 +65,9 @@ func (r *review) containerResource(p *field.Path, name v1.ResourceName) {
 	case len(validation.IsQualifiedName(string(name))) > 0:
 		r.rule(p, string(name), validation.IsQualifiedName)
 	case !strings.Contains(string(name), "/"):
-		r.when(!standard, p, name, "is no resource of a container")
+		r.failIf(!standard, p, name, "is no resource of a container")
 	case !isNative(name):
-		r.when(!isExtended(name), p, name, "is no name for an extended resource")
+		r.failIf(!isExtended(name), p, name, "is no name for an extended resource")
 	}
 }
 
@@ -90,7 +90,7 @@ func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 	whole, parts := map[string]bool{}, map[string]bool{}
 	for i, claim := range claims {
 		at := p.Index(i)
-		if !r.need(at, claim.Name) {
+		if !r.require(at, claim.Name) {
 			continue
 		}
 		part := claim.Name + "/" + claim.Request
@@ -136,7 +136,7 @@ func (r *review) podResources(p *field.Path) {
 		r.forbidden(p.Child("claims"), "only containers have claims")
 	}
 	r.resources(p, *res, func(p *field.Path, name v1.ResourceName) {
-		r.when(!podLevel(name), p, name, "a pod as a whole has only cpu, memory and hugepages")
+		r.failIf(!podLevel(name), p, name, "a pod as a whole has only cpu, memory and hugepages")
 	})
 	r.podCoversContainers(p, res)
 }
@@ -163,7 +163,7 @@ func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			part, whole := list[name], res.Limits[name]
 			_, limited := res.Limits[name]
-			r.when(limited && part.Cmp(whole) > 0, at.Key(string(name)), part.String(),
+			r.failIf(limited && part.Cmp(whole) > 0, at.Key(string(name)), part.String(),
 				fmt.Sprintf("must be at most the pod's limit of %s", whole.String()))
 		}
 	}

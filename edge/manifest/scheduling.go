@@ -35,19 +35,19 @@ func (r *review) tolerations(p *field.Path, list []v1.Toleration) {
 		if t.Key != "" {
 			r.label(at.Child("key"), t.Key)
 		}
-		r.when(t.Key == "" && t.Operator != v1.TolerationOpExists, at.Child("operator"), t.Operator, "must be Exists without a key")
+		r.failIf(t.Key == "" && t.Operator != v1.TolerationOpExists, at.Child("operator"), t.Operator, "must be Exists without a key")
 		switch t.Operator {
 		case v1.TolerationOpEqual, "":
 			r.rule(at.Child("value"), t.Value, validation.IsValidLabelValue)
 		case v1.TolerationOpExists:
-			r.when(t.Value != "", at.Child("value"), t.Value, "must be empty with operator Exists")
+			r.failIf(t.Value != "", at.Child("value"), t.Value, "must be empty with operator Exists")
 		default:
 			oneOf(r, at.Child("operator"), t.Operator, v1.TolerationOpEqual, v1.TolerationOpExists)
 		}
 		if t.Effect != "" {
 			oneOf(r, at.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
 		}
-		r.when(t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute, at.Child("effect"), t.Effect,
+		r.failIf(t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute, at.Child("effect"), t.Effect,
 			"must be NoExecute with tolerationSeconds")
 	}
 }
@@ -64,14 +64,14 @@ func (r *review) spread(p *field.Path) {
 	kinds := map[string]bool{}
 	for i, c := range r.spec.TopologySpreadConstraints {
 		at := p.Index(i)
-		r.when(c.MaxSkew <= 0, at.Child("maxSkew"), c.MaxSkew, "must be greater than 0")
-		r.need(at.Child("topologyKey"), c.TopologyKey)
+		r.failIf(c.MaxSkew <= 0, at.Child("maxSkew"), c.MaxSkew, "must be greater than 0")
+		r.require(at.Child("topologyKey"), c.TopologyKey)
 		oneOf(r, at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, v1.DoNotSchedule, v1.ScheduleAnyway)
 		r.unique(at, kinds, fmt.Sprintf("topologyKey %s, whenUnsatisfiable %s", c.TopologyKey, c.WhenUnsatisfiable))
 		if c.MinDomains != nil {
-			r.when(*c.MinDomains <= 0, at.Child("minDomains"), *c.MinDomains, "must be greater than 0")
+			r.failIf(*c.MinDomains <= 0, at.Child("minDomains"), *c.MinDomains, "must be greater than 0")
 			at := at.Child("minDomains")
-			r.when(c.WhenUnsatisfiable != v1.DoNotSchedule, at, *c.MinDomains, "goes with whenUnsatisfiable DoNotSchedule only")
+			r.failIf(c.WhenUnsatisfiable != v1.DoNotSchedule, at, *c.MinDomains, "goes with whenUnsatisfiable DoNotSchedule only")
 		}
 		oneOfIf(r, at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
 		oneOfIf(r, at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
@@ -96,8 +96,8 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 	}
 	for i, key := range match {
 		at := p.Child("matchLabelKeys").Index(i)
-		r.when(slices.Contains(mismatch, key), at, key, "must not be in mismatchLabelKeys too")
-		r.when(s != nil && selectsTwice(s, key), at, key, "must not be in labelSelector too")
+		r.failIf(slices.Contains(mismatch, key), at, key, "must not be in mismatchLabelKeys too")
+		r.failIf(s != nil && selectsTwice(s, key), at, key, "must not be in labelSelector too")
 	}
 }
 
@@ -196,7 +196,7 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 		default:
 			r.invalid(at.Child("operator"), e.Operator, "must be In or NotIn")
 		}
-		r.when(e.Key != metav1.ObjectNameField, at.Child("key"), e.Key, "must be "+metav1.ObjectNameField)
+		r.failIf(e.Key != metav1.ObjectNameField, at.Child("key"), e.Key, "must be "+metav1.ObjectNameField)
 		for j, value := range e.Values {
 			if e.Key == metav1.ObjectNameField {
 				r.rule(at.Child("values").Index(j), value, subdomain)

@@ -28,7 +28,7 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 	r.group(p.Child("runAsGroup"), sc.RunAsGroup)
 	oneOfIf(r, p.Child("procMount"), sc.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
 	hostUsers := r.spec.HostUsers == nil || *r.spec.HostUsers
-	r.when(hostUsers && sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount, p.Child("procMount"), v1.UnmaskedProcMount,
+	r.failIf(hostUsers && sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount, p.Child("procMount"), v1.UnmaskedProcMount,
 		"needs hostUsers: false")
 	r.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
 	r.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
@@ -37,8 +37,8 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 		return
 	}
 	at := p.Child("allowPrivilegeEscalation")
-	r.when(podspec.IsTrue(sc.Privileged), at, false, "must not be false for a privileged container")
-	r.when(sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN"), at, false,
+	r.failIf(podspec.IsTrue(sc.Privileged), at, false, "must not be false for a privileged container")
+	r.failIf(sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN"), at, false,
 		"must not be false for a container with CAP_SYS_ADMIN")
 }
 
@@ -112,7 +112,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	case local && (name == nil || *name == ""):
 		r.required(at, "type Localhost needs it")
 	case local:
-		r.when(strings.TrimSpace(*name) != *name, at, *name, "must not have space around it")
+		r.failIf(strings.TrimSpace(*name) != *name, at, *name, "must not have space around it")
 		if len(*name) > longest {
 			r.errs = append(r.errs, field.TooLong(at, "", longest))
 		}
@@ -129,10 +129,10 @@ func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
 	seen := map[string]bool{}
 	for i, s := range list {
 		at := p.Index(i).Child("name")
-		if !r.need(at, s.Name) {
+		if !r.require(at, s.Name) {
 			continue
 		}
-		r.when(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
+		r.failIf(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
 			fmt.Sprintf("must be at most %d of a-z, 0-9, - and _, with dots or slashes between", longest))
 		r.unique(at, seen, s.Name)
 		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// own makes a pod a static pod of this node, as a kubelet does
+// makeStatic makes a pod a static pod of this node, as a kubelet does
 // (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods
 // of the API server.
 //
@@ -26,7 +26,7 @@ import (
 // that pod, and a changed manifest must get another UID. And the name of a pod of the local source
 // (`islet apply`) does not get the node's name as suffix, because users apply and delete it by its
 // name on this node.
-func own(pod *v1.Pod, raw []byte, o Options) error {
+func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil
 	}

@@ -49,8 +49,8 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
-// TestPriority: a pod of the node's own has the priority of the two classes that every cluster
-// has, unless its manifest says another.
+// TestPriority: a static pod has the priority of one of the two classes that every cluster has, unless
+// its manifest has a priority.
 func TestPriority(t *testing.T) {
 	for class, want := range map[string]int32{
 		"priorityClassName: system-node-critical":                2_000_001_000,
@@ -70,8 +70,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestUID: one manifest in one place on one node is one pod, however it is
-// spaced and whenever it is read.
+// TestUID: a manifest at one place on one node is one pod, whatever its white space is and whenever it
+// is read.
 func TestUID(t *testing.T) {
 	seen, elsewhere, otherNode, url, local := fileOptions(), fileOptions(), fileOptions(), fileOptions(), fileOptions()
 	seen.Seen = time.Unix(1, 0)
@@ -130,7 +130,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestCopyOfPod: what kubectl prints of a running pod is a manifest too.
+// TestCopyOfPod: kubectl's output for a running pod is a valid manifest.
 func TestCopyOfPod(t *testing.T) {
 	pod := decodeOne(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"x","uid":"../../etc","resourceVersion":"5","generation":3,
 		"creationTimestamp":"2020-01-01T00:00:00Z","deletionTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"selfLink":"/x","generateName":"a-",
@@ -148,8 +148,8 @@ func TestCopyOfPod(t *testing.T) {
 	}
 }
 
-// TestReferences: a static pod cannot use what only an API server has. ConfigMaps, Secrets
-// and claims come from manifests, too.
+// TestReferences: a static pod cannot reference objects that only an API server has. ConfigMaps,
+// Secrets and claims come from manifests.
 func TestReferences(t *testing.T) {
 	volume := func(source string) string {
 		return `{"volumes":[{"name":"v",` + source + `}],"containers":[{"name":"a","image":"a"}]}`

@@ -59,15 +59,15 @@ func (r *review) duplicate(p *field.Path, value any) {
 	r.errs = append(r.errs, field.Duplicate(p, value))
 }
 
-// when adds an error if bad is true.
-func (r *review) when(bad bool, p *field.Path, value any, detail string) {
+// failIf adds an error if bad is true.
+func (r *review) failIf(bad bool, p *field.Path, value any, detail string) {
 	if bad {
 		r.invalid(p, value, detail)
 	}
 }
 
-// need adds an error if text is empty, and reports whether it is not.
-func (r *review) need(p *field.Path, text string) bool {
+// require adds an error if text is empty, and reports whether it is not.
+func (r *review) require(p *field.Path, text string) bool {
 	if text == "" {
 		r.required(p, "")
 	}
@@ -76,7 +76,7 @@ func (r *review) need(p *field.Path, text string) bool {
 
 // named checks a required name by a rule of apimachinery.
 func (r *review) named(p *field.Path, name string, rule func(string) []string) {
-	if r.need(p, name) {
+	if r.require(p, name) {
 		r.rule(p, name, rule)
 	}
 }
@@ -95,11 +95,11 @@ func (r *review) inRange(p *field.Path, value, low, high int64) {
 }
 
 func (r *review) notNegative(p *field.Path, value int64) {
-	r.when(value < 0, p, value, "must not be negative")
+	r.failIf(value < 0, p, value, "must not be negative")
 }
 
 func (r *review) notNegativeQuantity(p *field.Path, q resource.Quantity) {
-	r.when(q.Sign() < 0, p, q.String(), "must not be negative")
+	r.failIf(q.Sign() < 0, p, q.String(), "must not be negative")
 }
 
 // oneOf adds an error if value is not among values.
@@ -139,7 +139,7 @@ func (r *review) metadata(p *field.Path) {
 	r.errs = append(r.errs, apivalidation.ValidateObjectMeta(meta, true, apivalidation.NameIsDNSSubdomain, p)...)
 	for i, name := range meta.Finalizers {
 		standard := slices.Contains([]string{"kubernetes", "orphan", "foregroundDeletion"}, name)
-		r.when(!standard && !strings.Contains(name, "/"), p.Child("finalizers").Index(i), name,
+		r.failIf(!standard && !strings.Contains(name, "/"), p.Child("finalizers").Index(i), name,
 			"must be a standard name or have a domain before a slash")
 	}
 }

@@ -51,20 +51,20 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 			r.notNegativeQuantity(p.Child("sizeLimit"), *limit)
 		}
 	case "hostPath":
-		if r.need(p.Child("path"), v.HostPath.Path) {
+		if r.require(p.Child("path"), v.HostPath.Path) {
 			r.noBacksteps(p.Child("path"), v.HostPath.Path)
 		}
 		oneOfIf(r, p.Child("type"), v.HostPath.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,
 			v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
 	case "image":
-		r.need(p.Child("reference"), v.Image.Reference)
+		r.require(p.Child("reference"), v.Image.Reference)
 		r.pullPolicy(p.Child("pullPolicy"), v.Image.PullPolicy)
 	case "secret":
-		r.need(p.Child("secretName"), v.Secret.SecretName)
+		r.require(p.Child("secretName"), v.Secret.SecretName)
 		r.mode(p.Child("defaultMode"), v.Secret.DefaultMode)
 		r.keyPaths(p.Child("items"), v.Secret.Items)
 	case "configMap":
-		r.need(p.Child("name"), v.ConfigMap.Name)
+		r.require(p.Child("name"), v.ConfigMap.Name)
 		r.mode(p.Child("defaultMode"), v.ConfigMap.DefaultMode)
 		r.keyPaths(p.Child("items"), v.ConfigMap.Items)
 	case "downwardAPI":
@@ -76,7 +76,7 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 		r.mode(p.Child("defaultMode"), v.Projected.DefaultMode)
 		r.projected(p, v.Projected)
 	case "persistentVolumeClaim":
-		r.need(p.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
+		r.require(p.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
 	case "ephemeral":
 		r.ephemeral(p, v)
 	case "csi":
@@ -89,22 +89,22 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 // mode checks the mode of files, which may have permission bits only.
 func (r *review) mode(p *field.Path, mode *int32) {
 	if mode != nil {
-		r.when(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")
+		r.failIf(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")
 	}
 }
 
 func (r *review) keyPaths(p *field.Path, items []v1.KeyToPath) {
 	for i, item := range items {
 		at := p.Index(i)
-		r.need(at.Child("key"), item.Key)
-		r.need(at.Child("path"), item.Path)
+		r.require(at.Child("key"), item.Key)
+		r.require(at.Child("path"), item.Path)
 		r.visible(at.Child("path"), item.Path)
 		r.mode(at.Child("mode"), item.Mode)
 	}
 }
 
 func (r *review) downwardFile(p *field.Path, f *v1.DownwardAPIVolumeFile) {
-	r.need(p.Child("path"), f.Path)
+	r.require(p.Child("path"), f.Path)
 	r.visible(p.Child("path"), f.Path)
 	r.mode(p.Child("mode"), f.Mode)
 	switch {
@@ -113,14 +113,14 @@ func (r *review) downwardFile(p *field.Path, f *v1.DownwardAPIVolumeFile) {
 	case f.FieldRef != nil:
 		r.fieldRef(p.Child("fieldRef"), f.FieldRef, volumeFields)
 	default:
-		r.need(p.Child("resourceFieldRef", "containerName"), f.ResourceFieldRef.ContainerName)
+		r.require(p.Child("resourceFieldRef", "containerName"), f.ResourceFieldRef.ContainerName)
 		r.resourceFieldRef(p.Child("resourceFieldRef"), f.ResourceFieldRef)
 	}
 }
 
 func (r *review) csi(p *field.Path, csi *v1.CSIVolumeSource) {
 	at := p.Child("driver")
-	if r.need(at, csi.Driver) {
+	if r.require(at, csi.Driver) {
 		if len(csi.Driver) > 63 {
 			r.errs = append(r.errs, field.TooLong(at, "", 63))
 		}
@@ -145,7 +145,7 @@ func (r *review) ephemeralClaims(p *field.Path) {
 	}
 	for i, v := range r.spec.Volumes {
 		if claim := v.PersistentVolumeClaim; claim != nil {
-			r.when(made[claim.ClaimName], p.Index(i).Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
+			r.failIf(made[claim.ClaimName], p.Index(i).Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
 				"must not be a claim that is made for an ephemeral volume")
 		}
 	}

@@ -36,7 +36,7 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 	if size, there := t.Spec.Resources.Requests[v1.ResourceStorage]; !there {
 		r.required(at, "")
 	} else {
-		r.when(size.Sign() <= 0, at, size.String(), "must be greater than 0")
+		r.failIf(size.Sign() <= 0, at, size.String(), "must be greater than 0")
 	}
 	if name := t.Spec.StorageClassName; name != nil && *name != "" {
 		r.rule(p.Child("storageClassName"), *name, subdomain)
@@ -79,16 +79,16 @@ func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 	}
 	if s := spec.DataSource; s != nil {
 		agree := !elsewhere && reflect.DeepEqual(s.APIGroup, ref.APIGroup) && s.Kind == ref.Kind && s.Name == ref.Name
-		r.when(!agree, p.Child("dataSource"), s.Name, "must be as dataSourceRef, which must have no namespace then")
+		r.failIf(!agree, p.Child("dataSource"), s.Name, "must be as dataSourceRef, which must have no namespace then")
 	}
 }
 
 func (r *review) dataObject(p *field.Path, group *string, kind, name string) {
-	r.need(p.Child("name"), name)
-	r.need(p.Child("kind"), kind)
+	r.require(p.Child("name"), name)
+	r.require(p.Child("kind"), kind)
 	if group != nil && *group != "" {
 		r.rule(p.Child("apiGroup"), *group, subdomain)
 		return
 	}
-	r.when(kind != "PersistentVolumeClaim", p, kind, "must be a PersistentVolumeClaim without apiGroup")
+	r.failIf(kind != "PersistentVolumeClaim", p, kind, "must be a PersistentVolumeClaim without apiGroup")
 }

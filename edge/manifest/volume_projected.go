@@ -18,12 +18,12 @@ func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 		sources := 0
 		if s.Secret != nil {
 			sources++
-			r.need(at.Child("secret", "name"), s.Secret.Name)
+			r.require(at.Child("secret", "name"), s.Secret.Name)
 			r.projectedItems(at.Child("secret", "items"), s.Secret.Items, files)
 		}
 		if s.ConfigMap != nil {
 			sources++
-			r.need(at.Child("configMap", "name"), s.ConfigMap.Name)
+			r.require(at.Child("configMap", "name"), s.ConfigMap.Name)
 			r.projectedItems(at.Child("configMap", "items"), s.ConfigMap.Items, files)
 		}
 		if s.DownwardAPI != nil {
@@ -66,7 +66,7 @@ func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 	if s := *t.ExpirationSeconds; s < 600 || s > 1<<32 {
 		r.invalid(p.Child("expirationSeconds"), s, "must be between 600 (10 minutes) and 2^32")
 	}
-	if r.need(p.Child("path"), t.Path) {
+	if r.require(p.Child("path"), t.Path) {
 		r.visible(p.Child("path"), t.Path)
 	}
 }
@@ -78,17 +78,17 @@ func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, 
 	case (b.Name == nil) == (b.SignerName == nil):
 		r.invalid(p, "", "must have exactly one of name and signerName")
 	case b.Name != nil:
-		if r.need(p.Child("name"), *b.Name) {
+		if r.require(p.Child("name"), *b.Name) {
 			signer := strings.LastIndex(*b.Name, ":")
-			r.when(signer == 0, p.Child("name"), *b.Name, "must not start with ':'")
+			r.failIf(signer == 0, p.Child("name"), *b.Name, "must not start with ':'")
 			r.rule(p.Child("name"), (*b.Name)[signer+1:], subdomain)
 		}
-		r.when(b.LabelSelector != nil, p.Child("labelSelector"), "", "goes with signerName only")
+		r.failIf(b.LabelSelector != nil, p.Child("labelSelector"), "", "goes with signerName only")
 	default:
 		r.signer(p.Child("signerName"), *b.SignerName)
 		r.selector(p.Child("labelSelector"), b.LabelSelector)
 	}
-	r.need(p.Child("path"), b.Path)
+	r.require(p.Child("path"), b.Path)
 	r.visible(p.Child("path"), b.Path)
 	r.unique(p.Child("path"), files, b.Path)
 }
@@ -129,7 +129,7 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 // signer checks the name of a signer, such as example.com/mine: a domain of at least two labels, and
 // a name.
 func (r *review) signer(p *field.Path, name string) {
-	if !r.need(p, name) {
+	if !r.require(p, name) {
 		return
 	}
 	domain, rest, _ := strings.Cut(name, "/")
@@ -141,5 +141,5 @@ func (r *review) signer(p *field.Path, name string) {
 	for _, label := range strings.Split(rest, ".") {
 		good = good && len(validation.IsDNS1123Subdomain(label)) == 0
 	}
-	r.when(!good, p, name, "must be a domain and a name, like example.com/signer")
+	r.failIf(!good, p, name, "must be a domain and a name, like example.com/signer")
 }

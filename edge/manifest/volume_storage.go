@@ -15,33 +15,33 @@ import (
 func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "nfs":
-		r.need(p.Child("server"), v.NFS.Server)
-		r.when(!path.IsAbs(v.NFS.Path), p.Child("path"), v.NFS.Path, "must be an absolute path")
+		r.require(p.Child("server"), v.NFS.Server)
+		r.failIf(!path.IsAbs(v.NFS.Path), p.Child("path"), v.NFS.Path, "must be an absolute path")
 	case "iscsi":
 		r.iscsi(p, v.ISCSI)
 		const longest = 64 // length of the initiator's interface name
 		long := v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > longest
-		r.when(long, p.Child("targetPortal"), v.ISCSI.TargetPortal,
+		r.failIf(long, p.Child("targetPortal"), v.ISCSI.TargetPortal,
 			"is too long together with the volume's name")
 	case "fc":
 		r.fibreChannel(p, v.FC)
 	case "rbd":
 		r.someStrings(p.Child("monitors"), v.RBD.CephMonitors)
-		r.need(p.Child("image"), v.RBD.RBDImage)
+		r.require(p.Child("image"), v.RBD.RBDImage)
 	case "cephfs":
 		r.someStrings(p.Child("monitors"), v.CephFS.Monitors)
 	case "glusterfs":
-		r.need(p.Child("endpoints"), v.Glusterfs.EndpointsName)
-		r.need(p.Child("path"), v.Glusterfs.Path)
+		r.require(p.Child("endpoints"), v.Glusterfs.EndpointsName)
+		r.require(p.Child("path"), v.Glusterfs.Path)
 	case "flexVolume":
-		r.need(p.Child("driver"), v.FlexVolume.Driver)
+		r.require(p.Child("driver"), v.FlexVolume.Driver)
 		for key := range v.FlexVolume.Options {
 			domain, _, _ := strings.Cut("."+strings.ToLower(key), "/")
-			r.when(strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io"), p.Child("options").Key(key), key,
+			r.failIf(strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io"), p.Child("options").Key(key), key,
 				"kubernetes.io and k8s.io are reserved")
 		}
 	case "gitRepo":
-		r.need(p.Child("repository"), v.GitRepo.Repository)
+		r.require(p.Child("repository"), v.GitRepo.Repository)
 		r.descending(p.Child("directory"), v.GitRepo.Directory)
 	default:
 		r.cloudStorage(p, v, source)
@@ -58,29 +58,29 @@ func (r *review) someStrings(p *field.Path, list []string) {
 func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "gcePersistentDisk":
-		r.need(p.Child("pdName"), v.GCEPersistentDisk.PDName)
+		r.require(p.Child("pdName"), v.GCEPersistentDisk.PDName)
 		r.inRange(p.Child("partition"), int64(v.GCEPersistentDisk.Partition), 0, 255)
 	case "awsElasticBlockStore":
-		r.need(p.Child("volumeID"), v.AWSElasticBlockStore.VolumeID)
+		r.require(p.Child("volumeID"), v.AWSElasticBlockStore.VolumeID)
 		r.inRange(p.Child("partition"), int64(v.AWSElasticBlockStore.Partition), 0, 255)
 	case "cinder":
-		r.need(p.Child("volumeID"), v.Cinder.VolumeID)
+		r.require(p.Child("volumeID"), v.Cinder.VolumeID)
 		r.secretRef(p, v.Cinder.SecretRef)
 	case "azureFile":
-		r.need(p.Child("secretName"), v.AzureFile.SecretName)
-		r.need(p.Child("shareName"), v.AzureFile.ShareName)
+		r.require(p.Child("secretName"), v.AzureFile.SecretName)
+		r.require(p.Child("shareName"), v.AzureFile.ShareName)
 	case "azureDisk":
 		r.azureDisk(p, v.AzureDisk)
 	case "vsphereVolume":
-		r.need(p.Child("volumePath"), v.VsphereVolume.VolumePath)
+		r.require(p.Child("volumePath"), v.VsphereVolume.VolumePath)
 	case "photonPersistentDisk":
-		r.need(p.Child("pdID"), v.PhotonPersistentDisk.PdID)
+		r.require(p.Child("pdID"), v.PhotonPersistentDisk.PdID)
 	case "portworxVolume":
-		r.need(p.Child("volumeID"), v.PortworxVolume.VolumeID)
+		r.require(p.Child("volumeID"), v.PortworxVolume.VolumeID)
 	case "scaleIO":
-		r.need(p.Child("gateway"), v.ScaleIO.Gateway)
-		r.need(p.Child("system"), v.ScaleIO.System)
-		r.need(p.Child("volumeName"), v.ScaleIO.VolumeName)
+		r.require(p.Child("gateway"), v.ScaleIO.Gateway)
+		r.require(p.Child("system"), v.ScaleIO.System)
+		r.require(p.Child("volumeName"), v.ScaleIO.VolumeName)
 	case "storageos":
 		r.named(p.Child("volumeName"), v.StorageOS.VolumeName, validation.IsDNS1123Label)
 		if v.StorageOS.VolumeNamespace != "" {
@@ -89,8 +89,8 @@ func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 		r.secretRef(p, v.StorageOS.SecretRef)
 	case "flocker":
 		f := v.Flocker
-		r.when((f.DatasetName == "") == (f.DatasetUUID == ""), p, "", "must have exactly one of datasetName and datasetUUID")
-		r.when(strings.Contains(f.DatasetName, "/"), p.Child("datasetName"), f.DatasetName, "must not contain '/'")
+		r.failIf((f.DatasetName == "") == (f.DatasetUUID == ""), p, "", "must have exactly one of datasetName and datasetUUID")
+		r.failIf(strings.Contains(f.DatasetName, "/"), p.Child("datasetName"), f.DatasetName, "must not contain '/'")
 	case "quobyte":
 		r.quobyte(p, v.Quobyte)
 	}
@@ -98,7 +98,7 @@ func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 
 func (r *review) secretRef(p *field.Path, ref *v1.LocalObjectReference) {
 	if ref != nil {
-		r.need(p.Child("secretRef", "name"), ref.Name)
+		r.require(p.Child("secretRef", "name"), ref.Name)
 	}
 }
 
@@ -112,10 +112,10 @@ var (
 func (r *review) iscsi(p *field.Path, v *v1.ISCSIVolumeSource) {
 	name := func(at *field.Path, name string) {
 		good := strings.HasPrefix(name, "iqn") && iscsiName.MatchString(name) || iscsiEUI.MatchString(name) || iscsiNAA.MatchString(name)
-		r.when(!good, at, name, "must be an iqn., eui. or naa. name")
+		r.failIf(!good, at, name, "must be an iqn., eui. or naa. name")
 	}
-	r.need(p.Child("targetPortal"), v.TargetPortal)
-	if r.need(p.Child("iqn"), v.IQN) {
+	r.require(p.Child("targetPortal"), v.TargetPortal)
+	if r.require(p.Child("iqn"), v.IQN) {
 		name(p.Child("iqn"), v.IQN)
 	}
 	if v.InitiatorName != nil {
@@ -128,7 +128,7 @@ func (r *review) iscsi(p *field.Path, v *v1.ISCSIVolumeSource) {
 }
 
 func (r *review) fibreChannel(p *field.Path, fc *v1.FCVolumeSource) {
-	r.when((len(fc.TargetWWNs) == 0) == (len(fc.WWIDs) == 0), p.Child("targetWWNs"), "", "must have exactly one of targetWWNs and wwids")
+	r.failIf((len(fc.TargetWWNs) == 0) == (len(fc.WWIDs) == 0), p.Child("targetWWNs"), "", "must have exactly one of targetWWNs and wwids")
 	if len(fc.TargetWWNs) == 0 {
 		return
 	}
@@ -140,13 +140,13 @@ func (r *review) fibreChannel(p *field.Path, fc *v1.FCVolumeSource) {
 }
 
 func (r *review) azureDisk(p *field.Path, d *v1.AzureDiskVolumeSource) {
-	r.need(p.Child("diskName"), d.DiskName)
+	r.require(p.Child("diskName"), d.DiskName)
 	at := p.Child("diskURI")
-	if r.need(at, d.DataDiskURI) {
+	if r.require(at, d.DataDiskURI) {
 		if managed := *d.Kind == v1.AzureManagedDisk; managed {
-			r.when(!strings.HasPrefix(d.DataDiskURI, "/subscriptions/"), at, d.DataDiskURI, "must start with /subscriptions/")
+			r.failIf(!strings.HasPrefix(d.DataDiskURI, "/subscriptions/"), at, d.DataDiskURI, "must start with /subscriptions/")
 		} else {
-			r.when(!strings.HasPrefix(d.DataDiskURI, "https://"), at, d.DataDiskURI, "must start with https://")
+			r.failIf(!strings.HasPrefix(d.DataDiskURI, "https://"), at, d.DataDiskURI, "must start with https://")
 		}
 	}
 	oneOfIf(r, p.Child("cachingMode"), d.CachingMode,
@@ -155,12 +155,12 @@ func (r *review) azureDisk(p *field.Path, d *v1.AzureDiskVolumeSource) {
 }
 
 func (r *review) quobyte(p *field.Path, q *v1.QuobyteVolumeSource) {
-	r.need(p.Child("volume"), q.Volume)
+	r.require(p.Child("volume"), q.Volume)
 	if len(q.Tenant) > 64 {
 		r.errs = append(r.errs, field.TooLong(p.Child("tenant"), "", 64))
 	}
 	for _, registry := range strings.Split(q.Registry, ",") {
 		_, _, err := net.SplitHostPort(registry)
-		r.when(err != nil, p.Child("registry"), q.Registry, "must be pairs of host:port with commas between")
+		r.failIf(err != nil, p.Child("registry"), q.Registry, "must be pairs of host:port with commas between")
 	}
 }

@@ -90,13 +90,13 @@ func (r *review) hostProcess(p *field.Path) {
 		own := pod
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil && sc.WindowsOptions.HostProcess != nil {
 			own = sc.WindowsOptions.HostProcess
-			r.when(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own, "must be as the pod's")
+			r.failIf(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own, "must be as the pod's")
 		}
 		some, all = some || podspec.IsTrue(own), all && podspec.IsTrue(own)
 	})
 	if some {
-		r.when(!all, p, "", "all containers must be hostProcess containers when one is")
-		r.when(!r.spec.HostNetwork, p.Child("hostNetwork"), false, "must be true for hostProcess containers")
+		r.failIf(!all, p, "", "all containers must be hostProcess containers when one is")
+		r.failIf(!r.spec.HostNetwork, p.Child("hostNetwork"), false, "must be true for hostProcess containers")
 	}
 }
 
@@ -115,7 +115,7 @@ func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptio
 	}
 	if o.GMSACredentialSpec != nil {
 		size := len(*o.GMSACredentialSpec)
-		r.when(size == 0 || size > 64<<10, p.Child("gmsaCredentialSpec"), "", "must have 1 byte to 64 KiB")
+		r.failIf(size == 0 || size > 64<<10, p.Child("gmsaCredentialSpec"), "", "must have 1 byte to 64 KiB")
 	}
 	if o.RunAsUserName == nil {
 		return
@@ -131,10 +131,10 @@ func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptio
 	case strings.Contains(user, `\`):
 		r.invalid(at, name, "must not have more than one backslash")
 	default:
-		r.when(qualified && (len(domain) >= 256 || !netBIOSDomain.MatchString(domain) && !dnsDomain.MatchString(domain)), at, name,
+		r.failIf(qualified && (len(domain) >= 256 || !netBIOSDomain.MatchString(domain) && !dnsDomain.MatchString(domain)), at, name,
 			"must have a NetBIOS or DNS domain before the backslash")
-		r.when(user == "" || len(user) > 104, at, name, "must have a user of 1 to 104 characters")
-		r.when(user != "" && strings.Trim(user, ". ") == "" || strings.ContainsAny(user, `"/\:;|=,+*?<>@[]`), at, name,
+		r.failIf(user == "" || len(user) > 104, at, name, "must have a user of 1 to 104 characters")
+		r.failIf(user != "" && strings.Trim(user, ". ") == "" || strings.ContainsAny(user, `"/\:;|=,+*?<>@[]`), at, name,
 			`must have a user that is not only dots and spaces and has none of "/\:;|=,+*?<>@[]`)
 	}
 }
