@@ -23,10 +23,10 @@ const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute      // after an outage of half an hour
 	steady     = 10 * time.Second // duration of a session that resets the back-off
-	// prompt is the number of changes by others that are reverted at once per StatusEvery. More of
-	// them wait for the next tick: two programs that revert each other's changes would otherwise
+	// maxReverts is the number of changes by others that are reverted at once per StatusEvery. More
+	// of them wait for the next tick: two programs that revert each other's changes would otherwise
 	// continue as fast as the server answers.
-	prompt = 3
+	maxReverts = 3
 )
 
 // keepNode registers the Node, keeps its status up to date and follows its changes.
@@ -72,7 +72,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	o := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seen}
 	w, err := kube.WatchMetadata[v1.Node](ctx, r.Client, "", o)
 	if err != nil {
-		return r.lost(fmt.Errorf("watch the Node: %w", err))
+		return r.dropIfOutdated(fmt.Errorf("watch the Node: %w", err))
 	}
 	defer w.Stop()
 	up()
@@ -80,30 +80,30 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	defer every.Stop()
 	for {
 		if err := r.follow(ctx); err != nil {
-			return r.lost(err)
+			return r.dropIfOutdated(err)
 		}
 		r.Touched()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-every.C:
-			r.undone = 0
+			r.reverted = 0
 		case <-r.poke:
 		case <-r.rewritten:
-			return r.lost(errRewritten)
+			return r.dropIfOutdated(errRewritten)
 		case e, open := <-w.ResultChan():
 			if !open {
 				return nil
 			}
 			if err := r.event(e); err != nil {
-				return r.lost(err)
+				return r.dropIfOutdated(err)
 			}
 		}
 	}
 }
 
-// lost drops the known Node if the error shows that it is outdated.
-func (r *reporter) lost(err error) error {
+// dropIfOutdated drops the known Node if the error shows that it is outdated.
+func (r *reporter) dropIfOutdated(err error) error {
 	outdated := apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err)
 	if outdated || errors.Is(err, errRewritten) || errors.Is(err, errDeleted) {
 		r.server, r.told, r.behind = nil, time.Time{}, false
@@ -116,7 +116,7 @@ func (r *reporter) follow(ctx context.Context) error {
 	if !r.behind {
 		return r.report(ctx)
 	}
-	if r.undone >= prompt {
+	if r.reverted >= maxReverts {
 		return nil
 	}
 	node, err := kube.Get[v1.Node](ctx, r.Client, "", r.Name)
@@ -128,7 +128,7 @@ func (r *reporter) follow(ctx context.Context) error {
 		return err
 	}
 	if r.server.ResourceVersion != node.ResourceVersion {
-		r.undone++
+		r.reverted++
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (r *reporter) event(e watch.Event) error {
 // take sets the known Node.
 func (r *reporter) take(ctx context.Context, node *v1.Node) {
 	r.server, r.seen, r.behind = node, node.ResourceVersion, false
-	r.learn(ctx, node)
+	r.storeNode(ctx, node)
 }
 
 // newer compares versions. It is true for versions that are not numbers, which no API server has.
@@ -166,12 +166,12 @@ func newer(a, b string) bool {
 	return err != nil || err2 != nil || now > before
 }
 
-// learn stores the parts of the Node that the agent needs, and calls Changed if they differ.
-func (n *Node) learn(ctx context.Context, node *v1.Node) {
+// storeNode stores the parts of the Node that the agent needs, and calls Changed if they differ.
+func (n *Node) storeNode(ctx context.Context, node *v1.Node) {
 	now := &v1.Node{Spec: node.Spec}
 	now.Name, now.UID, now.CreationTimestamp = node.Name, node.UID, node.CreationTimestamp
 	now.Labels, now.Annotations = node.Labels, node.Annotations
-	now.Status.Capacity = foreign(node.Status.Capacity)
+	now.Status.Capacity = extendedResources(node.Status.Capacity)
 	n.mu.Lock()
 	before := n.last
 	n.last = now

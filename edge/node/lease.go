@@ -62,9 +62,9 @@ func (n *Node) keepLease(ctx context.Context) {
 // it.
 type lease struct {
 	*Node
-	slim    bool      // all fields except the time are up to date
-	last    time.Time // the last acknowledged renewal
-	failing bool      // the last renewal has failed; an outage is logged once
+	upToDate bool      // all fields except the time are up to date
+	last     time.Time // the last acknowledged renewal
+	failing  bool      // the last renewal has failed; an outage is logged once
 }
 
 // tell logs the begin and the end of an outage.
@@ -100,7 +100,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	}
 	owners := l.owners()
 	change := map[string]any{"spec": map[string]any{"renewTime": now.UTC().Format(microTime)}}
-	if !l.slim {
+	if !l.upToDate {
 		// Another program may have created the Lease, so all fields are set: the holder, the
 		// configured duration, the Node as owner, and no managedFields, which are most of the
 		// bytes.
@@ -128,11 +128,11 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	o := metav1.PatchOptions{}
 	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, o)
 	if apierrors.IsNotFound(err) {
-		l.slim = false
+		l.upToDate = false
 		l.History.Missing(ctx)
-		m, err = l.make(ctx, now)
+		m, err = l.createLease(ctx, now)
 	} else if err == nil {
-		l.slim = owners != nil
+		l.upToDate = owners != nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("renew the lease: %w", err)
@@ -143,7 +143,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	return m, nil
 }
 
-func (l *lease) make(ctx context.Context, now time.Time) (*metav1.ObjectMeta, error) {
+func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectMeta, error) {
 	seconds, renewed := int32(l.LeaseFor/time.Second), metav1.NewMicroTime(now)
 	made := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: l.Name},

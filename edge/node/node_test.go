@@ -37,7 +37,7 @@ type world struct {
 	facts Facts
 }
 
-// lines are a log.
+// lines is a log.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, cfg func(*Config)) *world {
 	return w
 }
 
-// prepare makes a world whose node does not run yet.
+// prepare returns a world whose node does not run yet.
 func prepare(t *testing.T) *world {
 	w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1)}
 	w.facts = Facts{
@@ -210,7 +210,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 		if !w.condition(v1.NodeReady).LastHeartbeatTime.After(beat.Time) {
 			t.Error("no heartbeat")
 		}
-		// As HTTP/1.1, whose headers are 4/5 of it, and without TLS.
+		// The baseline is HTTP/1.1 without TLS, where headers are 4/5 of the bytes.
 		if out2, back2 := w.Bytes(); out2-out > 600*46 || back2-back > 600*28 {
 			t.Errorf("%d B/s sent, %d B/s received", (out2-out)/600, (back2-back)/600)
 		}
@@ -220,8 +220,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 	})
 }
 
-// What others write is learned even when a report follows at once, whose answer does not
-// show it.
+// Changes by others are noticed even if a report follows at once, whose answer does not show them.
 func TestOthersWriteDuringReports(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
@@ -250,7 +249,7 @@ func TestOthersWriteDuringReports(t *testing.T) {
 	})
 }
 
-// Nobody keeps a record of who wrote which field, unless somebody applies.
+// The managedFields are cleared, unless server-side apply is used.
 func TestManagedFields(t *testing.T) {
 	for op, kept := range map[metav1.ManagedFieldsOperationType]int{metav1.ManagedFieldsOperationUpdate: 0, metav1.ManagedFieldsOperationApply: 1} {
 		in(t, nil, func(w *world) {
@@ -340,7 +339,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// The controller has given the node up meanwhile: it takes that back at once.
+// The controller has set the conditions to Unknown: the node corrects that at once.
 func TestUnknownIsCorrected(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestWhatOthersWrite: extended resources, addresses and conditions that others write on
-// the Node stay through reports, a restart and a new boot of the machine.
+// TestWhatOthersWrite: extended resources, addresses and conditions of other programs stay on the Node
+// through reports, a restart and a reboot.
 func TestWhatOthersWrite(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
@@ -59,8 +59,8 @@ func TestWhatOthersWrite(t *testing.T) {
 	})
 }
 
-// TestKeptAnnotations: an annotation that a controller waits for is there after the
-// registration, after somebody took or changed it, and gone once it is not to be there.
+// TestKeptAnnotations: an annotation exists after the registration, is restored after others have
+// changed or removed it, and is removed when it is not kept any more.
 func TestKeptAnnotations(t *testing.T) {
 	const key = "example.com/provided"
 	var changes []func(*Config)
@@ -100,8 +100,7 @@ func TestKeptAnnotations(t *testing.T) {
 	})
 }
 
-// TestCloudAddresses: with an external cloud provider this node only gives addresses to
-// a Node that has none.
+// TestCloudAddresses: with an external cloud provider this node sets addresses only if the Node has none.
 func TestCloudAddresses(t *testing.T) {
 	in(t, func(c *Config) { c.CloudAddresses = true }, func(w *world) {
 		time.Sleep(time.Minute)

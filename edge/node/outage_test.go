@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestOutageCostsNothing: while the link is down nothing is tried, for an hour and over
-// news of it that change nothing, and when it is back the lease is renewed at once.
+// TestOutageCostsNothing: while the link is down no request is sent, for an hour and over signals
+// without a change. When the link is back the lease is renewed at once.
 func TestOutageCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool

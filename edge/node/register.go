@@ -42,9 +42,9 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// standard returns the labels of every node, which are restored whenever they differ.
+// standardLabels returns the labels of every node, which are restored whenever they differ.
 // https://kubernetes.io/docs/reference/labels-annotations-taints/
-func (n *Node) standard() map[string]string {
+func (n *Node) standardLabels() map[string]string {
 	return map[string]string{
 		v1.LabelHostname: n.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
@@ -56,7 +56,7 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of this machine: %w", err)
 	}
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standard(), Annotations: map[string]string{}}}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standardLabels(), Annotations: map[string]string{}}}
 	maps.Copy(node.Labels, n.Labels)
 	maps.Copy(node.Annotations, n.Annotations)
 	for key, value := range n.Kept {
@@ -89,7 +89,7 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]string{}
-	for key, value := range n.standard() {
+	for key, value := range n.standardLabels() {
 		if node.Labels[key] != value {
 			wrong[key] = value
 		}
@@ -147,7 +147,7 @@ func (r *reporter) keepAnnotations(ctx context.Context) error {
 		return errDeleted // and created again by another program
 	}
 	r.server = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: r.server.Status}
-	r.learn(ctx, r.server)
+	r.storeNode(ctx, r.server)
 	return nil
 }
 

@@ -22,11 +22,11 @@ const maxImageNames = 5
 // A reporter sends the status of the Node.
 type reporter struct {
 	*Node
-	server *v1.Node  // the server's version; nil: not known
-	seen   string    // the newest version whose content is known, to watch from
-	told   time.Time // the last report; zero: none for this Node since the start
-	behind bool      // others have changed the Node since it was read
-	undone int       // number of changes by others that were reverted since the last tick
+	server   *v1.Node  // the server's version; nil: not known
+	seen     string    // the newest version whose content is known, to watch from
+	told     time.Time // the last report; zero: none for this Node since the start
+	behind   bool      // others have changed the Node since it was read
+	reverted int       // number of changes by others that were reverted since the last tick
 }
 
 // report sends the difference and new heartbeats. Without a difference it sends them only when due.
@@ -50,7 +50,7 @@ func (r *reporter) report(ctx context.Context) error {
 	}
 	beat := metav1.NewTime(r.Now().Truncate(time.Second))
 	for i := range now.Conditions {
-		if r.ours(now.Conditions[i].Type) {
+		if r.ownsCondition(now.Conditions[i].Type) {
 			now.Conditions[i].LastHeartbeatTime = beat
 		}
 	}
@@ -72,7 +72,7 @@ func (r *reporter) report(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) ours(t v1.NodeConditionType) bool {
+func (n *Node) ownsCondition(t v1.NodeConditionType) bool {
 	switch t {
 	case v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure:
 		return true
@@ -80,18 +80,18 @@ func (n *Node) ours(t v1.NodeConditionType) bool {
 	return slices.Contains(n.Own, t)
 }
 
-// withOthers returns own with the resources of the Node's capacity that other programs advertise. As
-// with a kubelet, all of them are allocatable.
+// withExtendedResources returns own with the resources of the Node's capacity that other programs
+// advertise. As with a kubelet, all of them are allocatable.
 // https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
-func withOthers(own, capacity v1.ResourceList) v1.ResourceList {
-	all := foreign(capacity)
+func withExtendedResources(own, capacity v1.ResourceList) v1.ResourceList {
+	all := extendedResources(capacity)
 	maps.Copy(all, own)
 	return all
 }
 
-// foreign returns the resources of a capacity that other programs advertise: their names have a
-// domain.
-func foreign(capacity v1.ResourceList) v1.ResourceList {
+// extendedResources returns the resources of a capacity that other programs advertise: their names
+// have a domain.
+func extendedResources(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
 		if strings.Contains(string(name), "/") {
@@ -105,7 +105,7 @@ func foreign(capacity v1.ResourceList) v1.ResourceList {
 // resources, attached volumes, and the addresses of a cloud provider.
 func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st := before
-	st.Capacity, st.Allocatable = withOthers(f.Capacity, before.Capacity), withOthers(f.Allocatable, before.Capacity)
+	st.Capacity, st.Allocatable = withExtendedResources(f.Capacity, before.Capacity), withExtendedResources(f.Allocatable, before.Capacity)
 	if len(f.Addresses) > 0 && !(n.CloudAddresses && len(before.Addresses) > 0) {
 		st.Addresses = f.Addresses
 	}
@@ -115,7 +115,7 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st.Images = n.images(f.Images)
 	st.Conditions = nil
 	for _, c := range before.Conditions {
-		if !n.ours(c.Type) {
+		if !n.ownsCondition(c.Type) {
 			st.Conditions = append(st.Conditions, c)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A server that takes renewals and stays silent gets a bounded number of them, and the
-// log two lines.
+// A server that accepts renewals and does not answer gets a bounded number of them, and the log has two
+// lines.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
@@ -40,8 +40,8 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	})
 }
 
-// TestRenewalsPassBy: on a thin link answers wait behind what arrives. The next renewal does
-// not wait for the answer to the last, or the lease would lapse on a link that works.
+// TestRenewalsPassBy: on a slow link answers are queued behind other data. The next renewal does not wait
+// for the last answer; otherwise the lease would expire although the link works.
 func TestRenewalsPassBy(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
