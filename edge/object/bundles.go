@@ -96,7 +96,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 	}
 	got, err := c.read(pod, k.Kind, k.Namespace, k.Name)
 	switch {
-	case optional && (apierrors.IsNotFound(err) || k.Name != "" && c.goneBundle(k)):
+	case optional && (apierrors.IsNotFound(err) || k.Name != "" && c.bundleDeleted(k)):
 		return []byte{}, nil
 	case err != nil:
 		return nil, err
@@ -116,7 +116,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 	return anchors(string(pod.UID), bundles), nil
 }
 
-func (c *Cache) goneBundle(k store.ObjectKey) bool {
+func (c *Cache) bundleDeleted(k store.ObjectKey) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	it := c.items[k]

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// bundleOf is a bundle whose certificates are said by one word each.
+// bundleOf returns a bundle with one certificate per word, whose name is the word.
 func bundleOf(name, signer, label string, words ...string) *certificatesv1beta1.ClusterTrustBundle {
 	b := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
 	b.Spec.SignerName = signer
@@ -27,7 +27,7 @@ func bundleOf(name, signer, label string, words ...string) *certificatesv1beta1.
 	return b
 }
 
-// trusting is a pod with projections of bundles.
+// trusting returns a pod with projections of bundles.
 func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	p := podOf(name)
 	var sources []v1.VolumeProjection
@@ -38,7 +38,7 @@ func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	return p
 }
 
-// trusts gives the words of a pod's projections, sorted, or why there are none.
+// trusts returns the words of a pod's projections, sorted, or why there are none.
 func (w *world) trusts(p *v1.Pod) (all []string) {
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
@@ -101,7 +101,7 @@ func TestTrustBundles(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// What changes is told, and what is another signer's changes nothing.
+		// Changed is called for changes, but not for those of another signer's bundles.
 		w.pokes()
 		w.server.Put(bundleOf("s.x:more", "s.x/y", "live", "g"))
 		if w.pokes()["p"] != 1 {
@@ -120,8 +120,8 @@ func TestTrustBundles(t *testing.T) {
 		}
 		want[1], want[2] = "c d e", "c d"
 
-		// A pod that runs keeps what was deleted, but not where it is optional; and all of it
-		// is there after a restart without a link.
+		// A running pod keeps a deleted bundle, unless it is optional. All bundles are known after a
+		// restart without a link.
 		optional := trusting("q", v1.ClusterTrustBundleProjection{Name: ptr("one"), Optional: ptr(true)})
 		w.prepare(optional)
 		w.wantsTrust(optional, "a b")
@@ -147,7 +147,7 @@ func TestTrustBundles(t *testing.T) {
 	})
 }
 
-// Where the API server does not serve bundles, one that is optional is not there.
+// If the API server does not support bundles, an optional projection is empty.
 func TestTrustBundlesNotServed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.refuses(func(r *http.Request) int {
@@ -164,7 +164,7 @@ func TestTrustBundlesNotServed(t *testing.T) {
 	})
 }
 
-// The order is one of the pod's own.
+// The order of the certificates differs between pods.
 func TestAnchorsHaveNoOrder(t *testing.T) {
 	bundle := bundleOf("one", "", "", strings.Split("abcdefghij", "")...).Spec.TrustBundle
 	if bytes.Equal(anchors("p", []string{bundle}), anchors("q", []string{bundle})) {
@@ -175,7 +175,7 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 	}
 }
 
-// TestAnchorBombs: bundles that are large once they are decoded are refused, by name or by signer.
+// TestAnchorBombs: bundles that are too large when decoded are rejected, by name or by signer.
 func TestAnchorBombs(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		bomb := bundleOf("one", "s.x/y", "a")

@@ -74,7 +74,7 @@ type Cache struct {
 	mu      sync.Mutex
 	epoch   int // number of calls of Void
 	items   map[store.ObjectKey]*item
-	pending []*item // wait for Run to start their goroutine
+	pending []*item // waitAll for Run to start their goroutine
 	pods    map[types.UID]map[store.ObjectKey]bool
 }
 
@@ -129,9 +129,9 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 			continue
 		}
 		it.content, it.version, it.gone = now, o.Version, o.Gone
-		it.answer()
-		todo = append(todo, it.next()...)
-		todo = append(todo, it.perhaps()...)
+		it.markAnswered()
+		todo = append(todo, it.references()...)
+		todo = append(todo, it.optionalReferences()...)
 	}
 	c.mu.Unlock()
 	unused := slices.Collect(maps.Keys(stored))
@@ -184,9 +184,9 @@ func (c *Cache) Run(ctx context.Context) error {
 func (c *Cache) wake(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {
-		case !it.rests:
+		case !it.parked:
 		case !it.due.After(now):
-			it.rests = false
+			it.parked = false
 			c.pending = append(c.pending, it)
 		case next.IsZero() || it.due.Before(next):
 			next = it.due
@@ -211,27 +211,27 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 		all.Go(func() { _ = c.tokens.obtain(ctx, k, false) })
 	}
 	defer all.Wait()
-	if err := wait(ctx, waits); err != nil {
+	if err := waitAll(ctx, waits); err != nil {
 		return err
 	}
-	if err := waitSoon(ctx, fresh); err != nil {
+	if err := waitBriefly(ctx, fresh); err != nil {
 		return err
 	}
 	return c.waitChain(ctx, pod.UID)
 }
 
-// waitSoon waits for updates of known objects, for at most patience.
-func waitSoon(ctx context.Context, fresh []<-chan struct{}) error {
+// waitBriefly waits for updates of known objects, for at most patience.
+func waitBriefly(ctx context.Context, fresh []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
 	}
 	soon, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	_ = wait(soon, fresh)
+	_ = waitAll(soon, fresh)
 	return ctx.Err()
 }
 
-func wait(ctx context.Context, all []<-chan struct{}) error {
+func waitAll(ctx context.Context, all []<-chan struct{}) error {
 	for _, w := range all {
 		select {
 		case <-w:
@@ -272,7 +272,7 @@ func (c *Cache) Retry() {
 	defer c.mu.Unlock()
 	for _, it := range c.items {
 		if it.err != nil {
-			it.ask()
+			it.requestRead()
 		}
 	}
 }
@@ -287,7 +287,7 @@ func (c *Cache) Problems() []Problem {
 			continue
 		}
 		for uid := range it.users {
-			all = append(all, Problem{UID: uid, Object: it.String(), Message: it.err.Error(), Known: it.known()})
+			all = append(all, Problem{UID: uid, Object: it.String(), Message: it.err.Error(), Known: it.isKnown()})
 		}
 	}
 	c.mu.Unlock()
@@ -315,13 +315,13 @@ func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{})
 		isNew := !uses[k]
 		if isNew {
 			uses[k] = true
-			it.users[pod.UID] = it.has() && (had || !it.gone)
-			c.chainOf(pod.UID, it, had)
+			it.users[pod.UID] = it.exists() && (had || !it.gone)
+			c.addReferencedOf(pod.UID, it, had)
 		}
-		if !it.known() {
+		if !it.isKnown() {
 			waits = append(waits, it.answered)
 		} else if c.polls(it.kind) && !had && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
-			fresh = append(fresh, it.ask())
+			fresh = append(fresh, it.requestRead())
 		}
 	}
 	if !had {

@@ -35,8 +35,8 @@ func (w *world) handler(p *v1.Pod, want string) {
 	}
 }
 
-// TestRuntimeClass: a class is resolved by the API server's object, known over a
-// restart without it, and never guessed.
+// TestRuntimeClass: the handler comes from the API server's object. It is known over a restart without
+// the server, and never guessed.
 func TestRuntimeClass(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(class("boxed", "gvisor"))

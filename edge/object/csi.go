@@ -48,8 +48,8 @@ func attachments() *kind {
 	return k
 }
 
-// ofCSI returns the objects that a CSI volume references: its driver and Secrets.
-func ofCSI(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
+// csiReferences returns the objects that a CSI volume references: its driver and Secrets.
+func csiReferences(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	if s == nil {
 		return nil
 	}
@@ -64,17 +64,19 @@ func ofCSI(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	return keys
 }
 
-// perhaps returns the optional references of an item. The caller holds mu, or is the only user.
-func (it *item) perhaps() []store.ObjectKey {
-	if !it.known() || it.kind.perhaps == nil {
+// optionalReferences returns the optional references of an item. The caller holds mu, or is the
+// only user.
+func (it *item) optionalReferences() []store.ObjectKey {
+	if !it.isKnown() || it.kind.optionalReferences == nil {
 		return nil
 	}
-	return it.kind.perhaps(it.content)
+	return it.kind.optionalReferences(it.content)
 }
 
-// asked returns the optional references that RenewAttachment has requested. The caller holds mu.
-func (c *Cache) asked(it *item) (keys []store.ObjectKey) {
-	for _, k := range it.perhaps() {
+// requestedOptional returns the optional references that RenewAttachment has requested. The caller
+// holds mu.
+func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
+	for _, k := range it.optionalReferences() {
 		if c.items[k] != nil {
 			keys = append(keys, k)
 		}
@@ -121,19 +123,19 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 	it := c.item(k)
 	if !uses[k] {
 		uses[k] = true
-		it.users[pod.UID] = it.has()
+		it.users[pod.UID] = it.exists()
 	}
-	known, answered := it.known(), it.answered
+	known, answered := it.isKnown(), it.answered
 	var fresh <-chan struct{}
 	if known || it.err != nil {
-		fresh = it.ask()
+		fresh = it.requestRead()
 	}
 	c.mu.Unlock()
 	if known {
-		if err := waitSoon(ctx, []<-chan struct{}{fresh}); err != nil {
+		if err := waitBriefly(ctx, []<-chan struct{}{fresh}); err != nil {
 			return nil, err
 		}
-	} else if err := wait(ctx, []<-chan struct{}{answered}); err != nil {
+	} else if err := waitAll(ctx, []<-chan struct{}{answered}); err != nil {
 		return nil, err
 	}
 	return c.Attachment(pod, name)

@@ -19,8 +19,8 @@ func csiVolume() *v1.PersistentVolume {
 	return pv
 }
 
-// What a CSI volume needs is known when its pod is prepared, and after a restart without
-// a link; the VolumeAttachment is read only if somebody asks for it.
+// The objects for a CSI volume are known when its pod is prepared, and after a restart without a link.
+// The VolumeAttachment is read only if it is requested.
 func TestCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -82,7 +82,7 @@ func TestCSIVolume(t *testing.T) {
 	})
 }
 
-// A driver of a volume in the pod's spec, and tokens for it, which last over a restart.
+// The driver of a volume in the pod's spec, and tokens for it, are known over a restart.
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	pollEvery = time.Minute      // strategies Cache and Get
-	seldom    = 10 * time.Minute // get-only objects that no pod waits for
-	nowAndOn  = 80 * time.Second // default of Config.Every
-	waiting   = 2 * time.Second  // claims that a pod waits for: first interval,
-	waitingUp = 30 * time.Second // and the last
-	settled   = time.Minute      // a watch of this duration resets the back-off
-	retryMin  = time.Second      // first window after a failure,
-	retryMax  = time.Minute      // and the one after an outage of half an hour
-	askedGap  = 5 * time.Second  // minimum interval of attempts by Retry, since a link may flap
-	tooEarly  = 5                // refusals that may mean that the server does not know the pod yet
+	pollEvery      = time.Minute      // strategies Cache and Get
+	rarePoll       = 10 * time.Minute // get-only objects that no pod waits for
+	claimPoll      = 80 * time.Second // default of Config.Every
+	waitingPoll    = 2 * time.Second  // claims that a pod waits for: first interval,
+	maxWaitingPoll = 30 * time.Second // and the last
+	settled        = time.Minute      // a watch of this duration resets the back-off
+	retryMin       = time.Second      // first window after a failure,
+	retryMax       = time.Minute      // and the one after an outage of half an hour
+	askedGap       = 5 * time.Second  // minimum interval of attempts by Retry, since a link may flap
+	earlyRefusals  = 5                // refusals that may mean that the server does not know the pod yet
 )
 
 // An item is one object, or the services of a namespace. Its parts differ in who may use them.
@@ -37,9 +37,9 @@ const (
 type item struct {
 	// Set by newItem, never changed.
 	store.ObjectKey
-	kind   *kind
-	asked  chan struct{}   // capacity 1: requests an attempt
-	signal chan<- struct{} // the Cache's
+	kind     *kind
+	requests chan struct{}   // capacity 1: requests an attempt
+	signal   chan<- struct{} // the Cache's
 
 	usage
 	reading
@@ -65,9 +65,9 @@ type reading struct {
 	watched  watch.Interface
 }
 
-// rest says when an item without a goroutine gets one again. It is guarded by the Cache's mu.
+// park says when an item without a goroutine gets one again. It is guarded by the Cache's mu.
 type rest struct {
-	rests   bool
+	parked  bool
 	due     time.Time
 	soonest time.Time // when it is due if a read is requested
 }
@@ -84,7 +84,7 @@ type follower struct {
 
 func newItem(k store.ObjectKey, kind *kind, signal chan<- struct{}) *item {
 	return &item{
-		ObjectKey: k, kind: kind, signal: signal, asked: make(chan struct{}, 1),
+		ObjectKey: k, kind: kind, signal: signal, requests: make(chan struct{}, 1),
 		usage:    usage{users: map[types.UID]bool{}},
 		reading:  reading{answered: make(chan struct{}), attempt: make(chan struct{})},
 		follower: follower{retry: newRetry()},
@@ -104,27 +104,27 @@ func (it *item) String() string {
 	return it.Kind + " " + it.Namespace + "/" + it.Name
 }
 
-func (it *item) known() bool { return it.content != nil }
+func (it *item) isKnown() bool { return it.content != nil }
 
-// has reports whether the object exists, or existed and is still used.
-func (it *item) has() bool { return it.known() && it.kind.count(it.content) > 0 }
+// exists reports whether the object exists, or existed and is still used.
+func (it *item) exists() bool { return it.isKnown() && it.kind.count(it.content) > 0 }
 
-// ask requests an attempt to read the object. The returned channel is closed at the end of an
-// attempt. The caller holds mu.
-func (it *item) ask() <-chan struct{} {
+// requestRead requests an attempt to read the object. The returned channel is closed at the end of
+// an attempt. The caller holds mu.
+func (it *item) requestRead() <-chan struct{} {
 	select {
-	case it.asked <- struct{}{}:
+	case it.requests <- struct{}{}:
 	default:
 	}
-	if it.rests && it.soonest.Before(it.due) {
+	if it.parked && it.soonest.Before(it.due) {
 		it.due = it.soonest
 		poke(it.signal)
 	}
 	return it.attempt
 }
 
-// answer wakes all callers that wait for the first answer.
-func (it *item) answer() {
+// markAnswered wakes all callers that wait for the first answer.
+func (it *item) markAnswered() {
 	select {
 	case <-it.answered:
 	default:
@@ -138,16 +138,16 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
 		select {
-		case <-it.asked: // the attempt below serves the request
+		case <-it.requests: // the attempt below serves the request
 		default:
 		}
-		err := c.round(ctx, it, it.failures)
-		if ctx.Err() != nil || err == nil && it.known() && !it.gone && it.kind.immutable(it.content) {
+		err := c.readAndWatch(ctx, it, it.failures)
+		if ctx.Err() != nil || err == nil && it.isKnown() && !it.gone && it.kind.immutable(it.content) {
 			return
 		}
-		pause := c.after(it, time.Since(began), err)
+		pause := c.nextPause(it, time.Since(began), err)
 		if it.kind.get != nil {
-			c.rest(it, began, pause, kube.RetryAfter(err))
+			c.park(it, began, pause, kube.RetryAfter(err))
 			return
 		}
 		if !c.pause(ctx, it, began, pause, kube.RetryAfter(err)) {
@@ -156,16 +156,16 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 	}
 }
 
-// after returns the pause after a round of the given duration.
-func (c *Cache) after(it *item, took time.Duration, err error) time.Duration {
+// nextPause returns the pause after a round of the given duration.
+func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration {
 	it.failures++
 	if took > settled {
 		it.failures = 1
 		it.retry.Reset()
 	}
 	switch {
-	case apierrors.IsForbidden(err) && it.failures <= tooEarly:
-		return early(it.failures)
+	case apierrors.IsForbidden(err) && it.failures <= earlyRefusals:
+		return earlyPause(it.failures)
 	case err != nil || !c.polls(it.kind):
 		return it.retry.Next(kube.RetryAfter(err))
 	}
@@ -175,34 +175,34 @@ func (c *Cache) after(it *item, took time.Duration, err error) time.Duration {
 		return pollEvery
 	}
 	defer c.cfg.Touched()
-	return c.again(it)
+	return c.pollInterval(it)
 }
 
-// rest parks an item for d, or for a shorter time if a read is requested and the server's
+// park parks an item for d, or for a shorter time if a read is requested and the server's
 // Retry-After (least) has passed. A parked item has no goroutine: each claim has two or more
 // items, and each goroutine would retain the stack that its request needed.
-func (c *Cache) rest(it *item, began time.Time, d, least time.Duration) {
+func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if it.dropped {
 		return
 	}
 	now := time.Now()
-	it.rests, it.due, it.soonest = true, now.Add(d), began.Add(retryMin)
+	it.parked, it.due, it.soonest = true, now.Add(d), began.Add(retryMin)
 	if free := now.Add(least); free.After(it.soonest) {
 		it.soonest = free
 	}
 	poke(c.signal)
 	select {
-	case <-it.asked:
-		it.ask()
+	case <-it.requests:
+		it.requestRead()
 	default:
 	}
 }
 
-// early returns the pause after one of the first refusals.
-func early(failures int) time.Duration {
-	return retry.Around(2 * retryMin >> (tooEarly - min(failures, tooEarly)))
+// earlyPause returns the pause after one of the first refusals.
+func earlyPause(failures int) time.Duration {
+	return retry.Around(2 * retryMin >> (earlyRefusals - min(failures, earlyRefusals)))
 }
 
 func newRetry() retry.Backoff {
@@ -214,14 +214,14 @@ func newRetry() retry.Backoff {
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()
-	asked := it.asked
+	asked := it.requests
 	for {
 		select {
 		case <-timer.C:
 			return true
 		case <-asked:
 			gap := time.Duration(0)
-			if it.known() && !c.polls(it.kind) {
+			if it.isKnown() && !c.polls(it.kind) {
 				gap = time.Until(began.Add(askedGap)) + retry.Within(retryMin)
 			}
 			timer.Reset(max(min(gap, d), time.Until(free), 0))
@@ -232,15 +232,15 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 	}
 }
 
-// round lists the object if necessary and watches it until the watch fails. If the server cannot
-// continue from the last version, it lists the object again.
-func (c *Cache) round(ctx context.Context, it *item, failures int) error {
+// readAndWatch lists the object if necessary and watches it until the watch fails. If the server
+// cannot continue from the last version, it lists the object again.
+func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error {
 	for {
 		if epoch := c.current(); epoch != it.epoch {
 			it.epoch, it.version, it.voided = epoch, "", true
 		}
 		resumed := it.version != "" && !c.polls(it.kind)
-		err := c.once(ctx, it, resumed, failures)
+		err := c.attemptOnce(ctx, it, resumed, failures)
 		if !answered(err) {
 			return err
 		}
@@ -251,7 +251,7 @@ func (c *Cache) round(ctx context.Context, it *item, failures int) error {
 	}
 }
 
-func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) error {
+func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures int) error {
 	o := metav1.ListOptions{}
 	if it.Name != "" {
 		o.FieldSelector = "metadata.name=" + it.Name
@@ -261,7 +261,7 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 		if err == nil {
 			err = c.accept(ctx, it, now, version)
 		}
-		c.attempted(it, err, failures)
+		c.recordAttempt(it, err, failures)
 		if err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 	}
 	o.ResourceVersion = it.version
 	w, err := it.kind.watch(ctx, c.cfg.Client, it.Namespace, o)
-	c.attempted(it, err, failures)
+	c.recordAttempt(it, err, failures)
 	if err != nil {
 		return err
 	}
@@ -325,8 +325,8 @@ func (c *Cache) watch(ctx context.Context, it *item, w watch.Interface) error {
 	return nil
 }
 
-// attempted records the result of an attempt.
-func (c *Cache) attempted(it *item, err error, failures int) {
+// recordAttempt records the result of an attempt.
+func (c *Cache) recordAttempt(it *item, err error, failures int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil && it.err == nil {
@@ -336,8 +336,8 @@ func (c *Cache) attempted(it *item, err error, failures int) {
 	if err != nil {
 		it.err = fmt.Errorf("read %s: %w", it, err)
 	}
-	if err == nil || !apierrors.IsForbidden(err) || failures >= tooEarly {
-		it.answer()
+	if err == nil || !apierrors.IsForbidden(err) || failures >= earlyRefusals {
+		it.markAnswered()
 	}
 	close(it.attempt)
 	it.attempt = make(chan struct{})
@@ -347,14 +347,14 @@ func (c *Cache) attempted(it *item, err error, failures int) {
 // if the state is the same as before.
 func (c *Cache) accept(ctx context.Context, it *item, now content, version string) error {
 	gone := false
-	if it.Name != "" && it.kind.count(now) == 0 && it.has() {
+	if it.Name != "" && it.kind.count(now) == 0 && it.exists() {
 		now, gone = it.content, true
 	}
 	data, err := now.Marshal()
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	if it.known() && it.gone == gone {
+	if it.isKnown() && it.gone == gone {
 		if before, err := it.content.Marshal(); err == nil && bytes.Equal(before, data) {
 			it.version = version
 			if !it.voided {
@@ -373,14 +373,14 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 	}
 	c.mu.Lock()
 	it.content, it.gone, it.version, it.voided = now, gone, version, false
-	it.answer()
+	it.markAnswered()
 	users := make([]types.UID, 0, len(it.users))
 	for uid := range it.users {
-		it.users[uid] = it.users[uid] || !gone && it.has()
+		it.users[uid] = it.users[uid] || !gone && it.exists()
 		users = append(users, uid)
-		c.chain(uid, it)
+		c.addReferenced(uid, it)
 	}
-	c.grows(it)
+	c.readGrowing(it)
 	c.mu.Unlock()
 	for _, uid := range users {
 		c.cfg.Changed(uid)

@@ -19,7 +19,7 @@ func auth(user string) string {
 	return fmt.Sprintf(`{"auth":%q}`, base64.StdEncoding.EncodeToString([]byte(user+":pw")))
 }
 
-// A Secret of no type for registries, or without their data, is told.
+// A Secret that is not for registries, or has no data, is logged.
 func TestSecretsOfNoUse(t *testing.T) {
 	for name, s := range map[string]*v1.Secret{
 		"other type": {Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
@@ -38,7 +38,7 @@ func TestSecretsOfNoUse(t *testing.T) {
 	}
 }
 
-// An image is pulled with the secrets that were known before the link was lost.
+// An image is pulled with the Secrets that were known before the link was lost.
 func TestPullSecrets(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(dockerConfig("pull", `{"auths":{"registry.example":`+auth("ann")+`}}`))

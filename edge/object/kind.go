@@ -21,7 +21,7 @@ const (
 	secretKind    = "Secret"
 	serviceKind   = "Service"
 	classKind     = "RuntimeClass"
-	claimKind     = "PersistentVolumeClaim" // see got.go
+	claimKind     = "PersistentVolumeClaim" // see getonly.go
 	volumeKind    = "PersistentVolume"
 	resourceKind  = "ResourceClaim" // see resources.go
 
@@ -50,10 +50,10 @@ type kind struct {
 
 	// get is set for objects that a node may only get; nil: it may list and watch them.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
-	// next returns the references of an object to others; nil: none.
-	next func(content) []store.ObjectKey
-	// perhaps returns optional references: they are read only once they are requested.
-	perhaps func(content) []store.ObjectKey
+	// references returns the references of an object to others; nil: none.
+	references func(content) []store.ObjectKey
+	// optionalReferences returns optional references: they are read only once they are requested.
+	optionalReferences func(content) []store.ObjectKey
 	// settled reports whether a pod can start with the object as it is, such as a bound claim.
 	// An object that is not settled is read again for each pod that starts. nil: always settled.
 	settled func(content) bool

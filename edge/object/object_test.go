@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Many pods that need the same new object cause one request, and a pod does not wait
-// for what it does not name.
+// Many pods that need the same new object cause one request, and a pod does not wait for objects that
+// it does not reference.
 func TestManyPodsOneRequest(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.lag = 100 * time.Millisecond
@@ -73,7 +73,7 @@ func TestChanges(t *testing.T) {
 			w.Error("poked for nothing:", got)
 		}
 
-		// What is deleted stays with those that had it, over a restart too.
+		// A deleted object stays for the pods that had it, over a restart too.
 		if w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "never heard of") {
 			w.Error("deleted too early")
 		}
@@ -108,7 +108,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// That there is none is an answer; who waits learns when there is one.
+// A missing object is an answer. Waiting pods get it when it is created.
 func TestNotFound(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("a", "cm")
@@ -125,8 +125,7 @@ func TestNotFound(t *testing.T) {
 	})
 }
 
-// Without the API server, a pod that ran here has what it had; of others it is known
-// that nothing is known.
+// Without the API server, a pod that ran here has its objects. For other pods their objects are errors.
 func TestOffline(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -164,7 +163,7 @@ func TestOffline(t *testing.T) {
 			}
 		}
 
-		// What changed meanwhile arrives within seconds of the link.
+		// Changes in the meantime arrive within seconds after the link is up.
 		w.server.Put(configMap("cm", "2"))
 		w.server.Put(configMap("unknown", "3"))
 		w.server.Compact()
@@ -182,7 +181,7 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// The server may learn later than the node that a pod is here.
+// The server may not know yet that a pod runs on this node.
 func TestForbiddenAtFirst(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -224,7 +223,7 @@ func TestImmutableIsNotWatched(t *testing.T) {
 		if lists, watches := w.server.Requests("LIST configmaps"), w.server.Requests("WATCH configmaps"); lists != 1 || watches != 0 {
 			w.Error(lists, watches)
 		}
-		// One that becomes immutable is watched no longer.
+		// An object that becomes immutable is not watched any more.
 		w.server.Put(configMap("later", "1"))
 		q := podOf("b", "later")
 		w.prepare(q)
@@ -277,7 +276,7 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// What only one pod named goes with it.
+// Objects of one pod only are removed with it.
 func TestRelease(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("mine", "1"))
@@ -300,7 +299,7 @@ func TestRelease(t *testing.T) {
 		if got := w.pokes(); got["a"] != 0 || got["b"] != 1 {
 			w.Error(got)
 		}
-		// Nor does it come back with a restart.
+		// They do not come back with a restart.
 		w.pods = []*v1.Pod{}
 		w.restart()
 		if stored, err := w.store.Objects(w.Context()); err != nil || len(stored) != 0 {
@@ -312,7 +311,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A link that flaps costs a bounded number of requests, an idle one no byte.
+// A flapping link costs a bounded number of requests, an idle one no bytes.
 func TestWire(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 30

@@ -10,29 +10,29 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// again returns the interval until a get-only object is read again. Unbound and growing claims
-// and volumes are read often at first; a kubelet reads them ten times a second for as long as it
-// takes. The claim of a CSI volume may grow at any time. Other objects do not change while they
-// are used. Only the item's goroutine calls it.
-func (c *Cache) again(it *item) time.Duration {
+// pollInterval returns the interval until a get-only object is read again. Unbound and growing
+// claims and volumes are read often at first; a kubelet reads them ten times a second for as long
+// as it takes. The claim of a CSI volume may grow at any time. Other objects do not change while
+// they are used. Only the item's goroutine calls it.
+func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
-		return c.beat(seldom)
+		return c.untilBeat(rarePoll)
 	}
-	if it.gone || !it.kind.settled(it.content) || growing(it.content) || c.behind(it) {
-		it.waits = min(max(2*it.waits, waiting), waitingUp)
+	if it.gone || !it.kind.settled(it.content) || growing(it.content) || c.isGrowingVolume(it) {
+		it.waits = min(max(2*it.waits, waitingPoll), maxWaitingPoll)
 		return retry.Around(it.waits)
 	}
 	it.waits = 0
-	if it.Kind == claimKind && c.ofDriver(it) {
-		return c.beat(cmp.Or(c.cfg.Every, nowAndOn))
+	if it.Kind == claimKind && c.isCSIClaim(it) {
+		return c.untilBeat(cmp.Or(c.cfg.Every, claimPoll))
 	}
-	return c.beat(seldom)
+	return c.untilBeat(rarePoll)
 }
 
-// beat returns the time until the next common point in time, a multiple of every since the start.
-// Objects of one interval are read together, so that memory and radio are needed once for all of
-// them. A random phase keeps nodes apart that start at the same time.
-func (c *Cache) beat(every time.Duration) time.Duration {
+// untilBeat returns the time until the next common point in time, a multiple of every since the
+// start. Objects of one interval are read together, so that memory and radio are needed once for
+// all of them. A random phase keeps nodes apart that start at the same time.
+func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
 
@@ -46,8 +46,8 @@ func growing(of content) bool {
 	return !has.IsZero() && want.Cmp(*has) > 0
 }
 
-// behind reports whether an item is the volume of a growing claim.
-func (c *Cache) behind(it *item) bool {
+// isGrowingVolume reports whether an item is the volume of a growing claim.
+func (c *Cache) isGrowingVolume(it *item) bool {
 	l, is := it.content.(*v1.PersistentVolumeList)
 	if !is || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
 		return false
@@ -56,16 +56,16 @@ func (c *Cache) behind(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	claim := c.items[store.ObjectKey{Kind: claimKind, Namespace: ref.Namespace, Name: ref.Name}]
-	return claim != nil && claim.known() && growing(claim.content)
+	return claim != nil && claim.isKnown() && growing(claim.content)
 }
 
-// ofDriver reports whether the volume of a claim is a CSI volume, or is not read yet.
-func (c *Cache) ofDriver(it *item) bool {
+// isCSIClaim reports whether the volume of a claim is a CSI volume, or is not read yet.
+func (c *Cache) isCSIClaim(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range it.next() {
+	for _, k := range it.references() {
 		pv := c.items[k]
-		if pv == nil || !pv.known() {
+		if pv == nil || !pv.isKnown() {
 			return true
 		}
 		if k.Kind == volumeKind {
@@ -78,14 +78,14 @@ func (c *Cache) ofDriver(it *item) bool {
 	return false
 }
 
-// grows requests a read of the volume of a claim that has begun to grow. The caller holds mu.
-func (c *Cache) grows(it *item) {
+// readGrowing requests a read of the volume of a claim that has begun to grow. The caller holds mu.
+func (c *Cache) readGrowing(it *item) {
 	if it.Kind != claimKind || !growing(it.content) {
 		return
 	}
-	for _, k := range it.next() {
+	for _, k := range it.references() {
 		if pv := c.items[k]; pv != nil {
-			pv.ask()
+			pv.requestRead()
 		}
 	}
 }

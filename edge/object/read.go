@@ -61,15 +61,15 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	return slices.Clip(all), nil
 }
 
-// unreached is the error of an object that is not known because the API server could not be
+// unreachedError is the error of an object that is not known because the API server could not be
 // reached.
-type unreached struct{ error }
+type unreachedError struct{ error }
 
 // Unwrap returns the error of the request.
-func (e unreached) Unwrap() error { return e.error }
+func (e unreachedError) Unwrap() error { return e.error }
 
 // Unreached returns true. The code that builds a container's environment tests for this method.
-func (unreached) Unreached() bool { return true }
+func (unreachedError) Unreached() bool { return true }
 
 // read returns the known state. With a name it returns exactly one object, or an error.
 func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
@@ -84,13 +84,13 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	switch {
 	case !uses:
 		return nil, fmt.Errorf("%s: the pod does not name it", it)
-	case !it.known() && it.err != nil && !kube.Answered(it.err):
-		return nil, unreached{it.err}
-	case !it.known() && it.err != nil:
+	case !it.isKnown() && it.err != nil && !kube.Answered(it.err):
+		return nil, unreachedError{it.err}
+	case !it.isKnown() && it.err != nil:
 		return nil, it.err
-	case !it.known():
+	case !it.isKnown():
 		return nil, fmt.Errorf("%s: %w", it, errUnread)
-	case name != "" && (!it.has() || it.gone && !had):
+	case name != "" && (!it.exists() || it.gone && !had):
 		resource := strings.ToLower(kind)
 		if it.kind.get != nil {
 			resource += "s" // the API server's words

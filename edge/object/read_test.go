@@ -41,7 +41,7 @@ func TestServices(t *testing.T) {
 			w.Error(got)
 		}
 		w.prepare(linked)
-		if _, err := w.cache.Services(linked); !errors.As(err, new(unreached)) {
+		if _, err := w.cache.Services(linked); !errors.As(err, new(unreachedError)) {
 			w.Error("started without knowing the services, or they are not known for another reason:", err)
 		}
 		w.server.Up()

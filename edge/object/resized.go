@@ -80,7 +80,7 @@ func (c *Cache) resize(ctx context.Context, claim *v1.PersistentVolumeClaim, sta
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if it := c.items[store.ObjectKey{Kind: claimKind, Namespace: claim.Namespace, Name: claim.Name}]; it != nil {
-		it.ask()
+		it.requestRead()
 	}
 	return nil
 }

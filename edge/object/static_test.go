@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestStaticPodsReadNothing: what a static pod names is in manifests of the node; the API
-// server is not asked for what it has under that name.
+// TestStaticPodsReadNothing: the references of a static pod are to objects in manifests, so the API
+// server gets no requests for them.
 func TestStaticPodsReadNothing(t *testing.T) {
 	pod := podOf("p", "settings")
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}

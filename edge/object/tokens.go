@@ -24,12 +24,12 @@ import (
 // Times for refreshing tokens, the same as a kubelet's:
 // https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#launch-a-pod-using-service-account-token-projection
 const (
-	oldest     = 24 * time.Hour   // a token is refreshed after this time at the latest
-	spread     = 40               // the refresh is earlier by a random part of life/spread
-	checkEvery = 10 * time.Minute // maximum sleep, since the clock may jump
-	refusedMin = 30 * time.Second // first pause after the server refused a token, doubling to
-	refusedMax = 10 * time.Minute
-	skew       = 5 * time.Minute // tolerated difference of clocks
+	maxTokenAge = 24 * time.Hour   // a token is refreshed after this time at the latest
+	jitterParts = 40               // the refresh is earlier by a random part of life/spread
+	checkEvery  = 10 * time.Minute // maximum sleep, since the clock may jump
+	refusedMin  = 30 * time.Second // first pause after the server refused a token, doubling to
+	refusedMax  = 10 * time.Minute
+	skew        = 5 * time.Minute // tolerated difference of clocks
 )
 
 // A token is one token request of one pod.
@@ -38,7 +38,7 @@ type token struct {
 	pod         podName
 	err         error
 	failures    int
-	again       retry.Backoff
+	backoff     retry.Backoff
 	retry       time.Time     // no attempt before this time, after a failure
 	due         time.Time     // for the refresh, monotonic; zero: the token is from an earlier run, or missing
 	early       time.Duration // random advance of the refresh
@@ -56,12 +56,12 @@ type tokens struct {
 	log     *slog.Logger
 	wake    chan struct{} // capacity 1: a token may be due
 
-	mu     sync.Mutex
-	quiet  time.Time // the server could not be reached: no request before
-	asked  time.Time // Retry-After of the server: no request before, even when the link is up again
-	missed retry.Backoff
-	all    map[store.TokenKey]*token
-	loaded map[store.TokenKey]store.Token // from the store, not requested by a pod yet
+	mu         sync.Mutex
+	quiet      time.Time // the server could not be reached: no request before
+	retryAfter time.Time // Retry-After of the server: no request before, even when the link is up again
+	missed     retry.Backoff
+	all        map[store.TokenKey]*token
+	loaded     map[store.TokenKey]store.Token // from the store, not requested by a pod yet
 }
 
 func newTokens(cfg *Config) *tokens {
@@ -104,11 +104,11 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 			continue
 		}
 		n := &token{
-			Token: store.Token{TokenKey: k}, again: newRetry(),
+			Token: store.Token{TokenKey: k}, backoff: newRetry(),
 			pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")},
 		}
 		if s, ok := t.loaded[k]; ok {
-			n.Token, n.early = s, chance(s)
+			n.Token, n.early = s, jitter(s)
 			delete(t.loaded, k)
 		} else if ran {
 			n.err = fmt.Errorf("service account token for audience %q: %w", k.Audience, errUnread)
@@ -135,7 +135,7 @@ func (t *tokens) retry() {
 	for _, n := range t.all {
 		n.retry = time.Time{}
 	}
-	t.quiet = t.asked
+	t.quiet = t.retryAfter
 	t.poke()
 }
 
@@ -146,18 +146,18 @@ func (t *tokens) poke() {
 	}
 }
 
-func life(s store.Token) time.Duration { return s.Expires.Sub(s.Issued) }
+func lifetime(s store.Token) time.Duration { return s.Expires.Sub(s.Issued) }
 
-func chance(s store.Token) time.Duration { return rand.N(max(life(s)/spread, 1)) }
+func jitter(s store.Token) time.Duration { return rand.N(max(lifetime(s)/jitterParts, 1)) }
 
 // refreshAt returns the time at which a token should be replaced.
 func (n *token) refreshAt() time.Time {
-	return n.Issued.Add(min(life(n.Token)*8/10, oldest) - n.early)
+	return n.Issued.Add(min(lifetime(n.Token)*8/10, maxTokenAge) - n.early)
 }
 
-// next returns the time until a token should be requested. If the clock is before the time of
-// issue, the clock is wrong, and the monotonic time decides.
-func (n *token) next(clock time.Time) time.Duration {
+// untilRequest returns the time until a token should be requested. If the clock is before the time
+// of issue, the clock is wrong, and the monotonic time decides.
+func (n *token) untilRequest(clock time.Time) time.Duration {
 	var wait time.Duration
 	behind := clock.Before(n.Issued.Add(-skew))
 	switch {
@@ -167,7 +167,7 @@ func (n *token) next(clock time.Time) time.Duration {
 	case behind:
 		wait = time.Until(n.due)
 	default: // the monotonic clock stops while the machine sleeps; the wall clock may be wrong
-		soonest := n.due.Add(-life(n.Token) * 7 / 10)
+		soonest := n.due.Add(-lifetime(n.Token) * 7 / 10)
 		wait = min(time.Until(n.due), max(n.refreshAt().Sub(clock), time.Until(soonest)))
 	}
 	return max(wait, time.Until(n.retry), 0)
@@ -189,7 +189,7 @@ func (t *tokens) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if !t.reached(err) {
+			if !t.recordReached(err) {
 				break // the other requests would fail too
 			}
 		}
@@ -197,8 +197,8 @@ func (t *tokens) run(ctx context.Context) {
 	}
 }
 
-// reached reports whether the server could be reached, and sets the pause if not.
-func (t *tokens) reached(err error) bool {
+// recordReached reports whether the server could be reached, and sets the pause if not.
+func (t *tokens) recordReached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil || refused(err) {
@@ -206,7 +206,7 @@ func (t *tokens) reached(err error) bool {
 		return true
 	}
 	asked := kube.RetryAfter(err)
-	t.asked, t.quiet = time.Now().Add(asked), time.Now().Add(t.missed.Next(asked))
+	t.retryAfter, t.quiet = time.Now().Add(asked), time.Now().Add(t.missed.Next(asked))
 	return false
 }
 
@@ -220,7 +220,7 @@ func (t *tokens) due() []store.TokenKey {
 	clock := t.now()
 	var due []*token
 	for _, n := range t.all {
-		if n.busy == nil && (n.Token.Token != "" || n.err != nil) && n.next(clock) == 0 {
+		if n.busy == nil && (n.Token.Token != "" || n.err != nil) && n.untilRequest(clock) == 0 {
 			due = append(due, n)
 		}
 	}
@@ -238,7 +238,7 @@ func (t *tokens) sleep() time.Duration {
 	clock, wait := t.now(), checkEvery
 	for _, n := range t.all {
 		if n.Token.Token != "" || n.err != nil {
-			wait = min(wait, n.next(clock))
+			wait = min(wait, n.untilRequest(clock))
 		}
 	}
 	return max(wait, retryMin, time.Until(t.quiet))
@@ -256,7 +256,7 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 	if n.busy != nil {
 		busy := n.busy
 		t.mu.Unlock()
-		return wait(ctx, []<-chan struct{}{busy})
+		return waitAll(ctx, []<-chan struct{}{busy})
 	}
 	n.busy = make(chan struct{})
 	t.mu.Unlock()
@@ -270,7 +270,7 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 	t.mu.Lock()
 	close(n.busy)
 	n.busy = nil
-	n.note(got, err)
+	n.record(got, err)
 	t.mu.Unlock()
 	if err == nil {
 		t.changed(k.UID)
@@ -279,10 +279,10 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 	return err
 }
 
-func (n *token) note(got store.Token, err error) {
+func (n *token) record(got store.Token, err error) {
 	if err == nil {
-		n.Token, n.err, n.failures, n.retry, n.early = got, nil, 0, time.Time{}, chance(got)
-		n.again.Reset()
+		n.Token, n.err, n.failures, n.retry, n.early = got, nil, 0, time.Time{}, jitter(got)
+		n.backoff.Reset()
 		n.due = time.Now().Add(n.refreshAt().Sub(n.Issued))
 		return
 	}
@@ -291,11 +291,11 @@ func (n *token) note(got store.Token, err error) {
 	}
 	n.failures++
 	n.err = fmt.Errorf("service account token for audience %q: %w", n.Audience, err)
-	pause := n.again.Next(kube.RetryAfter(err))
+	pause := n.backoff.Next(kube.RetryAfter(err))
 	if refused(err) {
 		pause = retry.Around(min(refusedMin<<min(n.failures-1, 6), refusedMax))
 	}
-	if n.Token.Token == "" && n.failures <= tooEarly {
+	if n.Token.Token == "" && n.failures <= earlyRefusals {
 		pause = max(retry.Around(retryMin), kube.RetryAfter(err))
 	}
 	n.retry = time.Now().Add(pause)
@@ -334,10 +334,10 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 			out.Issued = out.Expires.Add(-time.Duration(seconds) * time.Second)
 			return out, nil
 		}
-		if !apierrors.IsForbidden(err) || failures >= tooEarly || n.Token.Token != "" {
+		if !apierrors.IsForbidden(err) || failures >= earlyRefusals || n.Token.Token != "" {
 			return store.Token{}, err
 		}
-		timer := time.NewTimer(early(failures)) // the server may not know yet that the pod runs here
+		timer := time.NewTimer(earlyPause(failures)) // the server may not know yet that the pod runs here
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -16,7 +16,7 @@ import (
 
 const hour = int64(3607)
 
-// Tokens are kept under what the pod asked for, not under what the server made of it.
+// The key of a token is the pod's request, not the server's version of it.
 func TestTokenIsFoundAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
@@ -26,7 +26,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 			all.Go(func() { w.again(p) })
 		}
 		all.Wait()
-		asked := w.asked()
+		asked := w.requests()
 		if len(asked) != 1 || len(asked[0].Spec.Audiences) != 0 || *asked[0].Spec.ExpirationSeconds != hour || asked[0].Spec.BoundObjectRef.UID != "a" {
 			w.Fatal(asked)
 		}
@@ -39,7 +39,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		if took := w.again(p); took != 0 || w.token(p) != "ey1" {
 			w.Error(took, w.token(p))
 		}
-		// A stale one rather than none, and everybody may know.
+		// An expired token is returned if there is no other, and is reported as a problem.
 		time.Sleep(3 * time.Hour)
 		if got := w.token(p); got != "ey1" {
 			w.Error(got)
@@ -62,7 +62,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		if p := w.cache.Problems(); len(p) != 0 {
 			w.Error(p)
 		}
-		// It goes with its pod.
+		// It is removed with its pod.
 		if err := w.cache.Release(w.Context(), "a"); err != nil {
 			w.Error(err)
 		}
@@ -82,17 +82,17 @@ func TestTokenRefresh(t *testing.T) {
 		w.prepare(long)
 		life := time.Duration(hour) * time.Second
 		time.Sleep(life * 7 / 10)
-		if got := len(w.asked()); got != 2 {
+		if got := len(w.requests()); got != 2 {
 			w.Error("too early:", got)
 		}
 		time.Sleep(life / 10)
 		synctest.Wait()
-		if got := len(w.asked()); got != 3 || w.token(short) == "ey1" {
+		if got := len(w.requests()); got != 3 || w.token(short) == "ey1" {
 			w.Error("too late:", got)
 		}
 		time.Sleep(24*time.Hour - life*8/10)
 		asked := map[string]int{}
-		for _, r := range w.asked() {
+		for _, r := range w.requests() {
 			asked[r.Spec.BoundObjectRef.Name]++
 		}
 		if asked["long"] != 2 || asked["short"] < 30 || asked["short"] > 33 {
@@ -101,8 +101,8 @@ func TestTokenRefresh(t *testing.T) {
 	})
 }
 
-// Tokens that are refused are asked for less and less; offline, requests are few. When
-// the link is back the first to expire come first.
+// Rejected token requests are repeated more and more rarely; offline, there are few requests. When the
+// link is back, the tokens that expire first are requested first.
 func TestTokenFailures(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 20
@@ -132,18 +132,18 @@ func TestTokenFailures(t *testing.T) {
 		if got := tries() - before; got > 60*5 {
 			w.Error("requests while the server is out of order:", got)
 		}
-		n := len(w.asked())
+		n := len(w.requests())
 		w.refuses(nil)
 		w.cache.Retry()
 		time.Sleep(10 * time.Second)
-		asked := w.asked()[n:]
+		asked := w.requests()[n:]
 		if len(asked) != pods || asked[0].Spec.BoundObjectRef.Name != fmt.Sprint("p", pods-1) || asked[pods-1].Spec.BoundObjectRef.Name != "p0" {
 			w.Error(len(asked), asked)
 		}
 	})
 }
 
-// A clock that says 1970 takes no token away, and its being set right is noticed.
+// A clock that says 1970 removes no token, and a correction of the clock is noticed.
 func TestTokenAndTheClock(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
@@ -169,25 +169,25 @@ func TestTokenAndTheClock(t *testing.T) {
 			w.Error("not trusted, and not refreshed:", got)
 		}
 		time.Sleep(30 * time.Minute)
-		if got := len(w.asked()); got != 2 {
+		if got := len(w.requests()); got != 2 {
 			w.Error("requests by a wrong clock:", got)
 		}
 		mu.Lock()
 		clock = time.Now().Add(time.Hour) // it was off, and is set
 		mu.Unlock()
 		time.Sleep(checkEvery + time.Minute)
-		if got := len(w.asked()); got < 3 {
+		if got := len(w.requests()); got < 3 {
 			w.Error("the clock was set, and no token refreshed")
 		}
-		before := len(w.asked())
+		before := len(w.requests())
 		time.Sleep(10 * time.Hour) // it is wrong now by more than a token's life
-		if got := len(w.asked()) - before; got > 120 {
+		if got := len(w.requests()) - before; got > 120 {
 			w.Error("requests by a wrong clock:", got)
 		}
 	})
 }
 
-// A pod that got no token gets one as soon as there is one to be had.
+// A pod without a token gets one as soon as the server issues one.
 func TestTokenArrives(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.refuses(func(*http.Request) int { return http.StatusNotFound })
@@ -199,13 +199,13 @@ func TestTokenArrives(t *testing.T) {
 		w.refuses(nil)
 		w.pokes()
 		time.Sleep(10 * time.Second)
-		if got := w.token(p); got != "ey1" || w.pokes()["a"] == 0 || *w.asked()[0].Spec.ExpirationSeconds != tokenSeconds {
+		if got := w.token(p); got != "ey1" || w.pokes()["a"] == 0 || *w.requests()[0].Spec.ExpirationSeconds != tokenSeconds {
 			w.Error(got)
 		}
 	})
 }
 
-// A pod that runs gets its token anew when the key of the database was lost.
+// A running pod gets a new token after the key of the database was lost.
 func TestTokenOfLostKey(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))

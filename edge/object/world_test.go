@@ -45,7 +45,7 @@ type world struct {
 	refuse func(r *http.Request) (status int)
 }
 
-// inWorld runs a test in a bubble.
+// inWorld runs a test in a synctest bubble.
 func inWorld(t *testing.T, strategy string, test func(w *world)) {
 	t.Helper()
 	path := t.TempDir() + "/islet.db"
@@ -60,7 +60,7 @@ func inWorld(t *testing.T, strategy string, test func(w *world)) {
 	})
 }
 
-// start is what the agent does.
+// start starts the agent.
 func (w *world) start(strategy string) {
 	w.Helper()
 	var err error
@@ -100,7 +100,7 @@ func (w *world) changed(uid types.UID) {
 	w.poked[uid]++
 }
 
-// pokes gives how often each pod was poked since it was asked last.
+// pokes returns the calls of Changed by pod since the last call of pokes.
 func (w *world) pokes() map[types.UID]int {
 	synctest.Wait()
 	w.mu.Lock()
@@ -110,7 +110,7 @@ func (w *world) pokes() map[types.UID]int {
 	return all
 }
 
-// fault answers requests for tokens, and refuses what a test has refused.
+// fault answers token requests, and rejects requests as the test has configured.
 func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 	w.mu.Lock()
 	refuse, lag := w.refuse, w.lag
@@ -152,7 +152,7 @@ func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// linger takes time, as long as somebody waits for the answer.
+// linger blocks for d while the client waits.
 func linger(r *http.Request, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -168,14 +168,13 @@ func (w *world) refuses(f func(*http.Request) int) {
 	w.refuse = f
 }
 
-func (w *world) asked() []authenticationv1.TokenRequest {
+func (w *world) requests() []authenticationv1.TokenRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tokens
 }
 
-// prepare takes up a pod as its worker does: the store has it first. It gives how long
-// that took.
+// prepare registers a pod as its worker does, after it was stored. It returns the duration.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
 	w.pods = append(w.pods, p)
@@ -194,7 +193,7 @@ func (w *world) again(p *v1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// value reads a key of a ConfigMap, or tells why it cannot.
+// value returns a value of a ConfigMap, or the error.
 func (w *world) value(p *v1.Pod, name string) string {
 	m, err := w.cache.ConfigMap(p, name)
 	if err != nil {
@@ -230,7 +229,7 @@ func service(namespace, name, ip string) *v1.Service {
 	return &v1.Service{ObjectMeta: meta(namespace, name), Spec: v1.ServiceSpec{ClusterIP: ip, Ports: []v1.ServicePort{{Port: 443}}}}
 }
 
-// podOf is a pod whose environment names ConfigMaps.
+// podOf returns a pod whose environment references ConfigMaps.
 func podOf(name string, maps ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 	c := v1.Container{Name: "c"}
@@ -241,7 +240,7 @@ func podOf(name string, maps ...string) *v1.Pod {
 	return p
 }
 
-// withToken is a pod with a projected token.
+// withToken returns a pod with a projected token.
 func withToken(name, audience string, seconds *int64) *v1.Pod {
 	p := podOf(name)
 	p.Spec.ServiceAccountName = "robot"
@@ -251,7 +250,7 @@ func withToken(name, audience string, seconds *int64) *v1.Pod {
 	return p
 }
 
-// unwrapped takes the envelope of Kubernetes' protobuf off.
+// unwrapped removes the envelope of Kubernetes' protobuf.
 func unwrapped(body []byte) []byte {
 	raw := struct{ data []byte }{}
 	for b := body[4:]; len(b) > 1; { // fields of runtime.Unknown: 1 typeMeta, 2 raw ...

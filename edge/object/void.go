@@ -20,7 +20,7 @@ func (c *Cache) Void(ctx context.Context) error {
 		if it.watched != nil {
 			it.watched.Stop()
 		}
-		it.ask()
+		it.requestRead()
 	}
 	c.mu.Unlock()
 	return c.cfg.Store.VoidObjects(ctx)

@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// deepest is the maximum length of a chain of references: a claim, its volume, the volume's
+// maxChain is the maximum length of a chain of references: a claim, its volume, the volume's
 // objects.
-const deepest = 4
+const maxChain = 4
 
 // keptAnnotations are the annotations of get-only objects that the node needs. All other metadata
 // is dropped.
@@ -36,7 +36,7 @@ func claims() *kind {
 		c.OwnerReferences = owners // for an ephemeral volume the owner must be the pod
 		return true
 	})
-	k.next = func(c content) (keys []store.ObjectKey) {
+	k.references = func(c content) (keys []store.ObjectKey) {
 		for _, claim := range c.(*v1.PersistentVolumeClaimList).Items {
 			if claim.Spec.VolumeName != "" {
 				keys = append(keys, store.ObjectKey{Kind: volumeKind, Name: claim.Spec.VolumeName})
@@ -56,7 +56,7 @@ func volumes(node string) *kind {
 		pv.ObjectMeta = essential(pv.ObjectMeta)
 		return true
 	})
-	k.next = func(c content) (keys []store.ObjectKey) {
+	k.references = func(c content) (keys []store.ObjectKey) {
 		for _, pv := range c.(*v1.PersistentVolumeList).Items {
 			if i := pv.Spec.ISCSI; i != nil && i.SecretRef != nil && i.SecretRef.Name != "" {
 				namespace := i.SecretRef.Namespace
@@ -65,11 +65,11 @@ func volumes(node string) *kind {
 				}
 				keys = append(keys, store.ObjectKey{Kind: secretKind, Namespace: namespace, Name: i.SecretRef.Name})
 			}
-			keys = append(keys, ofCSI(pv.Spec.CSI)...)
+			keys = append(keys, csiReferences(pv.Spec.CSI)...)
 		}
 		return keys
 	}
-	k.perhaps = func(c content) (keys []store.ObjectKey) {
+	k.optionalReferences = func(c content) (keys []store.ObjectKey) {
 		for _, pv := range c.(*v1.PersistentVolumeList).Items {
 			if pv.Spec.CSI != nil {
 				keys = append(keys, store.ObjectKey{Kind: attachmentKind, Name: AttachmentName(node, pv.Spec.CSI)})
@@ -123,29 +123,29 @@ func gotKind[T, L any, PT interface {
 	return k
 }
 
-// next returns the references of an item's object. The caller holds mu, or is the only user.
-func (it *item) next() []store.ObjectKey {
-	if !it.known() || it.kind.next == nil {
+// references returns the references of an item's object. The caller holds mu, or is the only user.
+func (it *item) references() []store.ObjectKey {
+	if !it.isKnown() || it.kind.references == nil {
 		return nil
 	}
-	return it.kind.next(it.content)
+	return it.kind.references(it.content)
 }
 
-// chain registers a pod as user of the objects that an item's object references. The caller
+// addReferenced registers a pod as user of the objects that an item's object references. The caller
 // holds mu.
-func (c *Cache) chain(uid types.UID, it *item) { c.chainOf(uid, it, false) }
+func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// chainOf is chain; had: the pod ran before, and may use objects that were deleted since.
-func (c *Cache) chainOf(uid types.UID, it *item, had bool) {
+// addReferencedOf is chain; had: the pod ran before, and may use objects that were deleted since.
+func (c *Cache) addReferencedOf(uid types.UID, it *item, had bool) {
 	uses := c.pods[uid]
-	for _, k := range append(it.next(), c.asked(it)...) {
+	for _, k := range append(it.references(), c.requestedOptional(it)...) {
 		if uses == nil || uses[k] || c.kinds[k.Kind] == nil {
 			continue
 		}
 		uses[k] = true
 		n := c.item(k)
-		n.users[uid] = n.has() && (had || !n.gone)
-		c.chainOf(uid, n, had)
+		n.users[uid] = n.exists() && (had || !n.gone)
+		c.addReferencedOf(uid, n, had)
 	}
 }
 
@@ -154,8 +154,8 @@ func (c *Cache) chainOf(uid types.UID, it *item, had bool) {
 func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
-		if it.known() && it.kind.settled != nil && (it.gone || !it.kind.settled(it.content)) {
-			fresh = append(fresh, it.ask())
+		if it.isKnown() && it.kind.settled != nil && (it.gone || !it.kind.settled(it.content)) {
+			fresh = append(fresh, it.requestRead())
 		}
 	}
 	return fresh
@@ -163,7 +163,7 @@ func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 
 // waitChain waits until all objects of a pod are answered, including those found by references.
 func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
-	for range deepest {
+	for range maxChain {
 		var waits []<-chan struct{}
 		c.mu.Lock()
 		for k := range c.pods[uid] {
@@ -178,7 +178,7 @@ func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 		if len(waits) == 0 {
 			return nil
 		}
-		if err := wait(ctx, waits); err != nil {
+		if err := waitAll(ctx, waits); err != nil {
 			return err
 		}
 	}
@@ -192,11 +192,11 @@ func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	c.mu.Lock()
 	for k := range c.pods[pod.UID] {
 		if it := c.items[k]; it.kind.get != nil {
-			fresh = append(fresh, it.ask())
+			fresh = append(fresh, it.requestRead())
 		}
 	}
 	c.mu.Unlock()
-	if err := waitSoon(ctx, fresh); err != nil {
+	if err := waitBriefly(ctx, fresh); err != nil {
 		return err
 	}
 	return c.waitChain(ctx, pod.UID)

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claimed is a pod with a claim of its own, which is named so, and one that a claim is made for.
+// claimed returns a pod with a named claim and an ephemeral volume.
 func claimed(name, claim string) *v1.Pod {
 	p := podOf(name)
 	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
@@ -38,7 +38,7 @@ func volumeOf(name, secret string) *v1.PersistentVolume {
 	return pv
 }
 
-// gets is how often the API server was asked for what a node may only get, by resource.
+// gets returns the number of GET requests for a get-only resource.
 func (w *world) gets(resource string) int {
 	w.Helper()
 	for _, verb := range []string{"LIST ", "WATCH "} {
@@ -49,8 +49,8 @@ func (w *world) gets(resource string) int {
 	return w.server.Requests("GET " + resource)
 }
 
-// A claim, the volume that it names and the Secret that this names are there when the pod
-// is prepared, and after a restart without a link.
+// A claim, its volume and the volume's Secret are known when the pod is prepared, and after a restart
+// without a link.
 func TestChainIsReadByName(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -94,8 +94,8 @@ func TestChainIsReadByName(t *testing.T) {
 	})
 }
 
-// A claim that is not bound is read again for each attempt to start; what is bound is read
-// seldom, and nothing of a claim if no pod has one.
+// An unbound claim is read again for each attempt to start. Bound claims are read rarely, and no claim
+// is read if no pod has one.
 func TestWhatWaitsIsReadAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", ""))
@@ -143,8 +143,8 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 	})
 }
 
-// What a pod waits for, and what grows, is followed within seconds, without an attempt to start
-// it; a claim of a CSI volume that is at rest is read about as often as by a kubelet.
+// Claims that a pod waits for, and growing ones, are read within seconds without an attempt to start the
+// pod. The claim of a CSI volume is read about as often as by a kubelet.
 func TestClaimsAreFollowed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -181,15 +181,15 @@ func TestClaimsAreFollowed(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		w.pokes()
 		w.server.Put(pv("2Gi"))
-		time.Sleep(waitingUp + waitingUp/2)
+		time.Sleep(maxWaitingPoll + maxWaitingPoll/2)
 		if got, err := w.cache.PersistentVolume(p, "pv"); err != nil || got.Spec.Capacity.Storage().String() != "2Gi" || w.pokes()["p"] == 0 {
 			t.Error("a volume that has grown:", got, err)
 		}
 	})
 }
 
-// An ephemeral volume's claim has the pod's name; one that there is none of is said to be
-// missing, and so is one that is out of reach.
+// An ephemeral volume's claim is named after the pod. A missing claim is an error, and so is one that
+// cannot be read.
 func TestClaimThatIsNotThere(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := claimed("p", "c")
@@ -211,7 +211,7 @@ func TestClaimThatIsNotThere(t *testing.T) {
 	})
 }
 
-// A claim that was bound before its pod came is read again as often as one that was bound later.
+// A claim that was bound before its pod came is read as often as one that was bound later.
 func TestBoundBefore(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		pv := volumeOf("pv", "")
@@ -220,16 +220,15 @@ func TestBoundBefore(t *testing.T) {
 		w.server.Put(claimOf("c", "pv"))
 		w.prepare(claimed("p", "c"))
 		n := w.gets("persistentvolumeclaims")
-		time.Sleep(5 * nowAndOn)
+		time.Sleep(5 * claimPoll)
 		synctest.Wait()
 		if n = w.gets("persistentvolumeclaims") - n; n < 3 || n > 7 {
-			t.Errorf("read %d times in %s", n, 5*nowAndOn)
+			t.Errorf("read %d times in %s", n, 5*claimPoll)
 		}
 	})
 }
 
-// What is at rest is read together, however far apart its pods came, and what that needed of
-// memory can be given back once.
+// Objects at rest are read together, however far apart their pods came, so that memory is needed once.
 func TestAtRestTogether(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const many, beats = 5, 10
@@ -241,12 +240,12 @@ func TestAtRestTogether(t *testing.T) {
 			w.prepare(claimed(fmt.Sprint("p", i), fmt.Sprint("c", i)))
 			time.Sleep(7 * time.Second)
 		}
-		time.Sleep(nowAndOn)
+		time.Sleep(claimPoll)
 		began := time.Now()
 		w.touched.Store(0)
 		at, before := 0, w.gets("persistentvolumeclaims")
-		for last := before; time.Since(began) < beats*nowAndOn; {
-			time.Sleep(nowAndOn / 16)
+		for last := before; time.Since(began) < beats*claimPoll; {
+			time.Sleep(claimPoll / 16)
 			synctest.Wait()
 			if now := w.gets("persistentvolumeclaims"); now > last {
 				last = now
@@ -255,7 +254,7 @@ func TestAtRestTogether(t *testing.T) {
 		}
 		reads := w.gets("persistentvolumeclaims") - before
 		if at < beats-1 || at > beats+1 || reads < (beats-1)*many {
-			t.Errorf("%d reads of %d claims at %d times in %s", reads, many, at, beats*nowAndOn)
+			t.Errorf("%d reads of %d claims at %d times in %s", reads, many, at, beats*claimPoll)
 		}
 		if w.touched.Load() < int32(reads) {
 			t.Errorf("%d reads, told %d times", reads, w.touched.Load())
@@ -264,15 +263,14 @@ func TestAtRestTogether(t *testing.T) {
 		w.cache.mu.Lock()
 		defer w.cache.mu.Unlock()
 		for k, it := range w.cache.items {
-			if it.kind.get != nil && !it.rests {
+			if it.kind.get != nil && !it.parked {
 				t.Errorf("%v rests, and has a goroutine", k)
 			}
 		}
 	})
 }
 
-// How a file system grows changes the claim's status and nothing else; what is known
-// already is not told again.
+// The progress of a resize changes the claim's status only, and is not reported twice.
 func TestResizing(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")
@@ -318,7 +316,7 @@ func TestResizing(t *testing.T) {
 	})
 }
 
-// That a file system has grown changes the claim's status and nothing else.
+// A completed resize changes the claim's status only.
 func TestResized(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRestoredServer: a watch from a version that the server does not have yet hears
-// nothing. Void makes the cache list anew, also after a restart.
+// TestRestoredServer: a watch from a version that the server does not have yet receives no events. Void
+// makes the cache list again, also after a restart.
 func TestRestoredServer(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("wifi", "old"))
@@ -40,7 +40,7 @@ func TestRestoredServer(t *testing.T) {
 	})
 }
 
-// TestVoidWithoutNews: an unchanged object is written once more, with its version.
+// TestVoidWithoutNews: an unchanged object is written again with its version.
 func TestVoidWithoutNews(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("wifi", "same"))
