@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// One request tells how a deleted pod ended, unless what follows its containers' end
-// takes long.
+// One request reports the end of a deleted pod, unless its cleanup takes long.
 func TestEndIsToldOnce(t *testing.T) {
 	in(t, func(w *world) {
 		quick, slow := w.bind("quick"), w.bind("slow")
@@ -28,7 +27,7 @@ func TestEndIsToldOnce(t *testing.T) {
 		for _, p := range []*v1.Pod{quick, slow} {
 			w.box.Put(p, status(v1.PodFailed, "ended"))
 		}
-		time.Sleep(starting / 2)
+		time.Sleep(firstStatusDelay / 2)
 		w.box.Put(quick, status(v1.PodFailed, "and all of it is gone"))
 		if err := w.box.Finish(t.Context(), quick); err != nil {
 			t.Fatal(err)
@@ -37,23 +36,22 @@ func TestEndIsToldOnce(t *testing.T) {
 		if n := w.patches() - before; n != 1 || w.shown("quick") != "gone" {
 			t.Errorf("%d requests told the end of a pod, which is %s", n, w.shown("quick"))
 		}
-		time.Sleep(starting)
+		time.Sleep(firstStatusDelay)
 		if n := w.patches() - before; n != 2 || w.shown("slow") != "Failed ended" {
 			t.Errorf("%d requests, the pod of which something is left is %s", n, w.shown("slow"))
 		}
 	})
 }
 
-// While others start, that a pod is about to start is not told before long, by a slow link
-// or a fast one.
+// While other pods start, the status of a starting pod is delayed, on a slow link and on a fast one.
 func TestManyStarts(t *testing.T) {
 	manyStart(t, 200*time.Millisecond, 60*time.Millisecond, 20)
-	// Four seconds, of which the first is silent, and a turn at both ends of the others.
-	manyStart(t, 0, 20*time.Millisecond, int(3*time.Second/apart)+1)
+	// Four seconds, the first without requests, and a turn at both ends of the others.
+	manyStart(t, 0, 20*time.Millisecond, int(3*time.Second/firstStatusEvery)+1)
 }
 
-// manyStart demands of 200 pods that start one after the other, each that much after the
-// one before, that at most so many requests are sent beside one for each.
+// manyStart starts 200 pods one after the other at the interval each, and asserts that at most this
+// number of requests is sent in addition to one per pod.
 func manyStart(t *testing.T, link, each time.Duration, most int) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {

@@ -61,15 +61,15 @@ type Events struct {
 	wrote   time.Time     // the last write to the store; used by keep only
 	failing bool          // the last write has failed
 
-	mu      sync.Mutex
-	kept    []*record                   // oldest first
-	of      map[types.UID][]*record     // the same records by object
-	removed []string                    // names of dropped events that are still in the store
-	objects map[types.UID]*rate.Limiter // budgets of objects
-	names   int64
-	seq     int64 // of the newest
-	dropped int
-	sent    time.Time // when the server last accepted an event
+	mu       sync.Mutex
+	kept     []*record                   // oldest first
+	byObject map[types.UID][]*record     // the same records by object
+	removed  []string                    // names of dropped events that are still in the store
+	objects  map[types.UID]*rate.Limiter // budgets of objects
+	names    int64
+	seq      int64 // byObject the newest
+	dropped  int
+	sent     time.Time // when the server last accepted an event
 }
 
 // A record is an event with its count. It has only the fields in which events differ: there are
@@ -81,9 +81,9 @@ type record struct {
 	annotations                   map[string]string
 	count                         int32
 	told                          int32     // the count that was last sent; 0: never sent
-	mute                          bool      // its object has used up its budget
+	overBudget                    bool      // its object has used up its budget
 	firstSecond, lastSecond       int64     // Unix times of the wall clock
-	last                          time.Time // of the last occurrence, monotonic
+	last                          time.Time // byObject the last occurrence, monotonic
 	next                          time.Time
 
 	seq    int64
@@ -132,7 +132,7 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	}
 	e := &Events{
 		EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		of: map[types.UID][]*record{}, objects: map[types.UID]*rate.Limiter{},
+		byObject: map[types.UID][]*record{}, objects: map[types.UID]*rate.Limiter{},
 	}
 	if c.Store != nil {
 		if err := e.load(context.Background()); err != nil {
@@ -185,17 +185,17 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	now := time.Now()
 	second := e.Now().Unix()
 	key := eventKey{about.UID, about.FieldPath, eventType, reason, message}
-	if e.alike(key, now) >= mostAlike {
+	if e.countSimilar(key, now) >= mostAlike {
 		key.message = ""
 		message = combined + message
 	}
-	affordable := e.spend(about.UID, now)
-	same := e.of[key.uid]
+	affordable := e.spendBudget(about.UID, now)
+	same := e.byObject[key.uid]
 	if i := slices.IndexFunc(same, func(r *record) bool { return r.key == key }); i >= 0 {
 		r := same[i]
 		r.count++
 		r.lastSecond, r.message = second, message
-		r.last, r.mute = now, !affordable
+		r.last, r.overBudget = now, !affordable
 		e.seq++
 		r.seq = e.seq
 		e.remove(r)
@@ -206,7 +206,7 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 		e.put(&record{
 			key: key, name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names), message: message,
 			object: about.Name, namespace: about.Namespace, objectKind: about.Kind, annotations: annotations,
-			count: 1, firstSecond: second, lastSecond: second, last: now, seq: e.seq, mute: !affordable,
+			count: 1, firstSecond: second, lastSecond: second, last: now, seq: e.seq, overBudget: !affordable,
 		})
 	}
 	e.drop()
@@ -221,23 +221,23 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 // put adds an event as the newest. The caller holds mu.
 func (e *Events) put(r *record) {
 	e.kept = append(e.kept, r)
-	e.of[r.key.uid] = append(e.of[r.key.uid], r)
+	e.byObject[r.key.uid] = append(e.byObject[r.key.uid], r)
 }
 
 // remove removes an event. The caller holds mu.
 func (e *Events) remove(r *record) {
 	is := func(other *record) bool { return other == r }
 	e.kept = slices.DeleteFunc(e.kept, is)
-	e.of[r.key.uid] = slices.DeleteFunc(e.of[r.key.uid], is)
-	if len(e.of[r.key.uid]) == 0 {
-		delete(e.of, r.key.uid)
+	e.byObject[r.key.uid] = slices.DeleteFunc(e.byObject[r.key.uid], is)
+	if len(e.byObject[r.key.uid]) == 0 {
+		delete(e.byObject, r.key.uid)
 	}
 }
 
-// alike counts the recent events that differ from key in their message only. It returns 0 if the
-// event with this key exists.
-func (e *Events) alike(key eventKey, now time.Time) (n int) {
-	for _, r := range e.of[key.uid] {
+// countSimilar counts the recent events that differ from key in their message only. It returns 0 if
+// the event with this key exists.
+func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
+	for _, r := range e.byObject[key.uid] {
 		k := r.key
 		if k.message == key.message {
 			if k == key { // a repeated event is not combined
@@ -253,8 +253,8 @@ func (e *Events) alike(key eventKey, now time.Time) (n int) {
 	return n
 }
 
-// spend takes one event from the budget of an object. It reports whether there was one left.
-func (e *Events) spend(uid types.UID, now time.Time) bool {
+// spendBudget takes one event from the budget of an object. It reports whether there was one left.
+func (e *Events) spendBudget(uid types.UID, now time.Time) bool {
 	b, ok := e.objects[uid]
 	if !ok {
 		if len(e.objects) > maxEvents { // a full budget is the same as none
@@ -270,7 +270,7 @@ func (e *Events) spend(uid types.UID, now time.Time) bool {
 func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, r := range e.of[uid] {
+	for _, r := range e.byObject[uid] {
 		all = append(all, *e.event(r))
 	}
 	return all[max(0, len(all)-recentEvents):]
@@ -310,7 +310,7 @@ func (e *Events) tell(ctx context.Context) error {
 	for {
 		r, wait := e.next()
 		if r != nil {
-			if wait = take(tokens); wait == 0 {
+			if wait = takeToken(tokens); wait == 0 {
 				if err := e.send(ctx, r); err != nil {
 					e.Log.Debug("an event could not be sent and is retried", "error", err)
 					if _, ended := kube.Wait(ctx, &again, err, e.Retry); ended != nil {
@@ -328,7 +328,8 @@ func (e *Events) tell(ctx context.Context) error {
 	}
 }
 
-// sleep waits for d, a retry signal, or, unless deaf, a new event. It returns false when ctx has ended.
+// sleep waits for d, a retry signal, or, unless deaf, a new event. It returns false when ctx has
+// ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -353,7 +354,7 @@ func (e *Events) next() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now, wait := time.Now(), time.Duration(0)
-	yields := e.yields(now)
+	yields := e.rushDelay(now)
 	in := func(d time.Duration) {
 		if wait == 0 || d < wait {
 			wait = d
@@ -361,7 +362,7 @@ func (e *Events) next() (*record, time.Duration) {
 	}
 	for _, r := range e.kept {
 		switch {
-		case r.mute || r.told == r.count:
+		case r.overBudget || r.told == r.count:
 		case now.Before(r.next):
 			in(r.next.Sub(now))
 		case yields > 0 && r.key.kind == v1.EventTypeNormal:
@@ -386,7 +387,7 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run sent it, but did not store that
 		err = e.patch(ctx, r)
 	}
-	if err != nil && !refusal(err) {
+	if err != nil && !isRefusal(err) {
 		return err
 	}
 	if err != nil {
@@ -419,8 +420,8 @@ func (e *Events) patch(ctx context.Context, r *record) error {
 	return err
 }
 
-// take takes a token and returns 0, or returns the time until the next token.
-func take(tokens *rate.Limiter) time.Duration {
+// takeToken takes a token and returns 0, or returns the time until the next token.
+func takeToken(tokens *rate.Limiter) time.Duration {
 	r := tokens.Reserve()
 	wait := r.Delay()
 	if wait > 0 {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BenchmarkEventsOfMany notes what is told of a pod that starts, on a node that keeps as
-// many events as it may.
+// BenchmarkEventsOfMany records the events of a starting pod on a node with the maximum number of events.
 func BenchmarkEventsOfMany(b *testing.B) {
 	e, err := NewEvents(EventsConfig{Node: "n", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

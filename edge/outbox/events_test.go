@@ -90,7 +90,7 @@ func TestRepeatedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// A pod that shouts is heard in few words, and does not drown others.
+// The events of a pod with many events are limited, and those of other pods are still sent.
 func TestEventsAreBounded(t *testing.T) {
 	recording(t, 5, 10, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		loud, calm := bound("loud"), bound("calm")
@@ -117,8 +117,8 @@ func TestEventsAreBounded(t *testing.T) {
 		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
 			t.Error(len(e.kept))
 		}
-		if of := slices.Concat(e.of["l"], e.of["c"]); !slices.Equal(of, e.kept) || len(e.of) != 1 { // the calm one's were the oldest
-			t.Errorf("by object: %d of %d events, %d objects", len(of), len(e.kept), len(e.of))
+		if of := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(of, e.kept) || len(e.byObject) != 1 { // the calm one's were the oldest
+			t.Errorf("by object: %d of %d events, %d objects", len(of), len(e.kept), len(e.byObject))
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 	})
 }
 
-// A namespace that is going, or gone, takes no events: each is tried once.
+// A namespace that is being deleted, or is deleted, rejects events: each is sent once.
 func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(v1.Resource("events"), "x", errors.New("unable to create new content in namespace default because it is being terminated")),

@@ -16,7 +16,7 @@ import (
 // An item is the state of one pod that is to be reported. It is guarded by the Outbox's mu.
 type item struct {
 	name     types.NamespacedName
-	uid      types.UID     // of a pod of the API server; empty: a mirror pod
+	uid      types.UID     // byObject a pod of the API server; empty: a mirror pod
 	manifest *v1.Pod       // as the node wants it; nil: it does not want it
 	want     *v1.PodStatus // the newest status; nil: none
 	begins   bool          // want only says that the pod is about to start or to become ready
@@ -24,7 +24,7 @@ type item struct {
 	finish   bool          // nothing of the pod is left on the node
 	server   *view         // the server's version; nil: it does not exist there
 
-	due   time.Time // of the next attempt; zero: none is scheduled
+	due   time.Time // byObject the next attempt; zero: none is scheduled
 	busy  bool      // a request is in flight
 	tries int       // consecutive refusals
 }
@@ -35,7 +35,7 @@ type view struct {
 	version  uint64
 	deleting bool
 	mirror   bool
-	hash     string // of a mirror pod: the hash of its manifest
+	hash     string // byObject a mirror pod: the hash of its manifest
 	status   v1.PodStatus
 }
 
@@ -46,27 +46,27 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 	return v
 }
 
-// soon makes the item due within d.
-func (it *item) soon(d time.Duration) {
+// dueWithin makes the item due within d.
+func (it *item) dueWithin(d time.Duration) {
 	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
 		it.due = at
 	}
 }
 
-// starts reports whether the only news is that the pod is about to start or to become ready. It
-// is false if the server's version is ready.
-func (it *item) starts() bool {
-	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !ready(&it.server.status))
+// onlyStarting reports whether the only news is that the pod is about to start or to become ready.
+// It is false if the server's version is ready.
+func (it *item) onlyStarting() bool {
+	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !isReady(&it.server.status))
 }
 
-// ending reports whether the pod is deleted and its containers have ended. Soon nothing of it will
+// endsSoon reports whether the pod is deleted and its containers have ended. Soon nothing of it will
 // be left on the node, and then one request can report the end.
-func (it *item) ending() bool {
+func (it *item) endsSoon() bool {
 	return it.uid != "" && it.ends && !it.finish && it.server != nil && it.server.deleting
 }
 
-// over reports whether a pod has ended.
-func over(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
+// hasEnded reports whether a pod has ended.
+func hasEnded(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
 // see records the server's version, unless it is older than the known one.
 func (it *item) see(v *view) {
@@ -78,22 +78,22 @@ func (it *item) see(v *view) {
 // urgency returns the maximum delay for sending the status now, if before was sent.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
-	case before == nil && fresh(now):
-		return starting
-	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, ready(before) != ready(now),
+	case before == nil && isStarting(now):
+		return firstStatusDelay
+	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, isReady(before) != isReady(now),
 		!slices.Equal(states(before), states(now)):
-		if fresh(now) && !ready(before) {
-			return starting
+		if isStarting(now) && !isReady(before) {
+			return firstStatusDelay
 		}
 		return 0
 	}
-	return calm
+	return normalDelay
 }
 
-// fresh reports whether a pod is about to start or to become ready, and has no problem.
-func fresh(s *v1.PodStatus) bool {
+// isStarting reports whether a pod is about to start or to become ready, and has no problem.
+func isStarting(s *v1.PodStatus) bool {
 	if s.Phase != v1.PodPending {
-		return unready(s)
+		return justStarted(s)
 	}
 	for c := range podspec.Statuses(s) {
 		w := c.State.Waiting
@@ -105,21 +105,21 @@ func fresh(s *v1.PodStatus) bool {
 	return true
 }
 
-// unready reports whether all containers of a pod have just started for the first time, and one
+// justStarted reports whether all containers of a pod have just started for the first time, and one
 // is not ready. Most programs answer their first probes soon, and then one request reports both.
 // The times are compared with this node's own clock.
-func unready(s *v1.PodStatus) bool {
+func justStarted(s *v1.PodStatus) bool {
 	waits := false
 	for _, c := range s.ContainerStatuses {
 		if c.State.Running == nil || c.RestartCount > 0 {
 			return false
 		}
-		waits = waits || !c.Ready && time.Since(c.State.Running.StartedAt.Time) < 2*starting
+		waits = waits || !c.Ready && time.Since(c.State.Running.StartedAt.Time) < 2*firstStatusDelay
 	}
 	return s.Phase == v1.PodRunning && waits
 }
 
-func ready(s *v1.PodStatus) bool {
+func isReady(s *v1.PodStatus) bool {
 	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 }
 
@@ -145,8 +145,8 @@ func states(s *v1.PodStatus) (all []state) {
 	return all
 }
 
-// refusal reports whether the server has rejected the request because of the object itself.
-func refusal(err error) bool {
+// isRefusal reports whether the server has rejected the request because of the object itself.
+func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
 		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

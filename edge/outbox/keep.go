@@ -54,10 +54,10 @@ func (e *Events) load(ctx context.Context) error {
 	return nil
 }
 
-// lasting reports whether an event is to be stored: the API server does not have it, or it is a
+// mustStore reports whether an event is to be stored: the API server does not have it, or it is a
 // warning, which users look for.
-func (r *record) lasting() bool {
-	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.mute
+func (r *record) mustStore() bool {
+	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.overBudget
 }
 
 // keep writes changes until ctx ends, and then once more. It does nothing while no event occurs.
@@ -71,14 +71,14 @@ func (e *Events) keep(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(storeAfter, e.every()-time.Since(e.wrote))):
+		case <-time.After(max(storeAfter, e.storeInterval()-time.Since(e.wrote))):
 			e.write(ctx, false)
 		}
 	}
 }
 
-// every returns the current minimum interval between writes.
-func (e *Events) every() time.Duration {
+// storeInterval returns the current minimum interval between writes.
+func (e *Events) storeInterval() time.Duration {
 	if e.Spare != nil && e.Spare() {
 		return storeSeldom
 	}
@@ -128,9 +128,9 @@ func (e *Events) write(ctx context.Context, last bool) {
 func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
-	underway := !last && e.Client != nil && e.underway(at)
+	underway := !last && e.Client != nil && e.beingSent(at)
 	for _, r := range e.kept {
-		want := stored{r.count, r.told, r.lasting()}
+		want := stored{r.count, r.told, r.mustStore()}
 		switch {
 		case e.Client == nil && !last && r.key.kind == v1.EventTypeNormal:
 		case underway && want.there && !r.stored.there && r.key.kind == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
@@ -164,7 +164,7 @@ func (e *Events) drop() {
 		if r.stored.there {
 			e.removed = append(e.removed, r.name)
 		}
-		if r.told == r.count || r.mute || e.Client == nil {
+		if r.told == r.count || r.overBudget || e.Client == nil {
 			continue
 		}
 		e.dropped++

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A recorder is an agent's events, which can be restarted, with a store that counts.
+// A recorder is an Events that can be restarted, with a store that counts.
 type recorder struct {
 	*testing.T
 	*apitest.Server
@@ -31,7 +31,7 @@ type recorder struct {
 	stop   func()
 }
 
-// counting counts the transactions that write.
+// counting counts write transactions.
 type counting struct {
 	*store.Store
 	r *recorder
@@ -135,7 +135,7 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// TestToldBeforeItWasNoted: an agent that was killed tells no event twice.
+// TestToldBeforeItWasNoted: an event that was sent before the agent was killed is not sent twice.
 func TestToldBeforeItWasNoted(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		r.Down()
@@ -158,8 +158,8 @@ func TestToldBeforeItWasNoted(t *testing.T) {
 	})
 }
 
-// TestEventsWearNoFlash: what is told at once is not written, a burst is one write, and
-// while nothing happens there is none.
+// TestEventsWearNoFlash: events that are sent soon are not written, a burst is one write, and an idle
+// node writes nothing.
 func TestEventsWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		for i := range 50 {
@@ -188,8 +188,8 @@ func TestEventsWearNoFlash(t *testing.T) {
 	})
 }
 
-// TestEventsSpareTheDisk: while the disk is to be spared events are written every half hour, and
-// as ever before, after, and when the agent ends.
+// TestEventsSpareTheDisk: while Spare is true events are written every half hour, and at the usual
+// interval before, after, and when the agent ends.
 func TestEventsSpareTheDisk(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		happens := func(minutes int) (writes int64) {
@@ -260,8 +260,8 @@ func TestStoredEventsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEventsOfANodeAlone are for the person at the device: what went well is written when
-// the agent ends, and a warning soon.
+// TestEventsOfANodeAlone: without a cluster normal events are written when the agent ends, and warnings
+// soon.
 func TestEventsOfANodeAlone(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeNormal, "Started", "x")
@@ -285,7 +285,7 @@ func TestEventsOfANodeAlone(t *testing.T) {
 	})
 }
 
-// TestEventIsKeptWhole: a record gives back what the API server and the store are told.
+// TestEventIsKeptWhole: the API server and the store get all fields of an event from its record.
 func TestEventIsKeptWhole(t *testing.T) {
 	e := &Events{EventsConfig: EventsConfig{Node: "pi"}}
 	at := metav1.Unix(1700000000, 0)

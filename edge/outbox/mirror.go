@@ -24,7 +24,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	case now.server == nil && now.manifest == nil:
 		return nil
 	case now.manifest == nil && !o.Spoken(): // a source may still want it
-		o.later(it)
+		o.retryLater(it)
 		return nil
 	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[keys.ConfigHash]):
 		if err := o.delete(ctx, it, now.server.uid); err != nil || now.manifest == nil {
@@ -34,7 +34,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	}
 	if now.server == nil {
 		if owner == "" {
-			o.later(it)
+			o.retryLater(it)
 			return nil
 		}
 		p := &v1.Pod{}
@@ -61,11 +61,11 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	return o.patch(ctx, it, now)
 }
 
-// later schedules another attempt, after other parts may have reported.
-func (o *Outbox) later(it *item) {
+// retryLater schedules another attempt, after other parts may have reported.
+func (o *Outbox) retryLater(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it.soon(calm)
+	it.dueWithin(normalDelay)
 }
 
 // mirrorOf returns the mirror pod of a static pod.

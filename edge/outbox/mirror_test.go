@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// TestMirrorNamesNothing: an API server takes no mirror pod that names its objects, and the
-// pod of the node stays as it is.
+// TestMirrorNamesNothing: a mirror pod has no references that an API server rejects, and the static pod
+// is not modified.
 func TestMirrorNamesNothing(t *testing.T) {
 	var spec v1.PodSpec
 	if err := json.Unmarshal([]byte(`{"nodeName":"n","imagePullSecrets":[{"name":"a"}],"volumes":[

@@ -17,7 +17,7 @@ func (o *Outbox) Listed(pods []v1.Pod) {
 		if !there[it] {
 			it.server = nil
 		}
-		it.soon(0)
+		it.dueWithin(0)
 		o.drop(it)
 	}
 	o.signal()
@@ -30,9 +30,9 @@ func (o *Outbox) Seen(p *v1.Pod) {
 	defer o.mu.Unlock()
 	it := o.see(p)
 	if it.finish || it.server.deleting || it.uid == "" {
-		it.soon(0)
+		it.dueWithin(0)
 	} else {
-		it.soon(calm) // in case another client overwrote the status; usually it is the node's own change
+		it.dueWithin(normalDelay) // in case another client overwrote the status; usually it is the node's own change
 	}
 	o.signal()
 }
@@ -49,7 +49,7 @@ func (o *Outbox) Gone(p *v1.Pod) {
 		return
 	}
 	it.server = nil
-	it.soon(0)
+	it.dueWithin(0)
 	o.signal()
 }
 
@@ -80,8 +80,8 @@ func (o *Outbox) drop(it *item) {
 	}
 }
 
-// forgotten removes the node's version of a pod of the API server.
-func (o *Outbox) forgotten(it *item) {
+// dropWanted removes the node's version of a pod of the API server.
+func (o *Outbox) dropWanted(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it.manifest, it.want, it.finish = nil, nil, false

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	parallel   = 4                // concurrent requests while the server answers
-	starting   = time.Second      // delay of a first status, in case more news follow
-	calm       = 5 * time.Second  // delay of other changes
-	apart      = time.Second / 10 // minimum interval of first statuses: most starting pods soon have more news
-	patience   = 20 * time.Second // maximum additional delay of a first status
-	firstRetry = time.Second / 2
-	lastRetry  = time.Minute     // after the server has failed for half an hour
-	refused    = 5 * time.Minute // maximum interval between attempts that the server rejects
+	parallel         = 4                // concurrent requests while the server answers
+	firstStatusDelay = time.Second      // delay of a first status, in case more news follow
+	normalDelay      = 5 * time.Second  // delay of other changes
+	firstStatusEvery = time.Second / 10 // minimum interval of first statuses: most starting pods soon have more news
+	patience         = 20 * time.Second // maximum additional delay of a first status
+	firstRetry       = time.Second / 2
+	lastRetry        = time.Minute     // after the server has failed for half an hour
+	refused          = 5 * time.Minute // maximum interval between attempts that the server rejects
 )
 
 // Config has the dependencies of an Outbox.
@@ -49,17 +49,17 @@ type Outbox struct {
 	Config
 	wake chan struct{} // capacity 1
 
-	mu      sync.Mutex
-	pods    map[types.UID]*item            // of the API server
-	mirrors map[types.NamespacedName]*item // of static pods
-	listed  bool                           // Listed was called
-	busy    int                            // requests in flight
-	pause   time.Time                      // nothing is sent before this time
-	asked   time.Time                      // Retry-After of the server: pause is never earlier
-	spoke   time.Time                      // when a first status was last sent
-	trouble retry.Backoff                  // of the server
-	heard   int                            // number of signals of Retry
-	offline bool                           // nothing is sent before the next signal of Retry
+	mu           sync.Mutex
+	pods         map[types.UID]*item            // byObject the API server
+	mirrors      map[types.NamespacedName]*item // byObject static pods
+	listed       bool                           // Listed was called
+	busy         int                            // requests in flight
+	pause        time.Time                      // nothing is sent before this time
+	asked        time.Time                      // Retry-After of the server: pause is never earlier
+	lastFirst    time.Time                      // when a first status was last sent
+	trouble      retry.Backoff                  // byObject the server
+	retrySignals int                            // number of signals of Retry
+	offline      bool                           // nothing is sent before the next signal of Retry
 }
 
 // New returns an Outbox. It starts no goroutine.
@@ -84,13 +84,13 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 		it.want = nil
 	}
 	it.manifest = p
-	it.ends = over(status)
+	it.ends = hasEnded(status)
 	d := urgency(it.want, status)
-	if it.ending() {
-		d = max(d, starting)
+	if it.endsSoon() {
+		d = max(d, firstStatusDelay)
 	}
-	it.soon(d)
-	it.want, it.begins = status, fresh(status)
+	it.dueWithin(d)
+	it.want, it.begins = status, isStarting(status)
 	o.signal()
 }
 
@@ -101,7 +101,7 @@ func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 		o.mu.Lock()
 		if it, ok := o.mirrors[nameOf(p)]; ok && it.manifest != nil && it.manifest.UID == p.UID {
 			it.manifest, it.want = nil, nil
-			it.soon(0)
+			it.dueWithin(0)
 			o.signal()
 		}
 		o.mu.Unlock()
@@ -111,7 +111,7 @@ func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	defer o.mu.Unlock()
 	it := o.item(p)
 	it.finish = true
-	it.soon(0)
+	it.dueWithin(0)
 	o.signal()
 	return nil
 }
@@ -205,7 +205,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-o.Retry:
 			o.mu.Lock()
 			o.pause, o.offline = o.asked, false
-			o.heard++
+			o.retrySignals++
 			o.mu.Unlock()
 		}
 	}
@@ -237,19 +237,19 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 			later(o.pause)
 		case now.Before(it.due):
 			later(it.due)
-		case (it.starts() || it.ending()) && now.Before(it.due.Add(patience)):
+		case (it.onlyStarting() || it.endsSoon()) && now.Before(it.due.Add(patience)):
 			later(it.due.Add(patience))
 			last = append(last, it)
 		case o.busy < most:
 			take(it)
 		}
 	}
-	switch turn := o.spoke.Add(apart); {
+	switch turn := o.lastFirst.Add(firstStatusEvery); {
 	case len(last) == 0 || o.busy > 0: // most pods have started before their turn
 	case now.Before(turn):
 		later(turn)
 	default:
-		o.spoke = now
+		o.lastFirst = now
 		take(last[0])
 	}
 	return due, wait
@@ -258,7 +258,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 // send sends the next request for one item and schedules the following one.
 func (o *Outbox) send(ctx context.Context, it *item) {
 	o.mu.Lock()
-	heard := o.heard
+	heard := o.retrySignals
 	o.mu.Unlock()
 	err := o.sync(ctx, it)
 	o.mu.Lock()
@@ -270,17 +270,17 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case err == nil:
 		it.tries = 0
 		o.trouble.Reset()
-	case refusal(err):
+	case isRefusal(err):
 		o.trouble.Reset()
 		it.tries++
-		it.soon(min(firstRetry<<min(it.tries, 12), refused))
+		it.dueWithin(min(firstRetry<<min(it.tries, 12), refused))
 		o.Log.Warn("the API server rejects the status of a pod, it is retried",
 			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
-		it.soon(0)
-		o.offline = o.heard == heard // otherwise the link has changed since the request began
+		it.dueWithin(0)
+		o.offline = o.retrySignals == heard // otherwise the link has changed since the request began
 	default:
-		it.soon(0)
+		it.dueWithin(0)
 		if now := time.Now(); !now.Before(o.pause) {
 			if !o.trouble.Failing() {
 				o.Log.Warn("the status of pods cannot be sent, as the API server does not answer; it is retried",

@@ -26,7 +26,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A world is a cluster, and a node without containers: the test says what they do.
+// A world is a cluster, and a node without containers: the test reports their states.
 type world struct {
 	*testing.T
 	*apitest.Server
@@ -96,7 +96,7 @@ func (w *world) start() {
 	}
 }
 
-// gated gives a client that asks before each request.
+// gated returns a client whose Before can reject requests.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, Before: w.before})
@@ -114,7 +114,7 @@ func bound(name string) *v1.Pod {
 	}
 }
 
-// bind makes a pod of the API server and gives what the node knows of it.
+// bind creates a pod on the API server and returns the node's version.
 func (w *world) bind(name string) *v1.Pod {
 	w.Helper()
 	w.Put(bound(name))
@@ -191,9 +191,9 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 	})
 }
 
-// Requests are few: of pods that start together the server is told that they run, and
-// not one by one before that they are about to. One that stays so is told all the same,
-// though there is always something else to tell.
+// Few requests are sent: for pods that start together the server gets the running status, and not one
+// before that for each. A pod that stays in the starting state is reported nevertheless, although
+// there are always other requests.
 func TestFirstWordsComeLast(t *testing.T) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
@@ -210,7 +210,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 		for _, p := range pods {
 			w.box.Put(p, status(v1.PodPending, ""))
 		}
-		time.Sleep(starting + 150*time.Millisecond)
+		time.Sleep(firstStatusDelay + 150*time.Millisecond)
 		for _, p := range pods {
 			w.box.Put(p, status(v1.PodRunning, ""))
 		}
@@ -234,8 +234,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 	})
 }
 
-// A pod whose probe passes soon is told of once. One that stays unready, and one that is
-// so again, are told of too.
+// A pod whose probe passes soon is reported once. A pod that stays or becomes unready is reported too.
 func TestReadySoon(t *testing.T) {
 	in(t, func(w *world) {
 		runs := func(phase v1.PodPhase, ready bool) *v1.PodStatus {
@@ -248,20 +247,22 @@ func TestReadySoon(t *testing.T) {
 			}
 			return s
 		}
-		shows := func(name string) string { return fmt.Sprint(w.shown(name), " ", ready(&w.Pod("default", name).Status)) }
+		shows := func(name string) string {
+			return fmt.Sprint(w.shown(name), " ", isReady(&w.Pod("default", name).Status))
+		}
 		quick, slow := w.bind("quick"), w.bind("slow")
 		for _, p := range []*v1.Pod{quick, slow} {
 			w.box.Put(p, runs(v1.PodPending, false))
 			time.Sleep(100 * time.Millisecond)
 			w.box.Put(p, runs(v1.PodRunning, false))
 		}
-		time.Sleep(starting / 2)
+		time.Sleep(firstStatusDelay / 2)
 		w.box.Put(quick, runs(v1.PodRunning, true))
 		synctest.Wait()
 		if n := w.patches(); n != 1 || shows("quick") != "Running true" {
 			t.Errorf("%d requests for one that is ready, it is %s", n, shows("quick"))
 		}
-		time.Sleep(starting)
+		time.Sleep(firstStatusDelay)
 		if n := w.patches(); n != 2 || shows("slow") != "Running false" {
 			t.Errorf("%d requests, the slow one is %s", n, shows("slow"))
 		}
@@ -310,8 +311,8 @@ func TestEndIsAcknowledged(t *testing.T) {
 		w.Up()
 		w.retry <- struct{}{}
 		time.Sleep(time.Minute) // beyond every back-off
-		// A list that was on its way meanwhile may have brought it back as a pod to end;
-		// its worker then finds again that nothing is left.
+		// A list that was in flight may have added it again as a deleting pod; its worker then calls
+		// Finish again.
 		if d, ok := w.wanted.Get(p.UID); ok && d.Deleting {
 			if err := w.box.Finish(ctx, p); err != nil {
 				t.Error(err)
@@ -322,7 +323,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 			t.Error("not acknowledged", ok, w.shown("a"))
 		}
 
-		// One that is replaced meanwhile is not mistaken for the new one.
+		// A pod that is replaced in the meantime is not mistaken for the new one.
 		p = w.bind("b")
 		w.Down()
 		w.Cut()
@@ -375,7 +376,7 @@ func TestMirrorPods(t *testing.T) {
 		if w.shown("s-n") != "gone" {
 			t.Error("stays, though no source knows it")
 		}
-		// A pod of the API server that has the name is not ours to touch.
+		// A pod of the API server with the same name is not modified.
 		w.bind("s-n")
 		w.box.Put(s, status(v1.PodRunning, "static"))
 		time.Sleep(time.Hour)
@@ -385,7 +386,7 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// A server that takes what it is told and stays silent.
+// A server that accepts requests and does not answer.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	in(t, func(w *world) {
 		var pods []*v1.Pod

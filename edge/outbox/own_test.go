@@ -7,8 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The conditions that are a node's are sent; those of others are not, and some that are
-// several owners' only while the node says something of them.
+// The node's conditions are sent, those of others are not, and shared ones only while the node has them.
 func TestOwnConditions(t *testing.T) {
 	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
 		v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget, "example.com/gate"}
@@ -22,14 +21,14 @@ func TestOwnConditions(t *testing.T) {
 		}
 		return out
 	}
-	if got := types(own(s, &v1.PodStatus{})); !slices.Equal(got, all[:8]) {
+	if got := types(ownPart(s, &v1.PodStatus{})); !slices.Equal(got, all[:8]) {
 		t.Errorf("%v", got)
 	}
-	if got := types(own(s, &s)); !slices.Equal(got, all[:9]) {
+	if got := types(ownPart(s, &s)); !slices.Equal(got, all[:9]) {
 		t.Errorf("%v", got)
 	}
 	s.Conditions[8].Reason = v1.PodReasonTerminationByKubelet // of a machine that was off
-	if got := types(own(s, &v1.PodStatus{})); !slices.Equal(got, all[:9]) {
+	if got := types(ownPart(s, &v1.PodStatus{})); !slices.Equal(got, all[:9]) {
 		t.Errorf("%v", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// begin tells the events of pods that start one after the other.
+// begin records the events of pods that start one after the other.
 func begin(e *Events, from, pods int, every time.Duration) {
 	for i := range pods {
 		p := podNamed(fmt.Sprint("p", from+i))
@@ -26,7 +26,7 @@ func begin(e *Events, from, pods int, every time.Duration) {
 	}
 }
 
-// While many pods start their events wait, but for a warning.
+// While many pods start, their events are delayed, except warnings.
 func TestEventsGiveWay(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		begin(e, 0, 5, 0)
@@ -35,7 +35,7 @@ func TestEventsGiveWay(t *testing.T) {
 			t.Errorf("%d of 15 events of few pods were told at once", n)
 		}
 		begin(e, 5, 200, 40*time.Millisecond)
-		if n := len(s.Events()); n > 15+few {
+		if n := len(s.Events()); n > 15+calmEvents {
 			t.Errorf("%d events were told while pods started", n)
 		}
 		e.Pod(podNamed("w"), "", v1.EventTypeWarning, "BackOff", "again")
@@ -47,25 +47,24 @@ func TestEventsGiveWay(t *testing.T) {
 		if !warned {
 			t.Error("a warning waits, too")
 		}
-		time.Sleep(lull + 15*time.Second)
+		time.Sleep(rushWindow + 15*time.Second)
 		if n := len(s.Events()); n != 15+600+1 || e.Dropped() != 0 {
 			t.Errorf("%d events, %d dropped", n, e.Dropped())
 		}
 	})
 }
 
-// A rush that goes on does not hold up events for ever.
+// A long rush does not delay events forever.
 func TestEventsGiveWayForAWhile(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
-		begin(e, 0, 120, late/60)
+		begin(e, 0, 120, maxEventDelay/60)
 		if n := len(s.Events()); n < 150 {
-			t.Errorf("%d of 360 events were told after %v", n, 2*late)
+			t.Errorf("%d of 360 events were told after %v", n, 2*maxEventDelay)
 		}
 	})
 }
 
-// Events that wait for their turn are not written to the disk, and those that are left
-// when the agent ends are.
+// Delayed events are not written to the disk, except those that remain when the agent ends.
 func TestEventsThatGiveWayWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		begin(r.Events, 0, 300, 30*time.Millisecond)
@@ -82,7 +81,7 @@ func TestEventsThatGiveWayWearNoFlash(t *testing.T) {
 	})
 }
 
-// rowsAt are the events that a database has.
+// rowsAt returns the events in a database.
 func rowsAt(t *testing.T, path string) []store.Event {
 	t.Helper()
 	db, err := store.Open(t.Context(), path, slog.New(slog.DiscardHandler))

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestServerLearnsAll lives through random histories and asserts that in the end the
-// server shows every pod as its newest status says.
+// TestServerLearnsAll runs random histories and asserts that in the end the server has the newest status
+// of every pod.
 func TestServerLearnsAll(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -96,7 +96,7 @@ func (h *history) step() {
 	time.Sleep(time.Duration(h.r.IntN(8)) * time.Second)
 }
 
-// restart is a kill: what the outbox knew is lost, what the store has is told again.
+// restart kills the outbox and starts another one, which gets the stored statuses.
 func (h *history) restart() {
 	h.end()
 	h.start()
@@ -111,7 +111,7 @@ func (h *history) restart() {
 	}
 }
 
-// finish plays the workers: what is to end ends.
+// finish acts as the workers: pods that are to end, end.
 func (h *history) finish() {
 	for _, p := range h.wanted.List() {
 		if p.Deleting && !h.done[p.Pod.UID] {

@@ -32,7 +32,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 			return o.forget(ctx, it)
 		}
 		if !o.Wanted(now.uid) {
-			o.forgotten(it)
+			o.dropWanted(it)
 		}
 		return nil
 	case now.finish, now.server.deleting && !o.Wanted(now.uid):
@@ -52,7 +52,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 }
 
 func (o *Outbox) forget(ctx context.Context, it *item) error {
-	o.forgotten(it) // before Forget, after which the pod may be wanted again
+	o.dropWanted(it) // before Forget, after which the pod may be wanted again
 	if err := o.Forget(ctx, it.uid); err != nil {
 		o.mu.Lock()
 		it.finish = true
@@ -80,7 +80,7 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 		}
 	}
 	if apierrors.IsNotFound(err) || err == nil && m.UID != now.server.uid {
-		o.lost(it, now.server.uid)
+		o.dropServer(it, now.server.uid)
 		return nil
 	}
 	if err != nil {
@@ -88,14 +88,14 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it.see(viewOf(m, merged(now.server.status, before, after)))
+	it.see(viewOf(m, mergedStatus(now.server.status, before, after)))
 	return nil
 }
 
 // change returns the node's part of the server's status and of the wanted one, and the patch
 // between them; nil: they are equal.
 func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
-	before, after = own(it.server.status, it.want), agreeing(own(*it.want, it.want), it.server.status)
+	before, after = ownPart(it.server.status, it.want), withServerFields(ownPart(*it.want, it.want), it.server.status)
 	data, err = patch.Status(it.server.uid, before, after)
 	return before, after, data, err
 }
@@ -114,9 +114,9 @@ func (it *item) pending(listed bool) bool {
 	return err != nil || data != nil
 }
 
-// merged returns the status that the server has after a patch from before to after. The answer of
-// the request does not contain it, and the watch may report it late.
-func merged(server, before, after v1.PodStatus) v1.PodStatus {
+// mergedStatus returns the status that the server has after a patch from before to after. The
+// answer of the request does not contain it, and the watch may report it late.
+func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
 	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
 	for _, c := range server.Conditions {
@@ -136,11 +136,11 @@ func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s: %w", it.name, err)
 	}
-	o.lost(it, uid)
+	o.dropServer(it, uid)
 	return nil
 }
 
-func (o *Outbox) lost(it *item, uid types.UID) {
+func (o *Outbox) dropServer(it *item, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if it.server != nil && it.server.uid == uid {
@@ -148,9 +148,9 @@ func (o *Outbox) lost(it *item, uid types.UID) {
 	}
 }
 
-// own returns the part of a status that the node sets. The condition DisruptionTarget belongs to
+// ownPart returns the part of a status that the node sets. The condition DisruptionTarget belongs to
 // the node if it has a kubelet's reason, or if told has it: other clients set it too.
-func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
+func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
 		switch c.Type {
@@ -166,9 +166,9 @@ func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// agreeing copies values from the server that a node does not change: the start time, the QoS
-// class, and the times of unchanged conditions.
-func agreeing(s, server v1.PodStatus) v1.PodStatus {
+// withServerFields copies values from the server that a node does not change: the start time, the
+// QoS class, and the times of unchanged conditions.
+func withServerFields(s, server v1.PodStatus) v1.PodStatus {
 	if server.StartTime != nil {
 		s.StartTime = server.StartTime
 	}
