@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// apply patches as the API server does.
+// apply patches an object as the API server does.
 func apply[T any](t *testing.T, object T, data []byte) (out T) {
 	t.Helper()
 	before, err := json.Marshal(object)
@@ -119,7 +119,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	return st
 }
 
-// TestPatchesLead to the status that they are made for, by the rules of the API server.
+// TestPatchesLead: by the API server's rules, a patch results in the status for which it was created.
 func TestPatchesLead(t *testing.T) {
 	d := dice{rand.New(rand.NewPCG(1, 2))}
 	same := []cmp.Option{
