@@ -167,7 +167,7 @@ func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCer
 		default:
 		}
 	}
-	if p.over != nil || p.Key != nil && c.cfg.Now().Before(p.NotAfter) {
+	if p.final != nil || p.Key != nil && c.cfg.Now().Before(p.NotAfter) {
 		return nil
 	}
 	return []<-chan struct{}{p.attempt}
@@ -182,10 +182,10 @@ func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key,
 	switch {
 	case p == nil:
 		return nil, nil, errors.New("podCertificate: it was not requested yet")
-	case p.Key != nil && (p.over == nil || c.cfg.Now().Before(p.NotAfter)):
+	case p.Key != nil && (p.final == nil || c.cfg.Now().Before(p.NotAfter)):
 		return p.Key, p.Chain, nil
-	case p.over != nil:
-		return nil, nil, p.over
+	case p.final != nil:
+		return nil, nil, p.final
 	case p.err != nil:
 		return nil, nil, fmt.Errorf("podCertificate of signer %s: %w", p.want.SignerName, p.err)
 	case p.Request != "":
@@ -240,7 +240,7 @@ func (c *Certificates) States() (all []State) {
 	defer c.mu.Unlock()
 	now := c.cfg.Now()
 	for _, p := range c.all {
-		s := State{Signer: p.want.SignerName, State: p.named(now)}
+		s := State{Signer: p.want.SignerName, State: p.stateName(now)}
 		if i := slices.IndexFunc(all, func(o State) bool { return o.Signer == s.Signer && o.State == s.State }); i >= 0 {
 			all[i].Count++
 			continue

@@ -110,7 +110,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// Pod is for events.
+// Pod implements Events.
 func (w *world) Pod(p *v1.Pod, _, eventType, reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func (w *world) pokes() int {
 	return n
 }
 
-// prepare takes up a pod as its worker does, and gives how long that took.
+// prepare registers a pod as its worker does, and returns the duration.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
 	if !slices.Contains(w.pods, p) {
@@ -152,7 +152,7 @@ func (w *world) prepare(p *v1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// certified is a pod with a podCertificate as the second source of its volume.
+// certified returns a pod with a podCertificate as the second source of its volume.
 func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 	p.Spec.ServiceAccountName = "robot"
@@ -160,7 +160,7 @@ func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
 	return p
 }
 
-// open gives the one request that the signer has not answered.
+// open returns the only request that the signer has not answered.
 func (w *world) open() *certificatesv1beta1.PodCertificateRequest {
 	w.Helper()
 	synctest.Wait()
@@ -171,7 +171,7 @@ func (w *world) open() *certificatesv1beta1.PodCertificateRequest {
 	return all[0]
 }
 
-// chain signs a certificate of a request's key.
+// chain returns a certificate for a request's key.
 func (w *world) chain(r *certificatesv1beta1.PodCertificateRequest, life time.Duration) string {
 	w.Helper()
 	proof, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
@@ -188,7 +188,7 @@ func (w *world) chain(r *certificatesv1beta1.PodCertificateRequest, life time.Du
 	return "# a comment\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: der}))
 }
 
-// answer is the signer's.
+// answer sets the signer's answer.
 func (w *world) answer(r *certificatesv1beta1.PodCertificateRequest, condition, chain string, life time.Duration) {
 	r.Status.Conditions = []metav1.Condition{{Type: condition, Status: "True", Reason: "Because", Message: "of this"}}
 	r.Status.CertificateChain = chain
@@ -204,8 +204,8 @@ func (w *world) issue(life time.Duration) {
 	w.answer(r, "Issued", w.chain(r, life), life)
 }
 
-// has gives the serial number of what a pod has, or why it has nothing. That key and
-// certificate fit is checked.
+// has returns the serial number of a pod's certificate, or the error. It checks that key and certificate
+// match.
 func (w *world) has(p *v1.Pod) string {
 	w.Helper()
 	key, chain, err := w.certs.Credentials(p, "creds", 1)
@@ -230,8 +230,8 @@ func (w *world) wants(p *v1.Pod, part string) {
 	}
 }
 
-// What is requested is what the pod asks for; it is renewed in time, outlives the agent and
-// is in no file as it is.
+// The request has the pod's parameters. The certificate is renewed in time, survives a restart and is in
+// no file in plain text.
 func TestLife(t *testing.T) {
 	for _, keyType := range []string{"ED25519", "ECDSAP256"} {
 		t.Run(keyType, func(t *testing.T) {
@@ -300,8 +300,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Without a link a pod has what it had, over reboots and beyond its end, and people hear of
-// it; with one it is renewed at once.
+// Without a link a pod keeps its certificate, over reboots and after its expiry, which events report.
+// With a link it is renewed at once.
 func TestWithoutLink(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -334,8 +334,8 @@ func TestWithoutLink(t *testing.T) {
 	})
 }
 
-// The signer's no is final, and what was issued before counts until it expires. What it
-// issues for another key, or what is none, counts as its failure.
+// A refusal of the signer is final, and an earlier certificate is used until it expires. An invalid
+// certificate, or one for another key, counts as a failure.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		condition string
@@ -391,8 +391,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What fails is tried again with the key that there is: a server that does not know the pod
-// yet, a service account that is not there, a request that somebody deletes.
+// After a failure the request is repeated with the same key: the server does not know the pod yet, the
+// service account is missing, or the request was deleted.
 func TestFaults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -447,7 +447,7 @@ func rows(w *world) []byte {
 	return all[0].State
 }
 
-// A pod of a manifest has no service account, and asks nobody.
+// A static pod has no service account and sends no requests.
 func TestStaticPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -460,7 +460,7 @@ func TestStaticPods(t *testing.T) {
 	})
 }
 
-// Each type of key proves that it is there, and is of its size.
+// Each type of key signs its proof and has the right size.
 func TestKeyTypes(t *testing.T) {
 	for keyType, bits := range map[string]int{"ED25519": 0, "ECDSAP256": 256, "ECDSAP384": 384, "ECDSAP521": 521, "RSA3072": 3072, "RSA4096": 4096} {
 		key, err := newKey(keyType)
@@ -494,7 +494,7 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestChainBombs: a chain that is large once it is decoded is refused before.
+// TestChainBombs: a chain that is too large when decoded is rejected before it is decoded.
 func TestChainBombs(t *testing.T) {
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",

@@ -12,15 +12,15 @@
 //	nothing --> requested --issued--> fresh --beginRefreshAt--> fresh and requested --issued--> fresh
 //	                '--denied, failed--> over: the signer's decision is final for this pod
 //
-// Each projection has one goroutine, and only that one changes it. It sleeps until the certificate is
-// due for renewal, without any traffic; a watch exists only while a request is open. The key is
-// created on the node. It is in memory, in the sealed store and in the pod's volume only. The
-// state is stored: after a restart, with or without a link, a pod has the same certificate, and an
-// open request continues. A certificate that could not be renewed stays in the volume even after it
-// has expired; its verifiers decide whether to accept it.
+// Each projection has one goroutine, and only that one changes it. It sleeps until the certificate
+// is due for renewal, without any traffic; a watch exists only while a request is open. The key is
+// created on the node. It is in memory, in the sealed store and in the pod's volume only. The state
+// is stored: after a restart, with or without a link, a pod has the same certificate, and an open
+// request continues. A certificate that could not be renewed stays in the volume even after it has
+// expired; its verifiers decide whether to accept it.
 //
-// It is a hook. Prepare waits for the signer only briefly. A signer that needs a person's approval may
-// take days; the pod reports that it waits.
+// It is a hook. Prepare waits for the signer only briefly. A signer that needs a person's approval
+// may take days; the pod reports that it waits.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate

@@ -78,8 +78,8 @@ func proofOf(key []byte) ([]byte, error) {
 // maxChain is the maximum size of a decoded certificate chain, in bytes. That of a CSR is 64 KiB.
 const maxChain = 1 << 20
 
-// chainOf validates the issued chain: it must have certificates only, and the first one must belong to
-// the key. Comments and headers are removed.
+// chainOf validates the issued chain: it must have certificates only, and the first one must belong
+// to the key. Comments and headers are removed.
 func chainOf(issued string, key []byte) ([]byte, error) {
 	if err := weight.PEM(maxChain, issued); err != nil {
 		return nil, fmt.Errorf("the certificate chain %w", err)

@@ -30,7 +30,7 @@ type state struct {
 	BeginRefreshAt time.Time
 	NotAfter       time.Time
 
-	Request    string // name of the open PodCertificateRequest; empty: none
+	Request    string // newRequest of the open PodCertificateRequest; empty: none
 	RequestKey []byte
 }
 
@@ -48,7 +48,7 @@ type projection struct {
 	dropped bool
 
 	err              error  // of the last attempt
-	over             error  // the signer's final decision, and
+	final            error  // the signer's final decision, and
 	reason           string // its kind: Denied or Failed
 	toldLate, toldEx bool   // the events were recorded
 }
@@ -78,12 +78,12 @@ func (p *projection) tell() {
 
 func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.early) }
 
-// named returns the state's name in the kubelet's metric.
-func (p *projection) named(now time.Time) string {
+// stateName returns the state's name in the kubelet's metric.
+func (p *projection) stateName(now time.Time) string {
 	switch {
-	case p.over != nil && p.reason == "Denied":
+	case p.final != nil && p.reason == "Denied":
 		return "denied"
-	case p.over != nil:
+	case p.final != nil:
 		return "failed"
 	case p.Key == nil:
 		return "not_yet_issued"
@@ -104,7 +104,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 			return
 		}
 		c.mu.Lock()
-		over := p.over != nil
+		over := p.final != nil
 		p.err = err
 		if err != nil {
 			p.tell()
@@ -113,7 +113,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		if over {
 			return
 		}
-		c.late(p)
+		c.reportExpiry(p)
 		var pause time.Duration
 		if err != nil {
 			c.cfg.Log.Debug("a certificate of a pod cannot be obtained", "pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID,
@@ -146,7 +146,7 @@ func (c *Certificates) step(ctx context.Context, p *projection) error {
 	if p.Key != nil && c.cfg.Now().Before(p.refreshAt()) {
 		return nil
 	}
-	if err := c.name(ctx, p); err != nil {
+	if err := c.newRequest(ctx, p); err != nil {
 		return err
 	}
 	if err := c.create(ctx, p); err != nil {
@@ -189,7 +189,7 @@ func (c *Certificates) settle(ctx context.Context, p *projection, r *certificate
 // end records the signer's decision that there will be no certificate.
 func (c *Certificates) end(p *projection, reason, message string) {
 	c.mu.Lock()
-	p.over, p.reason = errors.New(message), reason
+	p.final, p.reason = errors.New(message), reason
 	p.tell()
 	c.mu.Unlock()
 	c.cfg.Events.Pod(p.pod, "", v1.EventTypeWarning, reason, message)
@@ -216,9 +216,9 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	}
 }
 
-// late records an event for a certificate that is overdue for renewal, and one for an expired
-// certificate, each once.
-func (c *Certificates) late(p *projection) {
+// reportExpiry records an event for a certificate that is overdue for renewal, and one for an
+// expired certificate, each once.
+func (c *Certificates) reportExpiry(p *projection) {
 	if p.Key == nil {
 		return
 	}

@@ -25,9 +25,9 @@ var (
 	errEnded   = errors.New("the watch of the PodCertificateRequest ended")
 )
 
-// name creates a key and a name for a request. Both are stored before the API server gets the
+// newRequest creates a key and a name for a request. Both are stored before the API server gets the
 // request, so that no certificate is issued whose key is lost.
-func (c *Certificates) name(ctx context.Context, p *projection) error {
+func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	key, err := newKey(p.want.KeyType)
 	if err != nil {
 		return err
@@ -71,8 +71,8 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// read returns the open request, nil if the API server does not have it. It selects the name and this
-// node, as node authorization demands. The result is not from a cache.
+// read returns the open request, nil if the API server does not have it. It selects the name and
+// this node, as node authorization demands. The result is not from a cache.
 func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1beta1.PodCertificateRequest, metav1.ListOptions, error) {
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),
