@@ -6,10 +6,10 @@
 //	driver is reachable ----Here--> '-- they are kept
 //	the agent starts ------> 30 s --> slices of drivers that have not registered since are deleted
 //
-// A deletion waits for the link and is retried until it succeeds. No lists are read: each deletion is
-// one request with a selector. If no driver ever registers, there is one such request.
+// A deletion waits for the link and is retried until it succeeds. No lists are read: each deletion
+// is one request with a selector. If no driver ever registers, there is one such request.
 //
-// A kubelet deletes the slices of all drivers when it starts. Here a restart of the agent keeps them,
-// because drivers register again within seconds.
+// A kubelet deletes the slices of all drivers when it starts. Here a restart of the agent keeps
+// them, because drivers register again within seconds.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 package resourceslice

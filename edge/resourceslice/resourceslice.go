@@ -31,7 +31,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use, and only Run blocks.
+// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use, and only Run
+// blocks.
 type Sweeper struct {
 	Config
 	wake chan struct{} // capacity 1

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A scene is a Sweeper that runs, and a server that notes what it is asked to delete.
+// A scene is a running Sweeper, and a server that records deletions.
 type scene struct {
 	*testing.T
 	*Sweeper
@@ -64,7 +64,7 @@ func in(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// wants lets time pass and compares what was deleted in it.
+// wants lets time pass and compares the deletions in that time.
 func (s *scene) wants(after time.Duration, want ...string) {
 	s.Helper()
 	time.Sleep(after)
@@ -77,8 +77,7 @@ func (s *scene) wants(after time.Duration, want ...string) {
 	s.asked = nil
 }
 
-// TestStart: what is there of drivers that do not come is deleted once, and of those that
-// came it stays.
+// TestStart: the slices of drivers that do not register are deleted once, those of the others are kept.
 func TestStart(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(29*time.Second, []string{}...)
@@ -100,8 +99,8 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestGone: of a driver that is away for long it is deleted; of one that comes back, or is
-// replaced, nothing is.
+// TestGone: the slices of a missing driver are deleted; those of a driver that comes back, or is
+// replaced, are kept.
 func TestGone(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Here("a")
@@ -122,8 +121,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestOutage: what could not be deleted is as soon as the server answers, but for a driver
-// that came back meanwhile.
+// TestOutage: a failed deletion is repeated when the server answers, unless the driver came back.
 func TestOutage(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(31*time.Second, "spec.nodeName=n")
