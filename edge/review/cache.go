@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	entries  = 512 // maximum number of cached answers
-	underWay = 8   // maximum number of concurrent requests
-	patience = 10 * time.Second
+	maxEntries    = 512 // maximum number of cached answers
+	maxConcurrent = 8   // maximum number of concurrent requests
+	timeout       = 10 * time.Second
 )
 
 // An answers is a cache of answers of the API server. Its times are monotonic, so steps of the
@@ -37,7 +37,7 @@ type kept[V any] struct {
 }
 
 func newAnswers[V any]() *answers[V] {
-	a := &answers[V]{slots: semaphore.NewWeighted(underWay), kept: map[string]kept[V]{}}
+	a := &answers[V]{slots: semaphore.NewWeighted(maxConcurrent), kept: map[string]kept[V]{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
@@ -50,14 +50,14 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 	if err != nil {
 		return none, err
 	}
-	if v, ok := a.look(key); ok {
+	if v, ok := a.cached(key); ok {
 		return v, nil
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
-		if v, ok := a.look(key); ok { // another call stored it since the first look
+		if v, ok := a.cached(key); ok { // another call stored it since the first look
 			return v, nil
 		}
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := a.slots.Acquire(asking, 1); err != nil {
 			return none, fmt.Errorf("too many reviews at once: %w", err)
@@ -65,7 +65,7 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 		defer a.slots.Release(1)
 		v, ttl, err := ask(asking)
 		if err == nil && ttl > 0 {
-			a.keep(key, v, ttl)
+			a.add(key, v, ttl)
 		}
 		return v, err
 	})
@@ -90,7 +90,7 @@ func (a *answers[V]) key(question any) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-func (a *answers[V]) look(key string) (V, bool) {
+func (a *answers[V]) cached(key string) (V, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k, ok := a.kept[key]
@@ -102,12 +102,13 @@ func (a *answers[V]) look(key string) (V, bool) {
 	return none, false
 }
 
-// keep stores an answer. If the cache is full it drops the expired answers, or else the one that expires next.
-func (a *answers[V]) keep(key string, v V, ttl time.Duration) {
+// add stores an answer. If the cache is full it drops the expired answers, or else the one that
+// expires next.
+func (a *answers[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.kept) >= entries {
+	if len(a.kept) >= maxEntries {
 		var next string
 		for k, e := range a.kept {
 			if !now.Before(e.until) {
@@ -116,7 +117,7 @@ func (a *answers[V]) keep(key string, v V, ttl time.Duration) {
 				next = k
 			}
 		}
-		if len(a.kept) >= entries {
+		if len(a.kept) >= maxEntries {
 			delete(a.kept, next)
 		}
 	}

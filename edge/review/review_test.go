@@ -122,7 +122,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForTheirTime and no longer, and are bounded.
+// TestAnswersHoldForTheirTime: answers are cached for their TTL, and their number is limited.
 func TestAnswersHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, asked := newAnswers[int](), 0
@@ -143,17 +143,17 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 		if asked != 2 {
 			t.Errorf("asked %d times", asked)
 		}
-		for n := range 3 * entries {
+		for n := range 3 * maxEntries {
 			get(fmt.Sprint(n))
 		}
-		if len(a.kept) > entries {
+		if len(a.kept) > maxEntries {
 			t.Errorf("%d answers are kept", len(a.kept))
 		}
 	})
 }
 
-// TestAnswersThatLandMeanwhile: who looked just before an answer was kept, and asks just
-// after, does not ask again.
+// TestAnswersThatLandMeanwhile: a caller that looked just before an answer was cached and asks just
+// after it does not cause a second request.
 func TestAnswersThatLandMeanwhile(t *testing.T) {
 	for range 200 {
 		a := newAnswers[int]()
@@ -174,7 +174,7 @@ func TestAnswersThatLandMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWhoGoesDoesNotTakeOthersAlong: the first caller's end is not that of the question.
+// TestWhoGoesDoesNotTakeOthersAlong: a request continues when its first caller's context ends.
 func TestWhoGoesDoesNotTakeOthersAlong(t *testing.T) {
 	a := newAnswers[int]()
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -18,7 +18,8 @@ type Tokens struct {
 	answers *answers[*authenticationv1.UserInfo]
 }
 
-// NewTokens returns a Tokens that caches answers, positive and negative, for ttl (authentication.webhook.cacheTTL).
+// NewTokens returns a Tokens that caches answers, positive and negative, for ttl
+// (authentication.webhook.cacheTTL).
 func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
 	return &Tokens{client: c, ttl: ttl, answers: newAnswers[*authenticationv1.UserInfo]()}
 }
