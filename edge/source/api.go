@@ -136,12 +136,12 @@ func (a *API) follow(ctx context.Context) error {
 	if err := a.History.Settle(ctx); err != nil {
 		return err
 	}
-	a.forget()
+	a.dropVersion()
 	if a.version != "" {
 		if err := a.History.Resume(ctx, a.newest); err != nil {
 			return err
 		}
-		a.forget()
+		a.dropVersion()
 	}
 	if a.version == "" {
 		if err := a.list(ctx); err != nil {
@@ -172,8 +172,8 @@ func (a *API) options(version string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node, ResourceVersion: version, AllowWatchBookmarks: true}
 }
 
-// forget drops the version if the history was rewritten or a new list is requested.
-func (a *API) forget() {
+// dropVersion drops the version if the history was rewritten or a new list is requested.
+func (a *API) dropVersion() {
 	select {
 	case <-a.rewritten:
 		a.version, a.newest = "", ""
@@ -203,7 +203,7 @@ func (a *API) list(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the pods of this node: %w", err)
 	}
-	if versionless(all.ResourceVersion) { // an API server always sets it
+	if lacksVersion(all.ResourceVersion) { // an API server always sets it
 		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the pods stay")
 	}
 	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
@@ -226,7 +226,7 @@ func (a *API) list(ctx context.Context) error {
 	return nil
 }
 
-func versionless(version string) bool { return version == "" || version == "0" }
+func lacksVersion(version string) bool { return version == "" || version == "0" }
 
 // next waits for an event and returns it with all events that are queued behind it. It ends a
 // watch whose history was rewritten, because such a watch may receive no more events.

@@ -26,7 +26,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A cluster is an API server with one node's source of pods.
+// A cluster is an API server with the source of one node's pods.
 type cluster struct {
 	*testing.T
 	*apitest.Server
@@ -88,7 +88,7 @@ func (c *cluster) poke(uid types.UID) {
 	c.poked[uid]++
 }
 
-// seen is an observer that remembers the newest.
+// seen is an Observer that records the newest version of each pod.
 type seen struct{ pods map[types.UID]string }
 
 func (s *seen) Listed(pods []v1.Pod) {
@@ -119,7 +119,7 @@ func (c *cluster) show() string {
 	return strings.Join(all, ", ")
 }
 
-// settled waits until all that can happen at once has happened, and compares.
+// settled waits until the bubble is idle, and compares.
 func (c *cluster) settled(what, want string) {
 	c.Helper()
 	synctest.Wait()
@@ -190,7 +190,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// Of a pod that ended before the node knew of it, what became of it is kept.
+// The status of a pod that ended before the node saw it is kept.
 func TestAPIPodThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -205,8 +205,7 @@ func TestAPIPodThatEnded(t *testing.T) {
 	})
 }
 
-// A link that flaps costs a watch each time, not a list, and changes are there
-// within seconds.
+// A flapping link costs a watch each time, not a list, and changes arrive within seconds.
 func TestAPIWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -258,9 +257,8 @@ func TestAPIListsAnewWhenItMust(t *testing.T) {
 	})
 }
 
-// TestAPIConverges lives through random histories of a cluster, its link and its
-// node. Whatever happens, no pod that the cluster wants is ended, and when all is
-// well again the node wants what the cluster wants.
+// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster
+// wants may end, and when all works again the node must want the same pods as the cluster.
 func TestAPIConverges(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -337,7 +335,7 @@ func (h *history) step() {
 	}
 }
 
-// forget plays the workers: what is to end ends.
+// forget acts as the workers: pods that are to end, end.
 func (h *history) forget() {
 	for _, p := range h.List() {
 		if !p.Deleting || h.r.IntN(2) == 0 {
@@ -352,7 +350,7 @@ func (h *history) forget() {
 	}
 }
 
-// check asserts that none is ended that the cluster wants.
+// check asserts that no pod has ended that the cluster wants.
 func (h *history) check() {
 	h.Helper()
 	for _, p := range h.Pods() {

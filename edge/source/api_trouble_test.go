@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Whatever a server answers, it is asked a bounded number of times a minute.
+// Whatever a server answers, it gets a bounded number of requests per minute.
 func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3), apierrors.NewUnauthorized("who?"),
@@ -47,8 +47,8 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	}
 }
 
-// That there is no link is the link's to tell: it is neither a problem of the pods nor a
-// warning every few seconds while a node waits for its certificate.
+// Package link reports a missing link, so it is neither a problem of the pods nor a repeated warning
+// while a node waits for its certificate.
 func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -76,8 +76,8 @@ func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	})
 }
 
-// A server that takes requests and stays silent, and a link that comes and goes: each is
-// a bounded number of requests.
+// A server that accepts requests and does not answer, and a flapping link, each get a bounded number of
+// requests.
 func TestAPISilentOrFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -114,7 +114,7 @@ func TestAPISilentOrFlapping(t *testing.T) {
 	})
 }
 
-// A server that accepts watches and drops them at once is no busy loop either.
+// A server that accepts watches and closes them at once gets a bounded number of requests.
 func TestAPIFlappingWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -18,7 +18,7 @@ func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return desired.Claim{}, false
 	}
-	return desired.Claim{Pod: needed(p), Ending: endingOf(p)}, true
+	return desired.Claim{Pod: neededFields(p), Ending: endingOf(p)}, true
 }
 
 // endingOf returns nil for a pod that is not being deleted. As with a kubelet, the minimum grace
@@ -37,12 +37,12 @@ func endingOf(p *v1.Pod) *desired.Ending {
 	return &desired.Ending{Grace: time.Duration(max(*seconds, 1)) * time.Second, Forced: *seconds == 0}
 }
 
-// needed returns a copy of a pod with the fields that its containers and local users can read,
+// neededFields returns a copy of a pod with the fields that its containers and local users can read,
 // without the status, whose changes would each cost a write to the disk. It keeps these parts of
 // the status: the QoS class, the generated ResourceClaims, and the conditions of readiness gates.
 // The status of a pod that has ended (by eviction, or on this node before its store was lost) is
 // kept completely: it does not change any more, and no other copy of it exists.
-func needed(p *v1.Pod) *v1.Pod {
+func neededFields(p *v1.Pod) *v1.Pod {
 	n := &v1.Pod{Spec: p.Spec}
 	n.ObjectMeta = metav1.ObjectMeta{
 		Name: p.Name, GenerateName: p.GenerateName, Namespace: p.Namespace, UID: p.UID,

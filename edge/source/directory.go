@@ -19,7 +19,7 @@ const (
 	// quiet is the time without events before a directory is read: writing a file causes several
 	// events, and half a file may be a valid manifest.
 	quiet = 100 * time.Millisecond
-	// restless is the maximum delay by quiet.
+	// restless is the maximum time from an event until the directory is read.
 	restless = time.Second
 )
 
@@ -72,7 +72,7 @@ func (d *Directory) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case e := <-w.events():
-				if !d.concerns(e) {
+				if !d.mayChangeSet(e) {
 					continue
 				}
 			case err := <-w.errors(): // such as an overflow of the queue
@@ -103,9 +103,9 @@ func (d *Directory) open() bool {
 	return false
 }
 
-// concerns reports whether an event may change the set. It records the removal of Path itself or
+// mayChangeSet reports whether an event may change the set. It records the removal of Path itself or
 // of a file that was read. The watch of the parent directory reports other files, too.
-func (d *Directory) concerns(e fsnotify.Event) bool {
+func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		d.removed = d.removed || e.Name == d.Path
 		if _, known := d.files[e.Name]; known {
@@ -132,13 +132,13 @@ func (d *Directory) check(ctx context.Context) {
 		return
 	}
 	d.files = files
-	back := d.back()
+	back := d.recreatedFiles()
 	if d.told && !changed && len(back) == 0 {
 		return
 	}
 	var all, without content
 	var problems []desired.Problem
-	for name, f := range inOrder(files) {
+	for name, f := range sortedFiles(files) {
 		all.claims = append(all.claims, f.claims...)
 		all.objects = append(all.objects, f.objects...)
 		problems = append(problems, f.problems...)
@@ -153,12 +153,12 @@ func (d *Directory) check(ctx context.Context) {
 		}
 		maps.DeleteFunc(d.gone, func(name string, _ bool) bool { return back[name] })
 	}
-	d.told = tell(ctx, d.Sink, desired.File, all, problems) == nil
+	d.told = deliver(ctx, d.Sink, desired.File, all, problems) == nil
 }
 
-// back returns the files that were removed and created again. As with a kubelet, their pods end
-// and start again, even if unchanged. A file that cannot be read yet stays in d.gone.
-func (d *Directory) back() map[string]bool {
+// recreatedFiles returns the files that were removed and created again. As with a kubelet, their
+// pods end and start again, even if unchanged. A file that cannot be read yet stays in d.gone.
+func (d *Directory) recreatedFiles() map[string]bool {
 	back := map[string]bool{}
 	for name := range d.gone {
 		switch f, there := d.files[name]; {

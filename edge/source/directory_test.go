@@ -23,7 +23,7 @@ type host struct {
 	stop func()
 }
 
-// never is longer than any test: what happens before is told by inotify.
+// never is longer than any test, so that only inotify causes reads.
 const never = time.Hour
 
 func newHost(t *testing.T, interval time.Duration, files ...string) *host {
@@ -90,7 +90,7 @@ func TestDirectoryFollowsFiles(t *testing.T) {
 	h.until("a=v2", "")
 }
 
-// TestFileOfSeveralPods: each document is a pod, and comes and goes by itself.
+// TestFileOfSeveralPods: each document is a pod, which is added and removed independently.
 func TestFileOfSeveralPods(t *testing.T) {
 	h := newHost(t, never, "a.yaml")
 	h.until("a=v1", "")
@@ -129,7 +129,7 @@ func TestBadFilesKeepTheirPodAndDisturbNone(t *testing.T) {
 		h.remove("c.yaml")
 		h.until("a=v1 b=v1", c.problem)
 
-		// The last good pod stays over a restart of the source.
+		// The last valid pod stays over a restart of the source.
 		h.stop()
 		h.start(h.dir, never)
 		h.until("a=v1 b=v1", c.problem)
@@ -168,8 +168,8 @@ func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
 	h.until("a=v1 b=v1", "")
 }
 
-// A pod whose file is removed and put back ends and starts anew, also if it is the same,
-// and however soon the file is back; what else there is stays as it is.
+// A pod whose file is removed and created again ends and starts again, even if it is unchanged and
+// however soon the file is back. Other pods are not affected.
 func TestFilePutBack(t *testing.T) {
 	h := newHost(t, never)
 	h.stop()
@@ -219,7 +219,7 @@ func TestFilePutBack(t *testing.T) {
 	h.must(f.Close())
 	lives(3)
 
-	// Replaced or written in place by the same: nothing ends.
+	// A file is replaced or rewritten with the same content: no pod ends.
 	h.write(".new", podYAML("a", "v1")+config)
 	h.must(os.Rename(filepath.Join(h.dir, ".new"), filepath.Join(h.dir, "a.yaml")))
 	h.write("a.yaml", podYAML("a", "v1")+config)
@@ -231,8 +231,7 @@ func TestFilePutBack(t *testing.T) {
 	}
 }
 
-// A mounted ConfigMap: the files are links into a directory that is a link, which
-// is replaced as a whole.
+// A mounted ConfigMap: the files are links into a directory that is a link, which is replaced atomically.
 func TestDirectoryFollowsLinks(t *testing.T) {
 	h := newHost(t, never)
 	version := func(image string) {
@@ -282,7 +281,7 @@ func TestDirectoryComesAndGoes(t *testing.T) {
 	h.write("b.yaml", podYAML("b", "v1"))
 	h.until("a=v2 b=v1", "")
 
-	// Absent when the node starts, as when its disk is not mounted: nothing ends.
+	// A path that is missing when the node starts, as when its disk is not mounted, ends no pod.
 	h.stop()
 	h.must(os.Rename(h.dir, h.dir+".away"))
 	h.start(h.dir, never)
@@ -309,7 +308,7 @@ func TestSingleFile(t *testing.T) {
 	h.until("a=v3", "")
 }
 
-// Without an event, as on a network file system, the regular check finds it.
+// Without events, as on a network file system, the regular check finds changes.
 func TestRegularCheck(t *testing.T) {
 	h := newHost(t, 10*time.Millisecond)
 	target := filepath.Join(t.TempDir(), "elsewhere.yaml")
@@ -322,7 +321,7 @@ func TestRegularCheck(t *testing.T) {
 	h.until("a=v2", "leads nowhere")
 }
 
-// One file that is written all the time must not keep the others waiting.
+// One file that is written all the time does not delay the others.
 func TestRestlessDirectory(t *testing.T) {
 	h := newHost(t, never)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -348,7 +347,7 @@ func TestUnsetDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// A sink that cannot take a set, as on a full disk, is told again.
+// After an error of the sink, such as for a full disk, the set is delivered again.
 func TestRefusedSetIsToldAgain(t *testing.T) {
 	n := newNode(t)
 	dir := t.TempDir()
@@ -383,7 +382,7 @@ func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Clai
 	return f.node.Set(ctx, source, claims, problems)
 }
 
-// Half a manifest may be a valid one, so a file is not read while it is written.
+// Half a manifest can be valid, so a file is not read while it is written.
 func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h := newHost(t, never, "a.yaml", "b.yaml")
 	h.until("a=v1 b=v1", "")
@@ -396,7 +395,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h.write("b.yaml", podYAML("b", "v2"))
 	h.until("a=v1 b=v2", "a.yaml : is being written")
 
-	// Nor when the node starts.
+	// The same when the node starts.
 	h.stop()
 	h.start(h.dir, never)
 	<-h.told
@@ -412,7 +411,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	}
 }
 
-// One that someone holds open for ever is read all the same.
+// A file that is open for writing forever is read when it does not change.
 func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(path, []byte(podYAML("a", "v1")), 0o644); err != nil {
@@ -423,15 +422,15 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	first, there := look(path, file{}, decode)
+	first, there := readIfChanged(path, file{}, decode)
 	if !there || len(first.claims) != 0 || first.open.IsZero() {
 		t.Skip("this file system has no leases")
 	}
-	if again, _ := look(path, first, decode); again.open != first.open {
+	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
 		t.Error("the time it rests begins anew")
 	}
 	first.open = first.open.Add(-patience)
-	if rested, _ := look(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {
+	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {
 		t.Error(rested)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mutated changes a manifest as editors, disks and people do.
+// mutated returns a manifest with changes that editors, disks and people make.
 func mutated(r *rand.Rand, data []byte) []byte {
 	data = slices.Clone(data)
 	for range 1 + r.IntN(4) {
@@ -37,8 +37,8 @@ func mutated(r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// None of five hundred bad manifests may crash the source or disturb the good pod
-// beside them, when it begins as when they come.
+// None of five hundred invalid manifests may crash the source or affect the valid pod beside them, at the
+// start or later.
 func TestHostileManifestsDisturbNone(t *testing.T) {
 	good := podYAML("good", "v1") + "  restartPolicy: Always\n  volumes: [{name: v, emptyDir: {}}]\n"
 	h := newHost(t, never)

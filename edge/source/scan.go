@@ -66,7 +66,7 @@ func scan(path string, old map[string]file, decode Decode) (files map[string]fil
 	files = make(map[string]file, len(names))
 	for _, name := range names {
 		before, known := old[name]
-		f, there := look(name, before, decode)
+		f, there := readIfChanged(name, before, decode)
 		if there {
 			files[name] = f
 		}
@@ -105,22 +105,22 @@ func list(path string) ([]string, error) {
 	return names, nil
 }
 
-// look reads one file unless it is unchanged. there is false for a missing file, and for a
+// readIfChanged reads one file unless it is unchanged. there is false for a missing file, and for a
 // symbolic link to a directory.
-func look(name string, before file, decode Decode) (f file, there bool) {
+func readIfChanged(name string, before file, decode Decode) (f file, there bool) {
 	fi, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(name); err != nil {
 			return file{}, false // vanished
 		}
-		return broken(name, "the symbolic link leads nowhere"), true
+		return failedFile(name, "the symbolic link leads nowhere"), true
 	case err != nil:
-		return broken(name, err.Error()), true
+		return failedFile(name, err.Error()), true
 	case fi.IsDir():
 		return file{}, false
 	case !fi.Mode().IsRegular(): // opening a device may have side effects
-		return broken(name, "is "+kind(fi)+", not a manifest"), true
+		return failedFile(name, "is "+kind(fi)+", not a manifest"), true
 	case before.settled && before.id == identify(fi):
 		return before, true
 	}
@@ -129,20 +129,20 @@ func look(name string, before file, decode Decode) (f file, there bool) {
 	case errors.Is(err, fs.ErrNotExist):
 		return file{}, false
 	case errors.Is(err, errOpen):
-		f := broken(name, err.Error())
+		f := failedFile(name, err.Error())
 		if f.id, f.open = identify(fi), time.Now(); f.id == before.id && !before.open.IsZero() {
 			f.open = before.open
 		}
 		return f, true
 	case err != nil:
-		return broken(name, err.Error()), true
+		return failedFile(name, err.Error()), true
 	}
 	f = file{id: identify(fi), settled: time.Since(fi.ModTime()).Abs() > fresh}
 	f.content, f.problems = parse(decode, data, name, name)
 	return f, true
 }
 
-func broken(name, why string) file {
+func failedFile(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
@@ -167,12 +167,12 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	if errors.Is(err, unix.EAGAIN) && !evenIfOpen {
 		return nil, fi, errOpen
 	}
-	data, err := limited(f, name)
+	data, err := readLimited(f, name)
 	return data, fi, err
 }
 
-// limited reads all data, or fails if there are more than a manifest may have.
-func limited(r io.Reader, name string) ([]byte, error) {
+// readLimited reads all data, or fails if there are more than a manifest may have.
+func readLimited(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxSize+1))
 	if err == nil && len(data) > manifest.MaxSize {
 		err = fmt.Errorf("%s has more than the %d MiB a manifest may have", name, manifest.MaxSize>>20)
@@ -192,8 +192,8 @@ func kind(fi fs.FileInfo) string {
 	return "of type " + fi.Mode().Type().String()
 }
 
-// inOrder iterates over the files by their paths.
-func inOrder(files map[string]file) iter.Seq2[string, file] {
+// sortedFiles iterates over the files by their paths.
+func sortedFiles(files map[string]file) iter.Seq2[string, file] {
 	return func(yield func(string, file) bool) {
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			if !yield(name, files[name]) {

@@ -35,8 +35,8 @@ type content struct {
 	objects []local.Claimed
 }
 
-// tell delivers the set of a source: first the objects, then the pods that use them.
-func tell(ctx context.Context, to ManifestSink, source string, all content, problems []desired.Problem) error {
+// deliver delivers the set of a source: first the objects, then the pods that use them.
+func deliver(ctx context.Context, to ManifestSink, source string, all content, problems []desired.Problem) error {
 	if err := to.SetObjects(ctx, source, all.objects, problems); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func tell(ctx context.Context, to ManifestSink, source string, all content, prob
 // parse decodes a manifest. shown is the origin without secrets, for the claims, objects and
 // problems.
 func parse(decode Decode, data []byte, origin, shown string) (all content, problems []desired.Problem) {
-	if blank(data) {
+	if isBlank(data) {
 		const empty = "is empty; its former pods stay: remove the file, or serve a List without items, to end them"
 		return content{}, []desired.Problem{{Origin: shown, Message: empty}}
 	}
@@ -77,8 +77,8 @@ func describe(err error, origin string) (problems []desired.Problem) {
 	return problems
 }
 
-// blank reports whether a manifest has only comments and white space.
-func blank(data []byte) bool {
+// isBlank reports whether a manifest has only comments and white space.
+func isBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		switch line = bytes.Trim(line, " \t\r\n\x00\ufeff"); {
 		case len(line) == 0, line[0] == '#', bytes.Equal(line, []byte("---")), bytes.Equal(line, []byte("...")):

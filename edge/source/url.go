@@ -108,7 +108,7 @@ func (s *URL) check(ctx context.Context) bool {
 	case errors.Is(err, errSame):
 		all = s.content
 	case err != nil:
-		problems = []desired.Problem{{Origin: s.shown, Message: steady(err).Error()}}
+		problems = []desired.Problem{{Origin: s.shown, Message: stableError(err).Error()}}
 	}
 	if len(problems) > 0 {
 		s.told = false
@@ -117,14 +117,14 @@ func (s *URL) check(ctx context.Context) bool {
 	}
 	s.content = all
 	if err == nil || !s.told { // new, or the last update of the sink failed
-		s.told = tell(ctx, s.Sink, desired.HTTP, all, nil) == nil
+		s.told = deliver(ctx, s.Sink, desired.HTTP, all, nil) == nil
 	}
 	return s.told
 }
 
-// steady removes the parts of an error that differ at each attempt, such as the local port, so
+// stableError removes the parts of an error that differ at each attempt, such as the local port, so
 // that it stays the same problem and is logged once.
-func steady(err error) error {
+func stableError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		op.Source = nil
@@ -172,7 +172,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	case resp.StatusCode != http.StatusOK:
 		return content{}, nil, fmt.Errorf("the server answered %s", resp.Status)
 	}
-	data, err := limited(resp.Body, "the answer")
+	data, err := readLimited(resp.Body, "the answer")
 	if err != nil {
 		return content{}, nil, err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A server answers with what it was last given, and remembers what it was asked.
+// A server answers with its current content, and records the requests.
 type server struct {
 	mu      sync.Mutex
 	answer  http.HandlerFunc
@@ -70,7 +70,7 @@ func podList(images ...string) string {
 	return `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Join(items, ",") + `]}`
 }
 
-// An error of any kind ends no pod.
+// No error ends a pod.
 func TestURLKeepsTheLastGoodSet(t *testing.T) {
 	srv := &server{}
 	web := httptest.NewServer(srv)
@@ -223,7 +223,7 @@ func TestURLHidesPasswords(t *testing.T) {
 	}
 }
 
-// timed is a server that needs no network, so that the time of a bubble passes.
+// timed is a server without a network, so that the time of a bubble advances.
 type timed func(*http.Request) (*http.Response, error)
 
 func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -286,7 +286,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	}
 }
 
-// TestURLBombs: an answer is refused when its headers, its body or its decompressed body do not end.
+// TestURLBombs: an answer with endless headers, an endless body or an endless decompressed body is an error.
 func TestURLBombs(t *testing.T) {
 	n, s := newNode(t), &server{}
 	srv := httptest.NewServer(s)

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A node is a real sink that says when it was told something.
+// A node is a real sink that signals calls.
 type node struct {
 	testing.TB
 	*desired.Desired
@@ -55,7 +55,7 @@ func (n *node) SetObjects(ctx context.Context, source string, objects []local.Cl
 	return n.local.Set(ctx, source, objects, unsure)
 }
 
-// objects gives "kind/name" of those there are.
+// objects returns "kind/name" of all objects.
 func (n *node) objects() string {
 	var all []string
 	for _, o := range n.local.List() {
@@ -93,7 +93,7 @@ func (n *node) tell() {
 	}
 }
 
-// pods gives "name=image" of the wanted ones.
+// pods returns "name=image" of the wanted pods.
 func (n *node) pods() string {
 	var all []string
 	for _, p := range n.List() {
@@ -105,7 +105,7 @@ func (n *node) pods() string {
 	return strings.Join(all, " ")
 }
 
-// problems gives "base name field: message" of each.
+// problems returns "base name field: message" of each problem.
 func (n *node) problems() string {
 	var all []string
 	for _, p := range n.Problems() {
@@ -114,8 +114,8 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// until waits for the sink to be told what makes pods and problems so. A problem
-// is given by a part of it; "" means that there is none.
+// until waits until the pods and the problems of the sink are as given. A problem is given as a
+// substring; "" means none.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)
