@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a pod was given outlives the agent, is not written again if it is the same, and
-// goes with the pod.
+// The resources of a pod are stored over a restart, not written again if unchanged, and removed with the
+// pod.
 func TestAllocations(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()

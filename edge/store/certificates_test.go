@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A certificate outlives the agent, is in no file as it is, and goes with the pod.
+// A certificate is stored over a restart, in no file in plain text, and removed with the pod.
 func TestCertificates(t *testing.T) {
 	path := t.TempDir() + "/islet.db"
 	s := open(t, path)

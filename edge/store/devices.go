@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Devices are the devices of one resource that a container has. They are stored until the pod is removed.
+// Devices are the devices of one resource that a container has. They are stored until the pod is
+// removed.
 type Devices struct {
 	UID       types.UID // of the pod
 	Container string

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What containers have outlives the agent and goes with the pod; claims outlive the pod.
+// Devices are stored over a restart and removed with the pod; claims are kept.
 func TestDevices(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// childEnv makes this test binary a process that writes rows until it is killed.
+// childEnv turns this test binary into a process that writes rows until it is killed.
 const childEnv = "ISLET_STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child acknowledges each durable row on its standard output: pods that it writes
-// with an object and a token each, and removes, and addresses, from several goroutines.
+// child reports each durable row on its standard output: from several goroutines it writes and removes
+// pods, each with an object and a token, and writes addresses.
 func child(path string) {
 	s, err := Open(context.Background(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -134,7 +134,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	t.Log(len(is), "rows were acknowledged")
 }
 
-// putSealed writes an object and a token that are named after a pod.
+// putSealed writes an object and a token whose names are derived from a pod.
 func putSealed(s *Store, uid string) error {
 	err := s.PutObject(context.Background(), Object{ObjectKey: ObjectKey{"Secret", "default", uid}, Version: "1", Data: []byte("of " + uid)})
 	if err != nil {
@@ -143,7 +143,7 @@ func putSealed(s *Store, uid string) error {
 	return s.PutToken(context.Background(), Token{TokenKey: TokenKey{UID: types.UID(uid), Seconds: 3607}, Token: "of " + uid})
 }
 
-// sealed adds what putSealed wrote, if it can be opened and is of the right row.
+// sealed adds the rows of putSealed that can be opened and belong to the right pod.
 func sealed(t *testing.T, s *Store, has map[string]bool) {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -158,8 +158,8 @@ func sealed(t *testing.T, s *Store, has map[string]bool) {
 	}
 }
 
-// acknowledged runs a child for a while after its first word, or until enough, kills
-// it, and passes on what it acknowledged.
+// acknowledged runs a child for a while after its first report, or until said returns true, kills it, and
+// passes its reports to said.
 func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

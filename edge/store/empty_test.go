@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEmpty: a database that was made anew says so until it is filled, over restarts; so does
-// one whose file was deleted or cut to nothing.
+// TestEmpty: a new database is empty until Filled is called, over restarts; so is one whose file was
+// deleted or truncated.
 func TestEmpty(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "islet.db")
 	want := func(empty bool, then func(*Store) error) {
@@ -42,8 +42,8 @@ func TestEmpty(t *testing.T) {
 	want(false, nil)
 }
 
-// TestEmptyAfterTheFirstTables: an agent that was killed while it made the database anew has left
-// one that still says that it is empty.
+// TestEmptyAfterTheFirstTables: an agent that was killed while it created the database has left one that
+// is still empty.
 func TestEmptyAfterTheFirstTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	db, err := sql.Open("sqlite", path)

@@ -27,22 +27,22 @@ func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case full(err):
+	case isFull(err):
 		return fmt.Errorf("%s: %w (%w): free some space, no data are lost", s.path, ErrFull, err)
-	case code(err)&0xff == sqlite3.SQLITE_BUSY:
+	case resultCode(err)&0xff == sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("%s: another process uses it, such as a second agent: %w", s.path, err)
-	case code(err) != 0:
+	case resultCode(err) != 0:
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	return err // the caller's own
 }
 
-func full(err error) bool {
-	return code(err)&0xff == sqlite3.SQLITE_FULL || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+func isFull(err error) bool {
+	return resultCode(err)&0xff == sqlite3.SQLITE_FULL || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// code returns the extended result code of SQLite, or 0.
-func code(err error) int {
+// resultCode returns the extended result code of SQLite, or 0.
+func resultCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
 		return e.Code()
@@ -50,16 +50,16 @@ func code(err error) int {
 	return 0
 }
 
-// broken reports whether the file's content causes an error at opening, so that a new file helps.
+// isBroken reports whether the file's content causes an error at opening, so that a new file helps.
 // It is false for a disk that is full or read-only.
-func broken(err error) bool {
+func isBroken(err error) bool {
 	if errors.Is(err, errNewer) {
 		return false
 	}
 	if errors.Is(err, errContent) || errors.Is(err, fs.ErrPermission) {
 		return true
 	}
-	switch c := code(err); c & 0xff {
+	switch c := resultCode(err); c & 0xff {
 	case 0, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT,
 		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
 		return false
@@ -69,17 +69,17 @@ func broken(err error) bool {
 	return true
 }
 
-// corrupt reports whether a statement failed because a part of the file is damaged.
-func corrupt(err error) bool {
-	c := code(err)
+// isCorrupt reports whether a statement failed because a part of the file is damaged.
+func isCorrupt(err error) bool {
+	c := resultCode(err)
 	return c&0xff == sqlite3.SQLITE_CORRUPT || c&0xff == sqlite3.SQLITE_NOTADB ||
 		c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
 }
 
-// frozen reports whether the disk is read-only or cannot be read. The file may be intact, but
+// isFrozen reports whether the disk is read-only or cannot be read. The file may be intact, but
 // cannot be used in place.
-func frozen(err error) bool {
-	switch code(err) & 0xff {
+func isFrozen(err error) bool {
+	switch resultCode(err) & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:
 		return true
 	}

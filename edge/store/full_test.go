@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A disk is a small file system of its own, that can be filled to the last byte.
+// A disk is a small file system that can be filled completely.
 type disk struct {
 	testing.TB
 	dir string
@@ -90,7 +90,7 @@ func TestFullDisk(t *testing.T) {
 		must(t, s.PutStatus(first, status))
 		s.flush() // the -wal may have room left
 
-		// The node may be switched off and on with its disk still full.
+		// The node may be restarted while its disk is full.
 		switch round {
 		case 1:
 			s = reopen(t, s)

@@ -25,8 +25,7 @@ func TestLocals(t *testing.T) {
 	}
 }
 
-// TestLocalsAreBoundToTheirRow: a sealed object cannot be given to another pod by
-// moving it under another name.
+// TestLocalsAreBoundToTheirRow: a sealed object cannot be moved to another row for another pod.
 func TestLocalsAreBoundToTheirRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// future makes a database that of an islet which is some versions newer.
+// laterTable turns a database into one of a newer islet.
 const laterTable = "CREATE TABLE later (uid TEXT PRIMARY KEY, x BLOB) WITHOUT ROWID; INSERT INTO later VALUES ('uid-1', x'01'); PRAGMA user_version = 99;"
 
-// TestBackAndForth: an islet goes on with the database of the next one, which finds all of it
-// again, its own tables too.
+// TestBackAndForth: an older islet uses the database of the next version, which then finds all rows again,
+// including those of its own tables.
 func TestBackAndForth(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 20, true)
@@ -42,8 +42,7 @@ func TestBackAndForth(t *testing.T) {
 	}
 }
 
-// TestNewerIsLeftAlone: a database that this islet cannot go on with is an error that says
-// so, and nothing of it changes.
+// TestNewerIsLeftAlone: a database that this islet cannot use is an error, and is not modified.
 func TestNewerIsLeftAlone(t *testing.T) {
 	for name, change := range map[string]string{
 		"no way back":        laterTable + "INSERT OR REPLACE INTO meta (key, value) VALUES ('schema.readBy', '98')",
@@ -77,8 +76,7 @@ func TestNewerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMigrationsAdd: what readBy promises. Every migration since leaves each table and index
-// that was there as it is.
+// TestMigrationsAdd: as readBy promises, migrations after it do not change existing tables and indexes.
 func TestMigrationsAdd(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)

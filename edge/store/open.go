@@ -46,7 +46,7 @@ var suffixes = []string{"", "-wal", "-shm"}
 
 // open opens the database file: s.db and s.read.
 func (s *Store) open(ctx context.Context) error {
-	if err := private(s.path); err != nil {
+	if err := ensurePrivate(s.path); err != nil {
 		return err
 	}
 	if err := s.openAt(ctx, dsn(s.path)); err != nil {
@@ -79,9 +79,9 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 	return nil
 }
 
-// private ensures that the database's files are regular and accessible for islet only. SQLite
+// ensurePrivate ensures that the database's files are regular and accessible for islet only. SQLite
 // gives -wal and -shm the mode of the database.
-func private(path string) error {
+func ensurePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		return f.Close()
@@ -136,12 +136,12 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	if version <= known || err != nil && !errors.Is(err, errContent) {
 		return err
 	}
-	return future(ctx, db, version, known, newer && err == nil, err)
+	return checkNewer(ctx, db, version, known, newer && err == nil, err)
 }
 
-// future decides whether this islet can use a database of a newer version. more: the database has
-// additional tables; without them only the version number is damaged.
-func future(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
+// checkNewer decides whether this islet can use a database of a newer version. more: the database
+// has additional tables; without them only the version number is damaged.
+func checkNewer(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
 		if by, err := strconv.Atoi(text); err == nil && by <= known && more {

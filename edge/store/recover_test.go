@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// filled makes a database with n pods. Its last changes are still in the -wal, as
-// after a power cut, if it is not closed properly.
+// filled creates a database with n pods. Unless it is closed properly, its last changes are in the -wal, as
+// after a power cut.
 func filled(t testing.TB, path string, n int, properly bool) {
 	t.Helper()
 	s := open(t, path)
@@ -72,7 +72,7 @@ func execute(t testing.TB, path, script string) {
 	must(t, err)
 }
 
-// works checks that a store takes and gives rows.
+// works asserts that a store can write and read rows.
 func works(t testing.TB, s *Store) {
 	t.Helper()
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))
@@ -172,8 +172,8 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-// What a power cut, a bad card or a curious person leaves: whatever the damage, the
-// store opens and works, and says so if rows are lost with the file.
+// The damage of a power cut, a bad card or a person: the store opens and works, and reports the replaced
+// file if rows are lost.
 func TestRandomDamage(t *testing.T) {
 	clean, dirty := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
 	filled(t, clean, 30, true)
@@ -247,8 +247,8 @@ func TestOnlyTheLastBrokenFilesAreKept(t *testing.T) {
 	}
 }
 
-// Every version that was ever released opens, and keeps its rows. That its schema
-// becomes that of a new database, Open itself checks.
+// Databases of all released versions open and keep their rows. Open itself compares the resulting schema
+// with that of a new database.
 func TestOldDatabasesAreMigrated(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)

@@ -31,13 +31,13 @@ func readOnly(path string) bool { return readonly.Disk(filepath.Dir(path)) }
 func (s *Store) replace(ctx context.Context, why error) error {
 	aside, err := setAside(s.path, why, s.log)
 	if err != nil {
-		if frozen(err) {
+		if isFrozen(err) {
 			return s.openMemory(ctx, why)
 		}
 		return err
 	}
 	if err := s.open(ctx); err != nil {
-		if full(err) || frozen(err) {
+		if isFull(err) || isFrozen(err) {
 			s.setHealth(func(h *Health) { h.Aside = aside })
 			return s.fillMemory(ctx, aside, err)
 		}
@@ -88,15 +88,15 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// mend replaces a broken database by a new one, or by one in memory if the disk has become
-// read-only. why is the error of the failed operation; mend reports whether to retry it. Only the
-// writer calls it.
-func (s *Store) mend(why error) bool {
-	still := errors.Is(why, syscall.EROFS) || frozen(why) && readOnly(s.path)
-	if !corrupt(why) && !still || !s.mended.IsZero() && time.Since(s.mended) < repairEvery || s.Health().Volatile != "" {
+// repairDatabase replaces a broken database by a new one, or by one in memory if the disk has
+// become read-only. why is the error of the failed operation; repairDatabase reports whether to
+// retry it. Only the writer calls it.
+func (s *Store) repairDatabase(why error) bool {
+	still := errors.Is(why, syscall.EROFS) || isFrozen(why) && readOnly(s.path)
+	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
 		return false
 	}
-	s.mended = time.Now()
+	s.lastRepair = time.Now()
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	s.log.Error("the database is broken or cannot be written: creating it again", "database", s.path, "error", why)
@@ -111,7 +111,7 @@ func (s *Store) mend(why error) bool {
 	if err != nil {
 		return s.startEmpty(errors.Join(why, err))
 	}
-	s.tellAgain()
+	s.signalRepaired()
 	return true
 }
 
@@ -121,26 +121,26 @@ func (s *Store) startEmpty(why error) bool {
 	s.log.Error("the database could not be created again: starting with an empty one in memory", "database", s.path, "error", why)
 	if err := s.openAt(context.Background(), memoryDSN()); err != nil {
 		s.log.Error("no database could be opened", "error", err)
-		s.db, s.read = closed(), closed()
+		s.db, s.read = closedDatabase(), closedDatabase()
 		return false
 	}
 	s.setHealth(func(h *Health) {
 		h.Volatile = fmt.Sprintf("the database %s is broken (%v): all data are kept in memory", s.path, why)
 	})
-	s.tellAgain()
+	s.signalRepaired()
 	return true
 }
 
-// tellAgain signals Repaired.
-func (s *Store) tellAgain() {
+// signalRepaired signals Repaired.
+func (s *Store) signalRepaired() {
 	select {
 	case s.again <- struct{}{}:
 	default:
 	}
 }
 
-// closed returns a database whose operations all fail.
-func closed() *sql.DB {
+// closedDatabase returns a database whose operations all fail.
+func closedDatabase() *sql.DB {
 	db, err := sql.Open("sqlite", "")
 	if err == nil {
 		db.Close()
@@ -148,9 +148,9 @@ func closed() *sql.DB {
 	return db
 }
 
-// askMend makes the writer call mend with a reader's error, and returns its result.
-func (s *Store) askMend(ctx context.Context, why error) bool {
-	if !corrupt(why) {
+// requestRepair makes the writer call repairDatabase with a reader's error, and returns its result.
+func (s *Store) requestRepair(ctx context.Context, why error) bool {
+	if !isCorrupt(why) {
 		return false
 	}
 	done := make(chan bool, 1)

@@ -18,12 +18,12 @@ type riders struct {
 // values that must never be older than the pods, but need no write of their own. The caller of
 // UpdatePods blocks while value runs; value may run more than once, and must not use the store.
 func (s *Store) Ride(key string, value func() string) {
-	s.riding.mu.Lock()
-	defer s.riding.mu.Unlock()
-	if s.riding.value == nil {
-		s.riding.value = map[string]func() string{}
+	s.riders.mu.Lock()
+	defer s.riders.mu.Unlock()
+	if s.riders.value == nil {
+		s.riders.value = map[string]func() string{}
 	}
-	s.riding.value[key] = value
+	s.riders.value[key] = value
 }
 
 // write stores all values in a transaction.

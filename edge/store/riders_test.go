@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRide: a value that rides is stored with pods, also with the removal of one, and not when
-// nothing is stored.
+// TestRide: the value of Ride is stored when pods are written or removed, and only then.
 func TestRide(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	ctx, now := context.Background(), "1"

@@ -24,7 +24,7 @@ const mostSalvaged = 256 << 20
 type shape struct {
 	table, columns string
 	types          string // t text, i integer, b blob
-	is             func(v []any) bool
+	check          func(v []any) bool
 }
 
 func shapes() []shape {
@@ -52,7 +52,7 @@ func shapes() []shape {
 	}
 }
 
-func (s shape) fits(v []any) bool {
+func (s shape) matches(v []any) bool {
 	if len(v) != len(s.types) {
 		return false
 	}
@@ -70,17 +70,17 @@ func (s shape) fits(v []any) bool {
 			return false
 		}
 	}
-	return s.is(v)
+	return s.check(v)
 }
 
 // salvage copies all rows that can be read from a database's files at path to an open database,
 // and returns their number.
 func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
-	db, err := readSome(path)
+	db, err := readFile(path)
 	if err != nil {
 		return 0, err
 	}
-	wal, err := readSome(path + "-wal")
+	wal, err := readFile(path + "-wal")
 	if err != nil {
 		return 0, err
 	}
@@ -92,7 +92,7 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	known := shapes()
 	for row := range pages.Open(db, wal, pageSize).Rows() {
 		for _, s := range known {
-			if !s.fits(row.Values) {
+			if !s.matches(row.Values) {
 				continue
 			}
 			// If a row occurs twice, the second one is a stale copy on an old page.
@@ -110,9 +110,9 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	return n, tx.Commit()
 }
 
-// readSome reads a regular file. Blocks that the disk cannot read are zeros. A missing file is
-// empty.
-func readSome(path string) ([]byte, error) {
+// readFile reads a regular file. Blocks that the disk cannot read become zeros. It returns no data
+// for a missing file.
+func readFile(path string) ([]byte, error) {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
 		return nil, nil

@@ -25,8 +25,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// furnished makes a database with rows in all tables, some of them removed again, and
-// gives its files. Of the last changes some are in the -wal alone.
+// furnished creates a database with rows in all tables, some of them removed again, and returns its files.
+// Some of the last changes are only in the -wal.
 func furnished(t testing.TB) (db, wal []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -68,7 +68,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 	return db, wal
 }
 
-// rowsOf gives all rows of all tables as text, as SQLite reads them.
+// rowsOf returns all rows of all tables as text, as SQLite reads them.
 func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -90,7 +90,7 @@ func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 	return all
 }
 
-// readBySQLite opens files as SQLite does.
+// readBySQLite returns the rows of files as SQLite reads them.
 func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "copy.db")
@@ -102,12 +102,12 @@ func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 	return rowsOf(t, c)
 }
 
-// readByPages reads files as salvage does.
+// readByPages returns the rows of files as salvage reads them.
 func readByPages(db, wal []byte) map[string]bool {
 	all := map[string]bool{}
 	for row := range pages.Open(db, wal, pageSize).Rows() {
 		for _, s := range shapes() {
-			if s.fits(row.Values) {
+			if s.matches(row.Values) {
 				all[fmt.Sprintf("%s %q", s.table, row.Values)] = true
 				break
 			}
@@ -126,7 +126,7 @@ func without(a, b map[string]bool) (only []string) {
 	return only
 }
 
-// checkpointed gives the file with what was in the -wal.
+// checkpointed returns the database file with the changes of the -wal.
 func checkpointed(t testing.TB, db, wal []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "whole.db")
@@ -138,7 +138,7 @@ func checkpointed(t testing.TB, db, wal []byte) []byte {
 	return whole
 }
 
-// TestPagesAgreeWithSQLite: of intact files the same rows are read, and no others.
+// TestPagesAgreeWithSQLite: from intact files exactly the same rows are read.
 func TestPagesAgreeWithSQLite(t *testing.T) {
 	db, wal := furnished(t)
 	if len(wal) < 20*pageSize {
@@ -161,7 +161,7 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
-// sparse is 5, so that a test takes every fifth page or seed, and 1 with ISLET_TEST_LONG.
+// sparse returns 5, so that a test takes every fifth page or seed; with ISLET_TEST_LONG it returns 1.
 func sparse() int {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return 1
@@ -169,8 +169,8 @@ func sparse() int {
 	return 5
 }
 
-// TestRowsOnIntactPagesSurvive: a page costs the rows that have a part on it, and no
-// others, whatever else is broken, the pages that lead to them included.
+// TestRowsOnIntactPagesSurvive: a damaged page loses only the rows that have a part on it, whatever else is
+// damaged, including the pages that refer to them.
 func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -222,8 +222,8 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	}
 }
 
-// TestBrokenFreeList: what a broken header or list of free pages says costs no row: neither
-// that pages have parts that are not SQLite's, nor that a page in use is free.
+// TestBrokenFreeList: a damaged header or free list loses no rows, whether it gives a wrong usable size or
+// names a page in use as free.
 func TestBrokenFreeList(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -246,8 +246,7 @@ func TestBrokenFreeList(t *testing.T) {
 	}
 }
 
-// TestSalvage: a store that finds its file broken keeps what can be read, at its start
-// and while it is in use.
+// TestSalvage: a store whose file is damaged keeps the rows that can be read, at its start and during use.
 func TestSalvage(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -311,7 +310,7 @@ func open1(t testing.TB, s *Store) error {
 	return err
 }
 
-// pageOf gives the root page of a table.
+// pageOf returns the root page of a table.
 func pageOf(t testing.TB, db []byte, table string) (root int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "root.db")
@@ -323,8 +322,8 @@ func pageOf(t testing.TB, db []byte, table string) (root int) {
 	return root
 }
 
-// TestReadOnlyDisk: the store has what is on the disk, the -wal included, and takes
-// changes for as long as it is open. It says so, and leaves the files alone.
+// TestReadOnlyDisk: the store has the rows on the disk, including the -wal, and accepts changes while it is
+// open. Health reports it, and the files are not modified.
 func TestReadOnlyDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount")
@@ -360,7 +359,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestDiskTurnsReadOnly: what runs goes on, with all that was stored.
+// TestDiskTurnsReadOnly: the store continues with all its rows.
 func TestDiskTurnsReadOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 10, true)
@@ -386,23 +385,23 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 	}
 }
 
-// TestNotCorrupt: what a disk or a process lacks for a while does not cost the file.
+// TestNotCorrupt: a temporary lack of resources does not replace the file.
 func TestNotCorrupt(t *testing.T) {
 	for name, err := range map[string]error{"EIO": syscall.EIO, "read-only": syscall.EROFS} {
-		if broken(err) || !frozen(err) {
-			t.Errorf("%s: broken %v, frozen %v", name, broken(err), frozen(err))
+		if isBroken(err) || !isFrozen(err) {
+			t.Errorf("%s: broken %v, frozen %v", name, isBroken(err), isFrozen(err))
 		}
 	}
 	path := filepath.Join(t.TempDir(), "no", "such", "folder", "islet.db")
 	db, err := sql.Open("sqlite", path)
 	must(t, err)
 	defer db.Close()
-	if err := db.Ping(); err == nil || broken(err) || !frozen(err) {
-		t.Errorf("%v: broken %v, frozen %v", err, broken(err), frozen(err))
+	if err := db.Ping(); err == nil || isBroken(err) || !isFrozen(err) {
+		t.Errorf("%v: broken %v, frozen %v", err, isBroken(err), isFrozen(err))
 	}
 }
 
-// FuzzPages: no content of files makes the reader fail, or read for ever.
+// FuzzPages: no file content makes the reader panic or loop.
 func FuzzPages(f *testing.F) {
 	db, wal := furnished(f)
 	f.Add(db[:20*pageSize], wal[:8*pageSize])

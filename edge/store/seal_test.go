@@ -14,8 +14,7 @@ import (
 
 const hush = "correct horse battery staple"
 
-// secretive is a store with a pod "a", a Secret and a token, and the log of what it
-// says when it is opened next.
+// secretive returns a store with a pod "a", a Secret and a token.
 func secretive(t *testing.T) (s *Store, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -36,7 +35,7 @@ func openLogged(t *testing.T, path string) (*Store, *bytes.Buffer) {
 	return s, &log
 }
 
-// readable counts the sealed rows that can be read.
+// readable returns the number of sealed rows that can be opened.
 func readable(t *testing.T, s *Store) int {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -79,7 +78,7 @@ func TestCopiedDatabaseRevealsNothing(t *testing.T) {
 	}
 }
 
-// A node that lost its key goes on without what it sealed, and with a new key.
+// A node that lost its key continues without the sealed rows, with a new key.
 func TestLostKey(t *testing.T) {
 	s, dir := secretive(t)
 	must(t, s.Close())
@@ -100,7 +99,7 @@ func TestLostKey(t *testing.T) {
 	works(t, s)
 }
 
-// What is at the key's place is never replaced, whatever it is.
+// A file at the path of the key is never replaced.
 func TestKeyIsNeverReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), KeyFile)
 	must(t, os.WriteFile(path, []byte("short"), 0o644))
@@ -124,8 +123,8 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 	}
 }
 
-// A row is worth nothing under another name: who can write the database cannot hand
-// one pod the secrets of another.
+// A sealed row cannot be opened under another name: a user who can write to the database cannot give the
+// secrets of one pod to another.
 func TestSealedRowsCannotBeMoved(t *testing.T) {
 	s, _ := secretive(t)
 	must(t, s.Close())

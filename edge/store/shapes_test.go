@@ -32,7 +32,7 @@ func TestShapes(t *testing.T) {
 	for _, a := range all {
 		for _, first := range []string{"", "name", "sha256:0"} {
 			v := row(a.types, first)
-			if n := len(slices.DeleteFunc(slices.Clone(all), func(b shape) bool { return !b.fits(v) })); n > 1 {
+			if n := len(slices.DeleteFunc(slices.Clone(all), func(b shape) bool { return !b.matches(v) })); n > 1 {
 				t.Errorf("%d shapes match the row %q of %s", n, v, a.table)
 			}
 		}

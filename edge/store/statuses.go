@@ -97,7 +97,7 @@ func (s *Store) flush() bool {
 	}
 	store := write{do: func(tx *sql.Tx) error { return writeStatuses(tx, pending) }}
 	err := s.transact(coalesced, store)
-	if err != nil && s.mend(err) {
+	if err != nil && s.repairDatabase(err) {
 		err = s.transact(coalesced, store)
 	}
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What StoreStatuses was told is in the file when it returns, of pods that exist, and
-// what waited to be written does not replace it.
+// StoreStatuses has written the statuses of existing pods when it returns, and pending older ones do not
+// replace them.
 func TestStoredStatuses(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))

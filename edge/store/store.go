@@ -32,10 +32,10 @@ type Store struct {
 	read *sql.DB      // for all readers
 	gate sync.RWMutex // read-locked while read is used, locked while db and read are replaced
 
-	repairs chan repair   // to the writer
-	again   chan struct{} // capacity 1: rows may be missing after a repair
-	mended  time.Time     // the last repair; used by the writer
-	files   fileSet       // used by the writer
+	repairs    chan repair   // to the writer
+	again      chan struct{} // capacity 1: rows may be missing after a repair
+	lastRepair time.Time     // the last repair; used by the writer
+	files      fileSet       // used by the writer
 
 	health sync.Mutex // guards now
 	now    Health
@@ -48,7 +48,7 @@ type Store struct {
 	close   sync.Once
 	closed  error
 
-	riding riders
+	riders riders
 
 	mu       sync.Mutex
 	statuses map[types.UID][]byte // newest ones that are not written
@@ -71,12 +71,12 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	case err == nil && readOnly(path):
 		s.closeFiles()
 		err = s.openMemory(ctx, syscall.EROFS)
-	case err != nil && frozen(err):
+	case err != nil && isFrozen(err):
 		err = s.openMemory(ctx, err)
 		if errors.Is(err, fs.ErrPermission) { // the file belongs to another user
 			err = s.replace(ctx, err)
 		}
-	case err != nil && broken(err):
+	case err != nil && isBroken(err):
 		err = s.replace(ctx, err)
 	}
 	if err != nil {

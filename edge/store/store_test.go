@@ -113,7 +113,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		t.Error(err, diff)
 	}
 
-	// What belongs to a pod goes with it.
+	// The rows of a pod are removed with it.
 	if err := errors.Join(s.UpdatePods(ctx, nil, []types.UID{"a"}), s.ReleaseLeases(ctx, "sandbox"), s.RemoveObjects(ctx, secret.ObjectKey)); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Where volumes are mounted outlives the agent, and a place is noted once.
+// Mounts are stored over a restart, and a mount is recorded once.
 func TestVolumes(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()

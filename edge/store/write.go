@@ -38,7 +38,7 @@ func (s *Store) write() {
 		case w := <-s.writes:
 			s.group(w)
 		case r := <-s.repairs:
-			r.done <- s.mend(r.why) || time.Since(s.mended) < repairEvery
+			r.done <- s.repairDatabase(r.why) || time.Since(s.lastRepair) < repairEvery
 		case <-s.dirty:
 			if flush == nil {
 				flush = time.After(flushEvery)
@@ -48,10 +48,10 @@ func (s *Store) write() {
 			if !s.flush() {
 				flush = time.After(flushEvery)
 			}
-			s.keepFiles(false)
+			s.restoreFiles(false)
 		case <-s.stop:
 			s.flush()
-			s.keepFiles(true)
+			s.restoreFiles(true)
 			return
 		}
 	}
@@ -70,16 +70,17 @@ func (s *Store) group(first write) {
 		}
 	}
 	err := s.transact(synced, all...)
-	if err != nil && s.mend(err) {
+	if err != nil && s.repairDatabase(err) {
 		err = s.transact(synced, all...)
 	}
 	results := make([]error, len(all))
 	for i, w := range all {
-		if results[i] = err; err != nil && len(all) > 1 {
+		results[i] = err
+		if err != nil && len(all) > 1 {
 			results[i] = s.transact(synced, w)
 		}
 	}
-	s.keepFiles(false) // before the results: a change that succeeded survives kill -9
+	s.restoreFiles(false) // before the results: a change that succeeded survives kill -9
 	for i, w := range all {
 		w.done <- results[i]
 	}
@@ -101,18 +102,18 @@ func (s *Store) transact(class string, all ...write) error {
 	}
 	for _, w := range all {
 		if err := w.do(tx); err != nil {
-			return errors.Join(err, undo(tx))
+			return errors.Join(err, rollback(tx))
 		}
 	}
 	if err := tx.Commit(); err != nil {
-		return errors.Join(fmt.Errorf("commit: %w", err), undo(tx))
+		return errors.Join(fmt.Errorf("commit: %w", err), rollback(tx))
 	}
 	return nil
 }
 
-// undo rolls back. SQLite may have rolled back already, as on a full disk.
-func undo(tx *sql.Tx) error {
-	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && code(err) == 0 {
+// rollback rolls back. SQLite may have rolled back already, as on a full disk.
+func rollback(tx *sql.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && resultCode(err) == 0 {
 		return fmt.Errorf("roll back: %w", err)
 	}
 	return nil
@@ -122,7 +123,7 @@ func undo(tx *sql.Tx) error {
 // replaced during the query, the query is repeated: start, which drops the rows, is called again.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
-	if err != nil && s.askMend(ctx, err) {
+	if err != nil && s.requestRepair(ctx, err) {
 		err = s.queryOnce(ctx, start, scan, query, args...)
 	}
 	return s.explain(err)

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// commits counts the transactions in the -wal: a frame that ends one has the size
-// of the database in its header. See https://sqlite.org/fileformat2.html#walformat.
+// commits returns the number of transactions in the -wal: the frame that ends one has the size of the
+// database in its header. See https://sqlite.org/fileformat2.html#walformat.
 func commits(t testing.TB, s *Store) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(s.path + "-wal")
@@ -38,9 +38,9 @@ func commits(t testing.TB, s *Store) (n int) {
 	return n
 }
 
-// files is what the database and its -wal hold: every commit appends frames, or
-// overwrites them under a new salt. (/proc/self/io would also count the eight
-// bytes with which Go's runtime now and then wakes its own poller.)
+// files returns the content of the database and its -wal: every commit appends frames or overwrites them
+// under a new salt. (/proc/self/io would also count the eight bytes that Go's runtime writes to wake its
+// poller.)
 func files(t testing.TB, s *Store) []byte {
 	t.Helper()
 	db, err := os.ReadFile(s.path)
@@ -52,7 +52,7 @@ func files(t testing.TB, s *Store) []byte {
 
 func address(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(i)}) }
 
-// hold keeps the writer busy until release is called.
+// hold blocks the writer until release is called.
 func hold(t testing.TB, s *Store) (release func()) {
 	entered, wait, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -97,7 +97,7 @@ func TestConcurrentWritesShareATransaction(t *testing.T) {
 			t.Errorf("%d transactions for %d concurrent writes", got, n)
 		}
 
-		// One that fails takes none with it.
+		// A failing write does not fail the others.
 		release = hold(t, s)
 		for i := range n {
 			go func() {
@@ -166,7 +166,7 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	}
 }
 
-// An idle node must not wear its flash, nor wake up.
+// An idle node must not write to its flash or wake up.
 func TestIdleStoreWritesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestClosedStore(t *testing.T) {
 	}
 }
 
-// A reader must not wait for the disk of a writer.
+// A reader does not wait for the disk of a writer.
 func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.SetMeta(t.Context(), "a", "b"))
@@ -242,8 +242,8 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	}
 }
 
-// A clock that jumps back to 1970 and forward again changes nothing: no row has
-// the time, and Open does not look at it.
+// A clock that jumps back to 1970 and forward again has no effect: rows have no times, and Open does not
+// read the clock.
 func TestRowOrderIsNotTheClocks(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	a, b := typical("b"), typical("a")

@@ -111,10 +111,10 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// free returns the pages on the free list, without those that a page in use refers to: a damaged
-// list may name any page, and a row that is skipped would be lost.
-func (f *File) free() map[int]bool {
-	free := f.listed()
+// freePages returns the pages on the free list, without those that a page in use refers to: a
+// damaged list may name any page, and a row that is skipped would be lost.
+func (f *File) freePages() map[int]bool {
+	free := f.freeList()
 	var used []int
 	for n := range f.pages {
 		if !free[n] {
@@ -132,29 +132,29 @@ func (f *File) free() map[int]bool {
 	return free
 }
 
-// listed returns the pages on the free list. If the list is incomplete, all pages that look like
+// freeList returns the pages on the free list. If the list is incomplete, all pages that look like
 // a part of it are included.
-func (f *File) listed() map[int]bool {
+func (f *File) freeList() map[int]bool {
 	free := map[int]bool{}
 	if p := f.pages[1]; headerSize(p) == f.size {
 		next := int(binary.BigEndian.Uint32(p[32:]))
 		for next != 0 && !free[next] {
 			free[next] = true
-			next = f.trunk(next, free)
+			next = f.markTrunk(next, free)
 		}
 		if len(free) >= int(binary.BigEndian.Uint32(p[36:])) {
 			return free
 		}
 	}
 	for n := range f.pages {
-		f.trunk(n, free)
+		f.markTrunk(n, free)
 	}
 	return free
 }
 
-// trunk adds the pages that a trunk page of the free list names, and returns the next trunk page.
-// It ignores a page that cannot be a trunk page.
-func (f *File) trunk(n int, free map[int]bool) (next int) {
+// markTrunk adds the pages that a trunk page of the free list names, and returns the next trunk
+// page. It ignores a page that cannot be a trunk page.
+func (f *File) markTrunk(n int, free map[int]bool) (next int) {
 	p := f.pages[n]
 	if p == nil {
 		return 0

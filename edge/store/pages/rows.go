@@ -24,7 +24,7 @@ type Row struct {
 // Rows iterates over all rows that can be read, in the order of their pages.
 func (f *File) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
-		free := f.free()
+		free := f.freePages()
 		for _, n := range slices.Sorted(maps.Keys(f.pages)) {
 			if free[n] {
 				continue
@@ -76,7 +76,7 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	}
 	at += n
 	total := int(size)
-	local := f.local(total)
+	local := f.localSize(total)
 	if at+local > len(p) {
 		return nil, false
 	}
@@ -92,7 +92,7 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	next := int(binary.BigEndian.Uint32(p[at:]))
 	for len(data) < total { // ends, since each page adds data
 		q := f.pages[next]
-		if q == nil || blank(q) { // lost blocks of a card read as zeros
+		if q == nil || isZero(q) { // lost blocks of a card read as zeros
 			return nil, false
 		}
 		next = int(binary.BigEndian.Uint32(q))
@@ -101,12 +101,12 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	return data, next == 0
 }
 
-func blank(p []byte) bool {
+func isZero(p []byte) bool {
 	return !slices.ContainsFunc(p, func(b byte) bool { return b != 0 })
 }
 
-// local returns the size of the part of a payload that is on the cell's page.
-func (f *File) local(total int) int {
+// localSize returns the size of the part of a payload that is on the cell's page.
+func (f *File) localSize(total int) int {
 	u := f.size // islet's files have no reserved space, whatever a damaged header says
 	most, least := (u-12)*64/255-23, (u-12)*32/255-23
 	if total <= most {

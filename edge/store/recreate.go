@@ -18,12 +18,12 @@ import (
 
 // A fileSet identifies the files of the open database.
 type fileSet struct {
-	db, wal fs.FileInfo // nil: not created yet
-	made    time.Time   // of the last attempt to create them again
+	db, wal     fs.FileInfo // nil: not created yet
+	lastAttempt time.Time   // of the last attempt to create them again
 }
 
-// whole reports whether all files are at their paths. It also records a new -wal.
-func (f *fileSet) whole(path string, s *seal) bool {
+// intact reports whether all files are at their paths. It also records a new -wal.
+func (f *fileSet) intact(path string, s *seal) bool {
 	if now, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.db) {
 		return false
 	}
@@ -37,15 +37,15 @@ func (f *fileSet) whole(path string, s *seal) bool {
 	return !s.lost()
 }
 
-// keepFiles creates the files of the database again, with all rows, if they were removed or
+// restoreFiles creates the files of the database again, with all rows, if they were removed or
 // replaced. It tries once per repairEvery, and always if last is set. Only the writer calls it.
-func (s *Store) keepFiles(last bool) {
+func (s *Store) restoreFiles(last bool) {
 	f := &s.files
-	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.made) < repairEvery || f.whole(s.path, s.seal) {
+	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.intact(s.path, s.seal) {
 		return
 	}
-	f.made = time.Now()
-	if err := s.makeFilesAgain(); err != nil {
+	f.lastAttempt = time.Now()
+	if err := s.recreateFiles(); err != nil {
 		s.log.Error("the database was removed while islet runs, and cannot be created again yet: its rows are lost if the agent ends",
 			"database", s.path, "error", err)
 		return
@@ -53,7 +53,7 @@ func (s *Store) keepFiles(last bool) {
 	s.log.Warn("the database was removed while islet runs, and was created again", "database", s.path)
 }
 
-func (s *Store) makeFilesAgain() error {
+func (s *Store) recreateFiles() error {
 	dir, made := filepath.Dir(s.path), s.path+".again"
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRemovedWhileOpen removes files of the database in each way while it is open. Everything
-// that was written before and after is there at the next start: also if that comes without Close,
-// as after kill -9, where something was written, and after Close, where nothing was.
+// TestRemovedWhileOpen removes files of the open database in several ways. All rows written before and after
+// that exist at the next start: without Close, as after kill -9, if another row was written, and after Close
+// in any case.
 func TestRemovedWhileOpen(t *testing.T) {
 	remove := func(path string, names ...string) error {
 		for _, name := range names {
@@ -97,7 +97,7 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain: who removes the database in a loop does not have it made again each time.
+// TestRemovedAgain: a database that is removed in a loop is not created again each time.
 func TestRemovedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
@@ -125,8 +125,8 @@ func TestRemovedAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedForGood: where the database cannot be put in its place, everything goes on in memory,
-// and Health says so.
+// TestRemovedForGood: if the database cannot be created again, the store continues in memory, and Health
+// reports it.
 func TestRemovedForGood(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
