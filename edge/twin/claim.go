@@ -17,8 +17,8 @@ const longest = 80
 
 // A claim is a machine's entry in the Lease: the hardware that uses the node's name, and its boot.
 type claim struct {
-	hardware string // hash of its first mark, or unknown
-	boot     string // hash of its boot ID
+	hardware string // isHash of its first mark, or unknown
+	boot     string // isHash of its boot ID
 	term     uint64 // number of takeovers by a person
 	since    uint64 // version of the Lease when this boot first read it
 }
@@ -30,7 +30,7 @@ func (c claim) String() string {
 // parseClaim parses the annotation's value; ok is false if it is not a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), longest+1)], ".")
-	if len(s) > longest || len(parts) != 4 || !hash(parts[1]) || parts[0] != unknown && !hash(parts[0]) {
+	if len(s) > longest || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
 		return claim{}, false
 	}
 	term, err := strconv.ParseUint(parts[2], 10, 32) // each term is one takeover by hand, so 32 bits suffice
@@ -38,8 +38,8 @@ func parseClaim(s string) (c claim, ok bool) {
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
 
-// before reports whether c has priority over o.
-func (c claim) before(o claim) bool {
+// outranks reports whether c has priority over o.
+func (c claim) outranks(o claim) bool {
 	if c.term != o.term {
 		return c.term > o.term
 	}
@@ -52,7 +52,7 @@ func (c claim) before(o claim) bool {
 // digits is the length of a hash.
 const digits = 10
 
-func hash(s string) bool {
+func isHash(s string) bool {
 	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
@@ -88,8 +88,8 @@ func (m Marks) hardware() string {
 	return unknown
 }
 
-// another reports whether two sets of marks certainly belong to two machines.
-func (m Marks) another(o Marks) bool {
+// differsFrom reports whether two sets of marks certainly belong to two machines.
+func (m Marks) differsFrom(o Marks) bool {
 	a, b := m.Serials, o.Serials
 	if len(a) == 0 || len(b) == 0 {
 		a, b = m.Cards, o.Cards

@@ -14,7 +14,8 @@ import (
 // the name of this node. It is a pod hook: see package agent/pod/hook.
 type Hold struct {
 	Twin *Twin // nil: the node has no cluster
-	// Running reports whether a pod runs. Running pods are not blocked, and their containers restart.
+	// Running reports whether a pod runs. Running pods are not blocked, and their containers
+	// restart.
 	Running func(types.UID) bool
 }
 

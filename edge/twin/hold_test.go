@@ -37,12 +37,12 @@ func open(t *testing.T, m memory, serial, boot string) *Twin {
 	return w
 }
 
-// joined is the store of a machine that has had the name.
+// joined returns the store of a machine that has had the name.
 func joined(t *testing.T, serial, boot string) memory {
 	t.Helper()
 	m := memory{}
 	w := open(t, m, serial, boot)
-	w.stand()
+	w.claimName()
 	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
 	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
 	if m[metaTwin] == "" {
@@ -51,8 +51,8 @@ func joined(t *testing.T, serial, boot string) memory {
 	return m
 }
 
-// TestHold: a machine with another one's disk keeps those pods of the API server from starting
-// that write to volumes outside of it, and nothing else.
+// TestHold: a machine with another machine's disk blocks only the start of pods of the API server that write
+// to volumes outside of it.
 func TestHold(t *testing.T) {
 	of := func(s v1.VolumeSource) []v1.Volume { return []v1.Volume{{Name: "v", VolumeSource: s}} }
 	claim := of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})
@@ -89,7 +89,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestRecord: a record that cannot be read, or is another node's, bars no machine, and one boot
+// TestRecord: a record that cannot be decoded, or belongs to another node, bars no machine, and each boot
 // writes the card once.
 func TestRecord(t *testing.T) {
 	card := joined(t, "one", "b1")
@@ -109,7 +109,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzClaim: what parses is written as it was, and is short.
+// FuzzClaim: a parsed claim has the same text when it is formatted, and is short.
 func FuzzClaim(f *testing.F) {
 	f.Add("0123456789.abcdefabcd.1.1234")
 	f.Add("-.abcdefabcd.0.0")
@@ -122,7 +122,7 @@ func FuzzClaim(f *testing.F) {
 		if again, ok := parseClaim(c.String()); !ok || again != c || len(s) > longest {
 			t.Errorf("%q became %v, then %v", s, c, again)
 		}
-		if c.before(c) {
+		if c.outranks(c) {
 			t.Errorf("%q is before itself", s)
 		}
 		if n, ok := parseNotice(s); ok && strings.Trim(n.hardware+n.boot, "-0123456789abcdef") != "" {

@@ -25,7 +25,7 @@ const longestLook = 30 * time.Minute
 type watch struct {
 	looks   int
 	renewed time.Time // renewTime at the last look; only compared for equality
-	alive   bool      // another machine renews the Lease
+	alive   bool      // differsFrom machine renews the Lease
 	wait    time.Duration
 	next    time.Time // of the next look; zero: at once
 }
@@ -45,7 +45,7 @@ func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time
 	if err != nil {
 		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
-	if t.look(lease) {
+	if t.evaluate(lease) {
 		_ = t.notify(ctx, c) // a failure is repeated at the next look
 	}
 	why, wait = t.due()
@@ -58,8 +58,8 @@ func (t *Twin) due() (why string, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == barred && t.rec.Backed == "" {
-		if t.now = marksOf(t.cfg.Marks()); !t.rec.Marks.another(t.now) {
-			t.stand()
+		if t.now = marksOf(t.cfg.Marks()); !t.rec.Marks.differsFrom(t.now) {
+			t.claimName()
 		}
 	}
 	if t.state == standing {
@@ -68,8 +68,8 @@ func (t *Twin) due() (why string, wait time.Duration) {
 	return t.why(), max(0, time.Until(t.watch.next))
 }
 
-// stand gives the name to this machine.
-func (t *Twin) stand() {
+// claimName gives the name to this machine.
+func (t *Twin) claimName() {
 	t.state, t.watch, t.claim.hardware = standing, watch{}, t.now.hardware()
 	t.signal()
 }
@@ -91,8 +91,8 @@ func (t *Twin) why() string {
 	return why
 }
 
-// look evaluates the Lease, and reports whether to write a notice to it.
-func (t *Twin) look(lease *coordinationv1.Lease) (notify bool) {
+// evaluate evaluates the Lease, and reports whether to write a notice to it.
+func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var renewed time.Time
@@ -108,7 +108,7 @@ func (t *Twin) look(lease *coordinationv1.Lease) (notify bool) {
 		own := !ok || found.boot == t.claim.boot || sameHardware
 		if own || w.looks > 0 && !w.alive {
 			t.claim.term, t.claim.since, t.write = found.term, versionOf(lease.ResourceVersion), true
-			t.stand()
+			t.claimName()
 			return false
 		}
 	}
@@ -122,9 +122,9 @@ func (t *Twin) look(lease *coordinationv1.Lease) (notify bool) {
 // notice is the value of the annotation that tells the other machine about this one.
 func (t *Twin) notice() string { return t.claim.hardware + "." + t.claim.boot }
 
-func parseNotice(s string) (o other, ok bool) {
+func parseNotice(s string) (o otherMachine, ok bool) {
 	o.hardware, o.boot, ok = strings.Cut(s, ".")
-	return o, ok && hash(o.boot) && (o.hardware == unknown || hash(o.hardware))
+	return o, ok && isHash(o.boot) && (o.hardware == unknown || isHash(o.hardware))
 }
 
 func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
@@ -158,10 +158,10 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 	t.now = marksOf(t.cfg.Marks())
 	t.rec = record{Node: t.cfg.Node, Marks: t.now, Term: t.claim.term + 1, Taking: true}
 	t.claim.term, t.acknowledged, t.write, t.writes, t.earlier = t.rec.Term, false, false, 0, 0
-	t.stand()
+	t.claimName()
 	rec := t.rec
 	t.mu.Unlock()
-	t.keep(ctx, rec)
+	t.storeRecord(ctx, rec)
 	return false, nil
 }
 

@@ -54,7 +54,7 @@ type state int
 const (
 	standing state = iota // it has the name, as far as it knows
 	newcomer              // it never had the name, and reads the Lease before it claims
-	barred                // another machine has it
+	barred                // differsFrom machine has it
 )
 
 // A Twin is safe for concurrent use.
@@ -74,12 +74,12 @@ type Twin struct {
 	writes       int  // writes of the claim since it was last acknowledged
 	earlier      int  // how often an earlier claim replaced this machine's
 	quiet        int  // renewals since then
-	other        other
+	other        otherMachine
 	watch        watch // for the other states
 }
 
-// other is the machine that backed off from this one.
-type other struct {
+// otherMachine is the machine that backed off from this one.
+type otherMachine struct {
 	hardware, boot string
 	seen           time.Time // zero: there is no other machine
 }
@@ -107,7 +107,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	switch {
 	case !found || t.rec.Node != c.Node:
 		t.state, t.rec, t.claim.term = newcomer, record{Node: c.Node}, 0
-	case t.rec.Backed != "" || t.rec.Marks.another(t.now):
+	case t.rec.Backed != "" || t.rec.Marks.differsFrom(t.now):
 		t.state = barred
 		c.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover",
 			"error", t.why())
@@ -158,7 +158,7 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	if n := m.Annotations[keys.LeaseTwin]; n != "" {
 		t.clear = true
 		if p, ok := parseNotice(n); ok && p.boot != t.claim.boot {
-			t.see(p)
+			t.recordTwin(p)
 		}
 	}
 	text, had := m.Annotations[keys.LeaseClaim], t.acknowledged
@@ -174,30 +174,30 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 			t.earlier = 0
 		}
 	case !ok || !had:
-		t.first(found, ok, m.ResourceVersion)
+		t.judgeEarlier(found, ok, m.ResourceVersion)
 	default:
-		t.meet(found)
+		t.judgeLater(found)
 	}
 	again = foreign && t.state == standing && t.writes < 2
 	if foreign {
 		t.writes++
 	}
 	if keep {
-		t.settle()
+		t.recordOwner()
 	}
 	rec, store := t.rec, keep || t.state == barred
 	t.mu.Unlock()
 	if store {
-		t.keep(ctx, rec)
+		t.storeRecord(ctx, rec)
 	}
 	return again
 }
 
-// first evaluates the claim of an earlier boot; ok: there is one.
-func (t *Twin) first(found claim, ok bool, version string) {
+// judgeEarlier evaluates the claim of an earlier boot; ok: there is one.
+func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:
-		t.barByTerm(found)
+		t.backOffByTerm(found)
 		return
 	case ok && found.term >= t.claim.term && t.rec.Taking:
 		t.claim.term = found.term + 1
@@ -206,25 +206,25 @@ func (t *Twin) first(found claim, ok bool, version string) {
 	t.write = true
 }
 
-// meet evaluates the claim of a machine that is running: it replaced the claim of this boot.
-func (t *Twin) meet(found claim) {
+// judgeLater evaluates the claim of a machine that is running: it replaced the claim of this boot.
+func (t *Twin) judgeLater(found claim) {
 	t.quiet, t.write = 0, true
-	if !found.before(t.claim) {
-		t.see(other{hardware: found.hardware, boot: found.boot})
+	if !found.outranks(t.claim) {
+		t.recordTwin(otherMachine{hardware: found.hardware, boot: found.boot})
 		return
 	}
 	switch t.earlier++; {
 	case found.term > t.claim.term:
-		t.barByTerm(found)
+		t.backOffByTerm(found)
 	case t.earlier >= 2:
-		t.bar(fmt.Sprintf("the machine with hardware %s had the name of this node before, and renews its Lease", found.hardware))
+		t.backOff(fmt.Sprintf("the machine with hardware %s had the name of this node before, and renews its Lease", found.hardware))
 	}
 }
 
-// see records a machine that has backed off or will.
-func (t *Twin) see(o other) {
+// recordTwin records a machine that has backed off or will.
+func (t *Twin) recordTwin(o otherMachine) {
 	o.seen = time.Now()
-	news := t.other.boot != o.boot || !t.there()
+	news := t.other.boot != o.boot || !t.twinSeen()
 	t.other = o
 	if news {
 		t.cfg.Log.Warn("another machine uses the name of this node; it backs off", "node", t.cfg.Node, "hardware", o.hardware)
@@ -232,25 +232,25 @@ func (t *Twin) see(o other) {
 	}
 }
 
-func (t *Twin) barByTerm(found claim) {
-	t.bar(fmt.Sprintf("the machine with hardware %s took the name of this node over by islet takeover", found.hardware))
+func (t *Twin) backOffByTerm(found claim) {
+	t.backOff(fmt.Sprintf("the machine with hardware %s took the name of this node over by islet takeover", found.hardware))
 }
 
-// bar makes this machine back off.
-func (t *Twin) bar(why string) {
+// backOff makes this machine back off.
+func (t *Twin) backOff(why string) {
 	t.state, t.write, t.rec.Backed, t.watch = barred, false, why, watch{}
 	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
 	t.signal()
 }
 
-// settle records that this machine has the name. It reads the network cards again.
-func (t *Twin) settle() {
+// recordOwner records that this machine has the name. It reads the network cards again.
+func (t *Twin) recordOwner() {
 	t.now = marksOf(t.cfg.Marks())
 	t.rec = record{Node: t.cfg.Node, Marks: t.rec.Marks.add(t.now), Term: t.claim.term, Boot: t.claim.boot, Since: t.claim.since}
 }
 
-// keep stores a record. If the write fails, the next boot decides again.
-func (t *Twin) keep(ctx context.Context, rec record) {
+// storeRecord stores a record. If the write fails, the next boot decides again.
+func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	data, err := json.Marshal(rec)
 	if err == nil {
 		err = t.cfg.Meta.SetMeta(ctx, metaTwin, string(data))
@@ -260,17 +260,17 @@ func (t *Twin) keep(ctx context.Context, rec record) {
 	}
 }
 
-// lasts is how long a twin is reported after its last notice. It writes one every longestLook.
-const lasts = 4 * longestLook
+// twinTTL is how long a twin is reported after its last notice. It writes one every longestLook.
+const twinTTL = 4 * longestLook
 
-func (t *Twin) there() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < lasts }
+func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < twinTTL }
 
 // Report returns a message for the user while another machine uses the name that this one has;
 // empty: no such machine is known.
 func (t *Twin) Report() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != standing || !t.there() {
+	if t.state != standing || !t.twinSeen() {
 		return ""
 	}
 	return fmt.Sprintf("another machine (hardware %s) runs with the name of this node and has backed off: "+
