@@ -52,7 +52,7 @@ type Verdict int
 const (
 	EndAll     Verdict = iota // they were deleted
 	HoldAll                   // the control plane lost them
-	HoldFormer                // setState the existing hold; all other missing pods were deleted
+	HoldFormer                // keep the existing hold; all other missing pods were deleted
 )
 
 // String names a verdict.

@@ -56,7 +56,8 @@ func FuzzJudge(f *testing.F) {
 		}
 		s := Scene{Known: identity(), Now: identity(), Running: r.IntN(12), Held: r.IntN(2) == 0}
 		s.Vanished = r.IntN(s.Running + 1)
-		if seen := identity(); s.Held && r.IntN(2) == 0 {
+		seen := identity()
+		if s.Held && r.IntN(2) == 0 {
 			s.Seen = &seen
 		}
 		v, why := Judge(s)

@@ -198,7 +198,8 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 			err = json.Unmarshal([]byte(text), &ids)
 		}
 		if err != nil {
-			n.Log.Warn("the Node's annotation with the IDs of CSI drivers cannot be decoded and is replaced", "annotation", nodeIDs, "error", err)
+			n.Log.Warn("the Node's annotation with the IDs of CSI drivers cannot be decoded and is replaced",
+				"annotation", nodeIDs, "error", err)
 			ids = map[string]string{}
 		}
 	}

@@ -24,7 +24,8 @@ type disk struct {
 }
 
 func (d *disk) UpdatePods(ctx context.Context, put []store.Pod, remove []types.UID) error {
-	if d.updates++; d.wait != nil {
+	d.updates++
+	if d.wait != nil {
 		wait := d.wait
 		d.wait = nil
 		d.predecessors <- struct{}{}

@@ -413,7 +413,8 @@ func TestHold(t *testing.T) {
 	set(File, "a/1")
 	w.hold = false
 	w.restart()
-	if set(File, "a/1"); w.show() != "1, 2 deleting, 3 deleting, 4 deleting" || len(w.Held()) > 0 {
+	set(File, "a/1")
+	if w.show() != "1, 2 deleting, 3 deleting, 4 deleting" || len(w.Held()) > 0 {
 		t.Errorf("%s, held are %v", w.show(), w.Held())
 	}
 }
@@ -435,7 +436,8 @@ func TestHoldReplaced(t *testing.T) {
 	w.want("the former one is gone", w.Forget(ctx, "a1"), "a2, b1 deleting", "a1", "a2")
 	w.want("the former life is over", w.Forget(ctx, "b1"), "a2, b1", "b1")
 	held := w.Held()
-	if slices.Sort(held); !slices.Equal(held, []types.UID{"a2", "b1"}) {
+	slices.Sort(held)
+	if !slices.Equal(held, []types.UID{"a2", "b1"}) {
 		t.Errorf("held are %v", held)
 	}
 	w.hold = false

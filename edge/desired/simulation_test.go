@@ -67,7 +67,8 @@ func (s *simulation) restart() {
 		if ok && p == s.seen[uid] {
 			s.Errorf("poked %s for nothing", uid)
 		}
-		if delete(s.seen, uid); ok {
+		delete(s.seen, uid)
+		if ok {
 			s.seen[uid] = p
 		}
 	}})
@@ -250,7 +251,8 @@ func simulate(t testing.TB, bytes interface{ ReadByte() (byte, error) }, steps i
 	s.restart()
 	for range steps {
 		s.step()
-		if s.check(); t.Failed() {
+		s.check()
+		if t.Failed() {
 			return
 		}
 	}
@@ -267,7 +269,8 @@ func TestSimulatedLives(t *testing.T) {
 		lives = 30
 	}
 	for seed := range uint64(lives) {
-		if simulate(t, dice{rand.New(rand.NewPCG(seed, 1))}, 200); t.Failed() {
+		simulate(t, dice{rand.New(rand.NewPCG(seed, 1))}, 200)
+		if t.Failed() {
 			t.Fatal("seed", seed)
 		}
 	}

@@ -37,7 +37,7 @@ type clock struct {
 
 	mu      sync.Mutex
 	proven  since
-	hint    since     // sinceNow certificates; never stored, dropped when it contradicts a server's certificate
+	hint    since     // from certificates; never stored, dropped when it contradicts a server's certificate
 	wrong   time.Time // a hint that was refuted; later ones are ignored too
 	claimed since     // a large step that is not confirmed yet
 	agreed  int

@@ -95,7 +95,8 @@ func awaitReady(t *testing.T, c *kube.Client, want int, within time.Duration) {
 	ready, last := -1, error(nil)
 	for {
 		list, err := kube.List[corev1.NodeList](ctx, c, "", metav1.ListOptions{})
-		if last = err; err == nil {
+		last = err
+		if err == nil {
 			ready = 0
 			for i := range list.Items {
 				if nodeReady(&list.Items[i]) {

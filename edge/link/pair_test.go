@@ -150,7 +150,8 @@ func TestRequestsEndNoWait(t *testing.T) {
 		if e.Name == p.current() {
 			break
 		}
-		if told++; !isTemporary(e.Name) {
+		told++
+		if !isTemporary(e.Name) {
 			t.Errorf("%s is taken for news", e)
 		}
 	}

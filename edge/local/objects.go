@@ -226,7 +226,8 @@ func (o *Objects) logNew(problems map[string][]Problem) {
 	for source, now := range problems {
 		for _, p := range now {
 			if !slices.Contains(o.problems[source], p) {
-				o.c.Log.Warn("an object of a manifest has a problem", "source", p.Source, "origin", p.Origin, "field", p.Field, "problem", p.Message)
+				o.c.Log.Warn("an object of a manifest has a problem",
+					"source", p.Source, "origin", p.Origin, "field", p.Field, "problem", p.Message)
 			}
 		}
 	}

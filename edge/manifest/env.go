@@ -117,7 +117,7 @@ func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []s
 	case name == "metadata.labels":
 		r.rule(at, key, validation.IsQualifiedName)
 	default:
-		r.invalid(at, ref.FieldPath, "only labels and annotations can be selected by key")
+		r.invalid(at, ref.FieldPath, "only labels and annotations can be picked by key")
 	}
 }
 

@@ -48,7 +48,8 @@ func (w *world) trusts(p *v1.Pod) (all []string) {
 		}
 		var words []string
 		for b, rest := pem.Decode(got); b != nil; b, rest = pem.Decode(rest) {
-			if words = append(words, string(b.Bytes)); len(b.Headers) > 0 {
+			words = append(words, string(b.Bytes))
+			if len(b.Headers) > 0 {
 				w.Error("a header is left")
 			}
 		}

@@ -74,7 +74,7 @@ type Cache struct {
 	mu      sync.Mutex
 	epoch   int // number of calls of Void
 	items   map[store.ObjectKey]*item
-	pending []*item // waitAll for Run to start their goroutine
+	pending []*item // wait for Run to start their goroutine
 	pods    map[types.UID]map[store.ObjectKey]bool
 }
 

@@ -23,7 +23,8 @@ func claimed(name, claim string) *v1.Pod {
 
 func claimOf(name, volume string) *v1.PersistentVolumeClaim {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-of-claim", Labels: map[string]string{"a": "b"}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: volume}}
-	if c.Status.Phase = v1.ClaimPending; volume != "" {
+	c.Status.Phase = v1.ClaimPending
+	if volume != "" {
 		c.Status.Phase = v1.ClaimBound
 	}
 	return c
@@ -150,7 +151,8 @@ func TestClaimsAreFollowed(t *testing.T) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 		claim := func(volume, want, has string) *v1.PersistentVolumeClaim {
 			c := claimOf("c", volume)
-			if c.Spec.Resources.Requests = size(want); has != "" {
+			c.Spec.Resources.Requests = size(want)
+			if has != "" {
 				c.Status.Capacity = size(has)
 			}
 			return c

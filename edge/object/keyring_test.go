@@ -50,7 +50,8 @@ func TestPullSecrets(t *testing.T) {
 				w.Error(missing)
 			}
 			for _, c := range creds {
-				if all = append(all, c.Auth.Username); c.From.Namespace != "default" || c.From.Name != "pull" {
+				all = append(all, c.Auth.Username)
+				if c.From.Namespace != "default" || c.From.Name != "pull" {
 					w.Error(c.From)
 				}
 			}

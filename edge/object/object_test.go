@@ -188,7 +188,8 @@ func TestForbiddenAtFirst(t *testing.T) {
 		n := 0
 		w.refuses(func(r *http.Request) int {
 			if strings.Contains(r.URL.Path, "configmaps") {
-				if n++; n < 3 {
+				n++
+				if n < 3 {
 					return http.StatusForbidden
 				}
 			}

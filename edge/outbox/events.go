@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,59 +66,9 @@ type Events struct {
 	removed  []string                    // names of dropped events that are still in the store
 	objects  map[types.UID]*rate.Limiter // budgets of objects
 	names    int64
-	seq      int64 // byObject the newest
+	seq      int64 // of the newest
 	dropped  int
 	sent     time.Time // when the server last accepted an event
-}
-
-// A record is an event with its count. It has only the fields in which events differ: there are
-// several for each pod, and a v1.Event takes three times as much memory.
-type record struct {
-	key                           eventKey
-	name, message                 string
-	object, namespace, objectKind string // the involved object
-	annotations                   map[string]string
-	count                         int32
-	told                          int32     // the count that was last sent; 0: never sent
-	overBudget                    bool      // its object has used up its budget
-	firstSecond, lastSecond       int64     // Unix times of the wall clock
-	last                          time.Time // byObject the last occurrence, monotonic
-	next                          time.Time
-
-	seq    int64
-	stored stored
-}
-
-// recordOf converts an event to a record.
-func recordOf(ev *v1.Event) *record {
-	o := ev.InvolvedObject
-	return &record{
-		key:  eventKey{o.UID, o.FieldPath, ev.Type, ev.Reason, ev.Message},
-		name: ev.Name, message: ev.Message, object: o.Name, namespace: o.Namespace, objectKind: o.Kind, annotations: ev.Annotations,
-		count: ev.Count, firstSecond: ev.FirstTimestamp.Unix(), lastSecond: ev.LastTimestamp.Unix(),
-	}
-}
-
-// event converts a record to an event.
-func (e *Events) event(r *record) *v1.Event {
-	return &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.eventNamespace(), Name: r.name, Annotations: maps.Clone(r.annotations)},
-		InvolvedObject: v1.ObjectReference{
-			APIVersion: "v1", Kind: r.objectKind, Namespace: r.namespace, Name: r.object, UID: r.key.uid, FieldPath: r.key.field,
-		},
-		Type: r.key.kind, Reason: r.key.reason, Message: r.message, Count: r.count,
-		FirstTimestamp: metav1.Unix(r.firstSecond, 0), LastTimestamp: metav1.Unix(r.lastSecond, 0),
-		Source:              v1.EventSource{Component: component, Host: e.EventsConfig.Node},
-		ReportingController: component, ReportingInstance: e.EventsConfig.Node,
-	}
-}
-
-// eventNamespace returns the namespace of the event: the object's, or default for a node.
-func (r *record) eventNamespace() string { return cmp.Or(r.namespace, metav1.NamespaceDefault) }
-
-type eventKey struct {
-	uid                          types.UID
-	field, kind, reason, message string
 }
 
 // NewEvents loads the stored events. It starts no goroutine.

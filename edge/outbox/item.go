@@ -16,7 +16,7 @@ import (
 // An item is the state of one pod that is to be reported. It is guarded by the Outbox's mu.
 type item struct {
 	name     types.NamespacedName
-	uid      types.UID     // byObject a pod of the API server; empty: a mirror pod
+	uid      types.UID     // of a pod of the API server; empty: a mirror pod
 	manifest *v1.Pod       // as the node wants it; nil: it does not want it
 	want     *v1.PodStatus // the newest status; nil: none
 	begins   bool          // want only says that the pod is about to start or to become ready
@@ -24,7 +24,7 @@ type item struct {
 	finish   bool          // nothing of the pod is left on the node
 	server   *view         // the server's version; nil: it does not exist there
 
-	due   time.Time // byObject the next attempt; zero: none is scheduled
+	due   time.Time // of the next attempt; zero: none is scheduled
 	busy  bool      // a request is in flight
 	tries int       // consecutive refusals
 }
@@ -35,7 +35,7 @@ type view struct {
 	version  uint64
 	deleting bool
 	mirror   bool
-	hash     string // byObject a mirror pod: the hash of its manifest
+	hash     string // of a mirror pod: the hash of its manifest
 	status   v1.PodStatus
 }
 

@@ -50,14 +50,14 @@ type Outbox struct {
 	wake chan struct{} // capacity 1
 
 	mu           sync.Mutex
-	pods         map[types.UID]*item            // byObject the API server
-	mirrors      map[types.NamespacedName]*item // byObject static pods
+	pods         map[types.UID]*item            // of the API server
+	mirrors      map[types.NamespacedName]*item // of static pods
 	listed       bool                           // Listed was called
 	busy         int                            // requests in flight
 	pause        time.Time                      // nothing is sent before this time
 	asked        time.Time                      // Retry-After of the server: pause is never earlier
 	lastFirst    time.Time                      // when a first status was last sent
-	trouble      retry.Backoff                  // byObject the server
+	trouble      retry.Backoff                  // of the server
 	retrySignals int                            // number of signals of Retry
 	offline      bool                           // nothing is sent before the next signal of Retry
 }

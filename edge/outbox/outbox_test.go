@@ -225,7 +225,8 @@ func TestFirstWordsComeLast(t *testing.T) {
 			for _, p := range pods { // more than four requests at once can carry
 				w.box.Put(p, status([]v1.PodPhase{v1.PodFailed, v1.PodRunning}[i%2], ""))
 			}
-			if time.Sleep(90 * time.Millisecond); i > 1000 {
+			time.Sleep(90 * time.Millisecond)
+			if i > 1000 {
 				t.Fatal("one that does not start is never told of")
 			}
 		}
@@ -239,7 +240,8 @@ func TestReadySoon(t *testing.T) {
 	in(t, func(w *world) {
 		runs := func(phase v1.PodPhase, ready bool) *v1.PodStatus {
 			s := status(phase, "")
-			if s.Conditions[0].Status = v1.ConditionFalse; ready {
+			s.Conditions[0].Status = v1.ConditionFalse
+			if ready {
 				s.Conditions[0].Status = v1.ConditionTrue
 			}
 			if phase == v1.PodRunning {

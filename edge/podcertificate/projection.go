@@ -30,7 +30,7 @@ type state struct {
 	BeginRefreshAt time.Time
 	NotAfter       time.Time
 
-	Request    string // newRequest of the open PodCertificateRequest; empty: none
+	Request    string // name of the open PodCertificateRequest; empty: none
 	RequestKey []byte
 }
 

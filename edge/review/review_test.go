@@ -117,7 +117,8 @@ func TestAccess(t *testing.T) {
 	if n := s.access.Load(); n != 3 {
 		t.Errorf("%d reviews: who is allowed is kept, with a time of 0 who is not is asked for again", n)
 	}
-	if ask("alice", "create"); s.access.Load() != 4 {
+	ask("alice", "create")
+	if s.access.Load() != 4 {
 		t.Error("another verb is another question")
 	}
 }

@@ -376,7 +376,8 @@ type fullOnce struct {
 }
 
 func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
-	if f.sets++; f.sets == 1 {
+	f.sets++
+	if f.sets == 1 {
 		return store.ErrFull
 	}
 	return f.node.Set(ctx, source, claims, problems)

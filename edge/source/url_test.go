@@ -280,7 +280,8 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	u.check(t.Context())
 	first := n.problems()
 	for range 3 {
-		if u.check(t.Context()); n.problems() != first {
+		u.check(t.Context())
+		if n.problems() != first {
 			t.Errorf("%q is %q now", first, n.problems())
 		}
 	}

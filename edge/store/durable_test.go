@@ -54,7 +54,8 @@ func child(path string) {
 				p := typical(fmt.Sprintf("%d-%d-%d", run, g, i))
 				p.Seq = int64(i)
 				err := s.UpdatePods(context.Background(), []Pod{p}, nil)
-				if say("pod %s", p.Pod.UID); err == nil {
+				say("pod %s", p.Pod.UID)
+				if err == nil {
 					if err = putSealed(s, string(p.Pod.UID)); err == nil {
 						say("object %s", "o"+p.Pod.UID)
 						say("token %s", "t"+p.Pod.UID)

@@ -113,7 +113,8 @@ func TestRemovedAgain(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if write(string(rune('a' + i))); exists(path) != there {
+		write(string(rune('a' + i)))
+		if exists(path) != there {
 			t.Errorf("removal %d: it is there: %v", i, !there)
 		}
 	}

@@ -409,7 +409,8 @@ func FuzzPages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, db, wal []byte) {
 		n := 0
 		for range pages.Open(db, wal, pageSize).Rows() {
-			if n++; n > len(db)+len(wal) {
+			n++
+			if n > len(db)+len(wal) {
 				t.Fatal("more rows than bytes")
 			}
 		}

@@ -21,7 +21,7 @@ type TokenKey struct {
 type Token struct {
 	TokenKey
 	Token           string
-	Issued, Expires time.Time // intact seconds of the server's clock
+	Issued, Expires time.Time // whole seconds of the server's clock
 }
 
 func (k TokenKey) row() []string {

@@ -17,8 +17,8 @@ const longest = 80
 
 // A claim is a machine's entry in the Lease: the hardware that uses the node's name, and its boot.
 type claim struct {
-	hardware string // isHash of its first mark, or unknown
-	boot     string // isHash of its boot ID
+	hardware string // hash of its first mark, or unknown
+	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a person
 	since    uint64 // version of the Lease when this boot first read it
 }

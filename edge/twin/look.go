@@ -25,7 +25,7 @@ const longestLook = 30 * time.Minute
 type watch struct {
 	looks   int
 	renewed time.Time // renewTime at the last look; only compared for equality
-	alive   bool      // differsFrom machine renews the Lease
+	alive   bool      // another machine renews the Lease
 	wait    time.Duration
 	next    time.Time // of the next look; zero: at once
 }

@@ -54,7 +54,7 @@ type state int
 const (
 	standing state = iota // it has the name, as far as it knows
 	newcomer              // it never had the name, and reads the Lease before it claims
-	barred                // differsFrom machine has it
+	barred                // another machine has it
 )
 
 // A Twin is safe for concurrent use.

@@ -163,7 +163,8 @@ func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan wat
 				return
 			}
 			frame := &metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: raw}}
-			if err := s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"}).Encode(frame, frames); err != nil {
+			encoder := s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
+			if err := encoder.Encode(frame, frames); err != nil {
 				return
 			}
 		}
@@ -187,7 +188,8 @@ func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []
 		return "", nil, false
 	}
 	cert := r.TLS.PeerCertificates[0]
-	_, err := cert.Verify(x509.VerifyOptions{Roots: s.CA.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	_, err := cert.Verify(x509.VerifyOptions{Roots: s.CA.Pool(), CurrentTime: now, KeyUsages: usages})
 	return cert.Subject.CommonName, cert.Subject.Organization, err == nil
 }
 

@@ -1,0 +1,50 @@
+package brake
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// report reports a hold that begins, changes or ends, by log and event.
+func (b *Brake) report(before, after *Hold, running int) {
+	switch {
+	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
+		b.Log.Warn("the API server no longer has most pods of this node: they keep running until islet accept",
+			"pods", len(after.Pods), "of", running, "because", after.Why)
+		b.Event(true, ReasonHeld, after.message(running))
+	case after == nil && before != nil:
+		b.Log.Info("no pods are on hold any more", "held", len(before.Pods), "since", before.Since)
+		b.Event(false, ReasonReleased, "No pods are on hold any more")
+	}
+}
+
+func (h *Hold) message(running int) string {
+	return fmt.Sprintf("%d of %d pods keep running although the API server does not have them: %s. \"islet accept\" on the node ends them",
+		len(h.Pods), running, h.Why)
+}
+
+// Describe returns a hold as one paragraph, with the names of up to five pods.
+func (b *Brake) Describe(h Hold) string {
+	names := map[types.UID]string{}
+	for _, p := range b.Pods() {
+		names[p.Pod.UID] = p.Pod.Namespace + "/" + p.Pod.Name
+	}
+	var some []string
+	for _, uid := range h.Pods[:min(len(h.Pods), 5)] {
+		some = append(some, names[uid])
+	}
+	slices.Sort(some)
+	if more := len(h.Pods) - len(some); more > 0 {
+		some = append(some, fmt.Sprintf("%d more", more))
+	}
+	until := "until islet accept"
+	if at := b.Until(h); !at.IsZero() {
+		until += " or " + at.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They keep running %s",
+		len(h.Pods), strings.Join(some, ", "), h.Why, until)
+}
