@@ -72,7 +72,8 @@ func at(t *testing.T, test func(s *site)) {
 }
 
 func pod(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}}}
 }
 
 func must[T any](t testing.TB) func(T, error) T {
@@ -95,14 +96,17 @@ func (s *site) start() {
 	forget := make(chan types.UID, 100)
 	d = must[*desired.Desired](s.TB)(desired.New(desired.Config{Store: db, Poke: func(uid types.UID) { forget <- uid }, Log: log}))
 	client := s.Client(s.TB)
-	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: mortal{db, s}, Ride: db.Ride, Log: log}))
-	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db, Limit: s.limit, Log: log,
+	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: mortal{db, s},
+		Ride: db.Ride, Log: log}))
+	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db,
+		Limit: s.limit, Log: log,
 		Event: s.event}))
 	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
 		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },
 		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },
 		StatusEvery: time.Minute, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second}))
-	a := must[*source.API](s.TB)(source.NewAPI(source.APIConfig{Client: client, Node: "n", Sink: b, History: h, Again: b.Again(), Log: log}))
+	a := must[*source.API](s.TB)(source.NewAPI(source.APIConfig{Client: client, Node: "n", Sink: b, History: h,
+		Again: b.Again(), Log: log}))
 	done := make(chan struct{})
 	runs := []interface{ Run(context.Context) error }{h, b, n, a}
 	for _, r := range runs {

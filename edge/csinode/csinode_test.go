@@ -41,7 +41,8 @@ func in(t *testing.T, test func(s *scene)) {
 func (s *scene) start() {
 	s.Helper()
 	client := s.Server.Client(s.T)
-	n, err := New(Config{Client: client, Name: "n", Node: func() *v1.Node { return s.Server.Node("n") }, Log: slog.New(slog.DiscardHandler)})
+	n, err := New(Config{Client: client, Name: "n", Node: func() *v1.Node { return s.Server.Node("n") },
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -88,7 +89,8 @@ func TestDrivers(t *testing.T) {
 		s.Install("a", "id-a", 5, map[string]string{"host.dev/h": "n", "zone.dev/z": "other"})
 		s.wants("a=id-a host.dev/h,zone.dev/z limited;")
 		o := s.CSINode("n")
-		if r := o.OwnerReferences; len(r) != 1 || r[0].UID != "first" || r[0].Kind != "Node" || !strings.Contains(o.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "kubernetes.io/aws-ebs") {
+		if r := o.OwnerReferences; len(r) != 1 || r[0].UID != "first" || r[0].Kind != "Node" ||
+			!strings.Contains(o.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "kubernetes.io/aws-ebs") {
 			t.Errorf("made %+v", o.ObjectMeta)
 		}
 		node := s.Server.Node("n")
@@ -153,7 +155,8 @@ func TestOffline(t *testing.T) {
 		if r := s.CSINode("n").OwnerReferences; r[0].UID != "second" {
 			t.Errorf("it is owned by %+v", r)
 		}
-		s.Put(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "else", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "first"}}}})
+		s.Put(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "else",
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "first"}}}})
 		s.Install("c", "id-d", 0, nil)
 		s.wants("a=id-a ;c=id-d ;")
 	})

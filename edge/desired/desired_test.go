@@ -60,8 +60,9 @@ func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
 	grace := int64(7)
 	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: part[0], UID: types.UID(part[1]), Labels: map[string]string{"version": part[2]}},
-		Spec:       v1.PodSpec{TerminationGracePeriodSeconds: &grace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: part[0], UID: types.UID(part[1]),
+			Labels: map[string]string{"version": part[2]}},
+		Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace},
 	}
 }
 
@@ -112,7 +113,8 @@ func (w *world) want(what string, err error, show string, poked ...types.UID) {
 	for _, row := range w.rows {
 		stored, err := w.Store.Pods(w.Context())
 		if err != nil || !slices.ContainsFunc(stored, func(p store.Pod) bool {
-			return p.Pod.UID == row.Pod.UID && p.Deleting == row.Deleting && p.Again == row.Again && p.Lives == row.Lives && p.Grace == row.Grace
+			return p.Pod.UID == row.Pod.UID && p.Deleting == row.Deleting && p.Again == row.Again && p.Lives == row.Lives &&
+				p.Grace == row.Grace
 		}) {
 			w.Errorf("%s: pod %s is not stored so: %v", what, row.Pod.UID, err)
 		}
@@ -180,7 +182,8 @@ func TestFirstWins(t *testing.T) {
 		t.Error(got)
 	}
 	w.want("another order", w.Set(ctx, File, claims("a/a2", "a/a1"), nil), "a1 waiting a9, a9 deleting")
-	w.want("only the other", w.Set(ctx, File, claims("a/a2"), []Problem{{Origin: "x", Message: "bad"}}), "a1 deleting, a2 waiting a9, a9 deleting", "a1", "a2")
+	w.want("only the other", w.Set(ctx, File, claims("a/a2"), []Problem{{Origin: "x", Message: "bad"}}),
+		"a1 deleting, a2 waiting a9, a9 deleting", "a1", "a2")
 	if got := w.problems(); got != "file x : bad" {
 		t.Error(got)
 	}
@@ -283,7 +286,8 @@ func TestRebuild(t *testing.T) {
 	if w.Spoken(File) {
 		t.Error("what runs is not what the source says")
 	}
-	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1")
+	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}),
+		"a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1")
 	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
@@ -350,7 +354,8 @@ func TestOldPriority(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.restart()
-	if err := w.Adopt(ctx, []Recovered{{Source: File, Pod: critical("r/r1", File)}, {Source: API, Pod: critical("s/r2", API)}}); err != nil {
+	if err := w.Adopt(ctx, []Recovered{{Source: File, Pod: critical("r/r1", File)},
+		{Source: API, Pod: critical("s/r2", API)}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range w.List() {

@@ -66,7 +66,8 @@ func (s *scene) renew() {
 		s.Error(err)
 	}
 	now := metav1.NewMicroTime(time.Now())
-	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"}, Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
+	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
 	s.Renewed(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
 	time.Sleep(10 * time.Second)
 }

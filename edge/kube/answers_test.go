@@ -143,7 +143,8 @@ func TestGateAndCredentials(t *testing.T) {
 	}
 	closed.Store(true)
 	asked.Store(0)
-	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "x"); !errors.Is(err, kube.ErrNoLink) || kube.Answered(err) || !strings.Contains(err.Error(), "reset") {
+	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "x"); !errors.Is(err, kube.ErrNoLink) || kube.Answered(err) ||
+		!strings.Contains(err.Error(), "reset") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := kube.Watch[corev1.Node](t.Context(), c, "", metav1.ListOptions{}); !errors.Is(err, kube.ErrNoLink) {

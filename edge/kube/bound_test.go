@@ -34,7 +34,8 @@ func TestEndlessAnswer(t *testing.T) {
 	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "n"); err == nil || !strings.Contains(err.Error(), "longer than 8 MiB") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "longer than 8 MiB") {
+	if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "longer than 8 MiB") {
 		t.Errorf("got %v", err)
 	}
 }

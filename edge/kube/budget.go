@@ -40,14 +40,14 @@ func NewAnswers() *Answers {
 	return &Answers{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
-// A claim is the part of the budget that a request, or all pages of a list, uses. A claim without
-// a place waits for a small one, and a claim with a small place waits for the large one, so
-// claims cannot deadlock.
+// A share is the part of the budget that a request, or all pages of a list, uses. A share without
+// a place waits for a small one, and a share with a small place waits for the large one, so
+// shares cannot deadlock.
 type share struct {
-	of    *Answers
-	mu    sync.Mutex // held during a wait: a claim grows once at a time
-	small bool
-	large bool
+	answers *Answers
+	mu      sync.Mutex // held during a wait: a share grows once at a time
+	small   bool
+	large   bool
 }
 
 // hold waits until this number of bytes of an answer may be in memory, and reports whether it had
@@ -58,10 +58,10 @@ func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if waited, err = take(ctx, c.of.small, &c.small); err != nil || bytes <= smallAnswer {
+	if waited, err = take(ctx, c.answers.small, &c.small); err != nil || bytes <= smallAnswer {
 		return waited, err
 	}
-	more, err := take(ctx, c.of.large, &c.large)
+	more, err := take(ctx, c.answers.large, &c.large)
 	return waited || more, err
 }
 
@@ -89,23 +89,23 @@ func (c *share) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.large {
-		<-c.of.large
+		<-c.answers.large
 	}
 	if c.small {
-		<-c.of.small
+		<-c.answers.small
 	}
 	c.small, c.large = false, false
 }
 
-// listShareKey is the context key of the claim that all pages of a list share.
+// listShareKey is the context key of the share for all pages of a list.
 type listShareKey struct{}
 
-// shareOf returns the claim for a request's answer, and a function that ends the request's use of
+// shareOf returns the share for a request's answer, and a function that ends the request's use of
 // it.
 func (c *Client) shareOf(ctx context.Context) (on *share, end func()) {
 	if shared, ok := ctx.Value(listShareKey{}).(*share); ok {
 		return shared, func() {}
 	}
-	on = &share{of: c.answers}
+	on = &share{answers: c.answers}
 	return on, on.release
 }

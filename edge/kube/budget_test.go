@@ -222,7 +222,8 @@ func TestWatchBombs(t *testing.T) {
 func TestStuckEvent(t *testing.T) {
 	json := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`
 	for name, begin := range map[string]string{
-		"protobuf": "\x00\x20\x00\x00k8s", "JSON": json + strings.Repeat("x", 1<<20), "JSON of escapes": json + "x" + strings.Repeat(`\n`, 1<<19),
+		"protobuf": "\x00\x20\x00\x00k8s", "JSON": json + strings.Repeat("x", 1<<20),
+		"JSON of escapes":       json + "x" + strings.Repeat(`\n`, 1<<19),
 		"JSON of escapes, even": json + strings.Repeat(`\n`, 1<<19),
 	} {
 		t.Run(name, func(t *testing.T) {

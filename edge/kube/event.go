@@ -21,15 +21,15 @@ var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d 
 // counts them against the budget of all answers, and does not keep a buffer of the size of the
 // largest event.
 type events struct {
-	in   *bufio.Reader
-	body io.Closer
-	p    *patient
-	of   weighing
-	stop func() // stops the timeout for the current event; nil: not started
+	in         *bufio.Reader
+	body       io.Closer
+	p          *patient
+	serializer weighing
+	stop       func() // stops the timeout for the current event; nil: not started
 }
 
-func newEvents(body io.ReadCloser, p *patient, of weighing) watch.Interface {
-	return watch.NewStreamWatcher(&events{in: bufio.NewReader(body), body: body, p: p, of: of},
+func newEvents(body io.ReadCloser, p *patient, serializer weighing) watch.Interface {
+	return watch.NewStreamWatcher(&events{in: bufio.NewReader(body), body: body, p: p, serializer: serializer},
 		apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding"))
 }
 
@@ -50,7 +50,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	info, ok := runtime.SerializerInfoForMediaType(e.of.SupportedMediaTypes(), mediaType)
+	info, ok := runtime.SerializerInfoForMediaType(e.serializer.SupportedMediaTypes(), mediaType)
 	if !ok || info.StreamSerializer == nil {
 		return "", nil, fmt.Errorf("an event is of type %s", mediaType)
 	}
@@ -60,7 +60,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	}
 	switch kind := watch.EventType(got.Type); kind {
 	case watch.Added, watch.Modified, watch.Deleted, watch.Error, watch.Bookmark:
-		obj, err := runtime.Decode(e.of.DecoderToVersion(info.Serializer, nil), got.Object.Raw)
+		obj, err := runtime.Decode(e.serializer.DecoderToVersion(info.Serializer, nil), got.Object.Raw)
 		if err != nil {
 			return "", nil, fmt.Errorf("decode the object of an event: %w", err)
 		}

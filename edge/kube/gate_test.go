@@ -27,9 +27,10 @@ func TestGivenUp(t *testing.T) {
 			}
 			s.Fault.Store(&fault)
 			to := &rest.Config{Host: "http://127.0.0.1:1"}
-			c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial, After: func(status int, err error) {
-				t.Errorf("told of %d, %v", status, err)
-			}})
+			c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial,
+				After: func(status int, err error) {
+					t.Errorf("told of %d, %v", status, err)
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}

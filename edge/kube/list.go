@@ -32,7 +32,7 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 			o.Limit = usualPage
 		}
 	}
-	on := &share{of: c.answers}
+	on := &share{answers: c.answers}
 	defer on.release()
 	ctx = context.WithValue(ctx, listShareKey{}, on)
 	all, err := pages[T, P](ctx, c, on, namespace, o)

@@ -51,8 +51,10 @@ func TestPages(t *testing.T) {
 		newer   bool // the list is of after the change
 	}{
 		{"nothing changes", func(*apitest.Server) {}, "a b c d e ", 3, false},
-		{"pods come and go", func(s *apitest.Server) { s.Put(bound("aa")); s.Put(bound("f")); s.Remove(bound("d")) }, "a b c d e ", 3, false},
-		{"and the token expires", func(s *apitest.Server) { s.Put(bound("aa")); s.Remove(bound("d")); s.Compact() }, "a aa b c e ", 3, true},
+		{"pods come and go", func(s *apitest.Server) { s.Put(bound("aa")); s.Put(bound("f")); s.Remove(bound("d")) },
+			"a b c d e ", 3, false},
+		{"and the token expires", func(s *apitest.Server) { s.Put(bound("aa")); s.Remove(bound("d")); s.Compact() },
+			"a aa b c e ", 3, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -73,7 +73,7 @@ type patient struct {
 	timer   *time.Timer
 
 	share *share // on the budget of answers
-	free  func() // ends the request's use of claim
+	free  func() // ends the request's use of share
 	waits atomic.Int32
 }
 

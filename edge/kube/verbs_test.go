@@ -87,7 +87,8 @@ func verbs(t *testing.T, json bool, body, whole, bare string) {
 		s.Write(w, r, 200, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{*pod("a")}})
 	})
 	expect("POST /api/v1/namespaces/ns/pods", body, echo)
-	expect("PATCH /api/v1/namespaces/ns/pods/a/status", string(types.StrategicMergePatchType), func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
+	expect("PATCH /api/v1/namespaces/ns/pods/a/status", string(types.StrategicMergePatchType),
+		func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
 	expect("DELETE /api/v1/namespaces/ns/pods/a", body, func(w http.ResponseWriter, r *http.Request) {
 		obj, err := s.Read(r)
 		if o, ok := obj.(*metav1.DeleteOptions); err != nil || !ok || *o.GracePeriodSeconds != 0 || *o.Preconditions.UID != "u" {
@@ -117,10 +118,12 @@ func verbs(t *testing.T, json bool, body, whole, bare string) {
 	if err != nil || m.Name != "a" || m.ResourceVersion != "5" {
 		t.Errorf("patch: %v, %v", m, err)
 	}
-	if err := kube.Delete[corev1.Pod](ctx, c, "ns", "a", metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u")}); err != nil {
+	if err := kube.Delete[corev1.Pod](ctx, c, "ns", "a", metav1.DeleteOptions{GracePeriodSeconds: new(int64),
+		Preconditions: metav1.NewUIDPreconditions("u")}); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	tok, err := kube.CreateSub[corev1.ServiceAccount](ctx, c, "ns", "sa", "token", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"x"}}})
+	tok, err := kube.CreateSub[corev1.ServiceAccount](ctx, c, "ns", "sa", "token",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"x"}}})
 	if err != nil || tok.Spec.Audiences[0] != "x" {
 		t.Errorf("token: %v, %v", tok, err)
 	}
@@ -177,7 +180,8 @@ func TestMetadataOnly(t *testing.T) {
 			}
 			return r
 		}
-		s.Mux.HandleFunc("PATCH /api/v1/namespaces/ns/pods/a", func(w http.ResponseWriter, r *http.Request) { s.Write(w, as(r), 200, pod("a")) })
+		s.Mux.HandleFunc("PATCH /api/v1/namespaces/ns/pods/a",
+			func(w http.ResponseWriter, r *http.Request) { s.Write(w, as(r), 200, pod("a")) })
 		s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) { s.Watch(w, as(r), events) })
 		c := client(t, s)
 		m, err := kube.Patch[corev1.Pod](t.Context(), c, "ns", "a", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})

@@ -49,7 +49,8 @@ func TestClockFloor(t *testing.T) {
 			t.Errorf("after a restart it is %s: %v", c.Now(), err)
 		}
 		meta.values[floorKey] = "x"
-		if c, err = newClock(t.Context(), Config{Meta: meta, Log: slog.New(slog.DiscardHandler)}); err != nil || !c.Now().Equal(time.Now()) {
+		if c, err = newClock(t.Context(), Config{Meta: meta, Log: slog.New(slog.DiscardHandler)}); err != nil ||
+			!c.Now().Equal(time.Now()) {
 			t.Errorf("a broken floor is no floor: %v", err)
 		}
 	})

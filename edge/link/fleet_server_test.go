@@ -66,7 +66,8 @@ func TestFleetOfAServer(t *testing.T) {
 	sleep(t.Context(), 30*time.Second) // what the return left behind
 	all, tooMany := f.requests()
 	all, tooMany = all-before, tooMany-refused
-	t.Logf("all %d nodes are Ready %s after the link was back; %d requests, %d of them refused with 429", nodes, took.Round(time.Second), all, tooMany)
+	t.Logf("all %d nodes are Ready %s after the link was back; %d requests, %d of them refused with 429", nodes,
+		took.Round(time.Second), all, tooMany)
 	if tooMany*100 >= all {
 		t.Errorf("%d of %d requests were refused with 429", tooMany, all)
 	}

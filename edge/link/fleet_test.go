@@ -47,7 +47,8 @@ func TestReturnOfAFleet(t *testing.T) {
 			t.Fatalf("%d of %d nodes joined", up, nodes)
 		}
 		took, peak, mean, total := f.outage(time.Hour)
-		t.Logf("after an hour: all %d are back after %s, %d requests, peak %d a second, mean %.0f; heap %d MiB", nodes, took, total, peak, mean, heap())
+		t.Logf("after an hour: all %d are back after %s, %d requests, peak %d a second, mean %.0f; heap %d MiB", nodes, took,
+			total, peak, mean, heap())
 		if float64(peak) > 3*mean {
 			t.Errorf("the peak is %.1f times the mean", float64(peak)/mean)
 		}
@@ -109,7 +110,8 @@ func newFleet(t *testing.T, nodes int) *fleet {
 		t.Fatal(err)
 	}
 	f.start(nodes, func(ctx context.Context, g *errgroup.Group, name string) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-pod", UID: types.UID("u" + name)}, Spec: corev1.PodSpec{NodeName: name}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-pod", UID: types.UID("u" + name)},
+			Spec: corev1.PodSpec{NodeName: name}}
 		server.Put(pod)
 		box := f.join(ctx, g, name, path, dir)
 		shown := pod.DeepCopy()
@@ -145,27 +147,31 @@ func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Grou
 // join starts one node: all parts that send requests, without those that run pods.
 func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, dir string) *outbox.Outbox {
 	log, meta := slog.New(slog.DiscardHandler), &memory{values: map[string]string{}}
-	l, err := New(ctx, Config{Kubeconfig: kubeconfig, CertDir: dir, NodeName: name, Meta: meta, Dial: f.server.Dial, QPS: 50, Burst: 100, Log: log})
+	l, err := New(ctx, Config{Kubeconfig: kubeconfig, CertDir: dir, NodeName: name, Meta: meta, Dial: f.server.Dial, QPS: 50,
+		Burst: 100, Log: log})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	l.files.dirs = nil
 	f.links = append(f.links, l)
 	no, err := node.New(ctx, node.Config{
-		Client: l.Client(), Name: name, Meta: meta, Register: true, StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second,
-		Facts: func(context.Context) (node.Facts, error) { return node.Facts{}, nil }, Retry: l.Changed(), Now: l.Now, Log: log,
+		Client: l.Client(), Name: name, Meta: meta, Register: true, StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute,
+		LeaseFor: 40 * time.Second,
+		Facts:    func(context.Context) (node.Facts, error) { return node.Facts{}, nil }, Retry: l.Changed(), Now: l.Now, Log: log,
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	box, err := outbox.New(outbox.Config{
-		Client: l.Client(), Node: name, NodeUID: func() types.UID { return "" }, Wanted: func(types.UID) bool { return true }, Spoken: func() bool { return true },
+		Client: l.Client(), Node: name, NodeUID: func() types.UID { return "" }, Wanted: func(types.UID) bool { return true },
+		Spoken: func() bool { return true },
 		Forget: func(context.Context, types.UID) error { return nil }, Retry: l.Changed(), Log: log,
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	pods, err := source.NewAPI(source.APIConfig{Client: l.Client(), Node: name, Sink: nowhere{}, Observer: box, Retry: l.Changed(), Log: log})
+	pods, err := source.NewAPI(source.APIConfig{Client: l.Client(), Node: name, Sink: nowhere{}, Observer: box,
+		Retry: l.Changed(), Log: log})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -35,7 +35,8 @@ func TestBootstrap(t *testing.T) {
 	await(t, l, func(s State) bool {
 		return s.Phase == Down && s.Reason == ReasonBootstrapping && strings.Contains(s.Message, name)
 	})
-	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); !errors.Is(err, kube.ErrNoLink) || !strings.Contains(err.Error(), name) {
+	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); !errors.Is(err, kube.ErrNoLink) ||
+		!strings.Contains(err.Error(), name) {
 		t.Errorf("a request without credentials says what is missing, not %v", err)
 	}
 	w.set(func() { w.approve(name) })
@@ -117,7 +118,8 @@ func TestDenied(t *testing.T) {
 // TestRotation: a certificate near its end is replaced while requests run, and no request fails.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
-	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour), time.Now().Add(30*time.Minute))
+	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour),
+		time.Now().Add(30*time.Minute))
 	cfg := w.config()
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	w.hold = true
@@ -225,7 +227,8 @@ func TestOldCA(t *testing.T) {
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	w.server.CA = now
 	l, _ := w.start(cfg)
-	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonServerCertificate || !strings.Contains(s.Message, cfg.Kubeconfig) {
+	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonServerCertificate ||
+		!strings.Contains(s.Message, cfg.Kubeconfig) {
 		t.Errorf("it does not say what to do: %+v", s)
 	}
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
@@ -257,7 +260,8 @@ func TestGivenCertificate(t *testing.T) {
 			if c.pairs != nil {
 				signer = c.pairs
 			}
-			ends := map[string]time.Time{"pair": now.Add(24 * time.Hour).Truncate(time.Second), "given": now.Add(c.end).Truncate(time.Second)}
+			ends := map[string]time.Time{"pair": now.Add(24 * time.Hour).Truncate(time.Second),
+				"given": now.Add(c.end).Truncate(time.Second)}
 			cert, key := signer.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), ends["pair"])
 			if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
 				t.Fatal(err)
@@ -307,7 +311,10 @@ func TestBootstrapGone(t *testing.T) {
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-time.Hour), time.Now().Add(-time.Minute))
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	l, _ := w.start(cfg)
-	if s := await(t, l, func(s State) bool { return s.Reason == ReasonCertificateExpired && s.Phase == Down }); !strings.Contains(s.Message, cfg.BootstrapKubeconfig) && !strings.Contains(s.Message, "bootstrap") {
+	if s := await(t, l, func(s State) bool {
+		return s.Reason == ReasonCertificateExpired &&
+			s.Phase == Down
+	}); !strings.Contains(s.Message, cfg.BootstrapKubeconfig) && !strings.Contains(s.Message, "bootstrap") {
 		t.Errorf("it does not say what is missing: %+v", s)
 	}
 	w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})

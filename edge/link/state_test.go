@@ -15,7 +15,8 @@ func TestLasts(t *testing.T) {
 			t.Helper()
 			got, _ := s.get()
 			if got.Phase != phase || got.Since.Sub(began) != since || got.Lasts.Sub(began) != lasts {
-				t.Errorf("%s since %s lasts since %s; want %s, %s, %s", got.Phase, got.Since.Sub(began), got.Lasts.Sub(began), phase, since, lasts)
+				t.Errorf("%s since %s lasts since %s; want %s, %s, %s", got.Phase, got.Since.Sub(began), got.Lasts.Sub(began),
+					phase, since, lasts)
 			}
 		}
 		for _, step := range []struct {

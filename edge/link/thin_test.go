@@ -68,8 +68,9 @@ func podsOf(bytes int) *corev1.PodList {
 			text = append(text, byte('!'+random.IntN(90)))
 		}
 		list.Items = append(list.Items, corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", n), UID: types.UID(fmt.Sprint("u", n)), ResourceVersion: "7", Annotations: map[string]string{"a": string(text)}},
-			Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", n), UID: types.UID(fmt.Sprint("u", n)),
+				ResourceVersion: "7", Annotations: map[string]string{"a": string(text)}},
+			Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		})
 	}
 	return list
@@ -77,7 +78,8 @@ func podsOf(bytes int) *corev1.PodList {
 
 func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	time.Sleep(2 * year)
-	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now, who: map[string]int{}}, line: line}
+	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
+		who: map[string]int{}}, line: line}
 	w.server = kubetest.NewOn(t, line, corev1.AddToScheme, coordinationv1.AddToScheme)
 	pods, lists, renewed := podsOf(bytes), atomic.Int32{}, atomic.Int32{}
 	var last, longest atomic.Int64 // between renewals, as the server sees them
@@ -117,14 +119,16 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	go func() { _ = pod.Run(ctx); ended <- struct{}{} }()
 	go func() {
 		for sleep(ctx, 10*time.Second) {
-			_, _ = kube.Patch[coordinationv1.Lease](kube.Busy(kube.Within(ctx, 8*time.Second), 10*time.Second), l.Client(), "ns", "n", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"n"}}`), metav1.PatchOptions{})
+			_, _ = kube.Patch[coordinationv1.Lease](kube.Busy(kube.Within(ctx, 8*time.Second), 10*time.Second), l.Client(),
+				"ns", "n", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"n"}}`), metav1.PatchOptions{})
 		}
 		ended <- struct{}{}
 	}()
 	select {
 	case n := <-have.pods:
 		took := time.Since(began)
-		t.Logf("%d pods after %s, with a bare transfer of %s; %d lists, %d renewals, %d bytes received", n, took, bare, lists.Load(), renewed.Load(), line.Received.Load())
+		t.Logf("%d pods after %s, with a bare transfer of %s; %d lists, %d renewals, %d bytes received", n, took, bare,
+			lists.Load(), renewed.Load(), line.Received.Load())
 		// The connection takes six round trips and the certificates in addition to the transfer.
 		if most := max(bare*3/2, bare+12*line.Delay+10*time.Second); n != len(pods.Items) || took > most || lists.Load() != 1 {
 			t.Errorf("want one list within %s", most)

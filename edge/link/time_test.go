@@ -30,7 +30,8 @@ type timed struct {
 }
 
 func newTimed(t *testing.T) *timed {
-	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now, who: map[string]int{}}, line: &kubetest.Line{Delay: 20 * time.Millisecond}}
+	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
+		who: map[string]int{}}, line: &kubetest.Line{Delay: 20 * time.Millisecond}}
 	w.server = kubetest.NewOn(t, w.line, corev1.AddToScheme)
 	w.server.Authenticate = func(r *http.Request) bool { return w.authenticate(r) }
 	date := func(rw http.ResponseWriter) {

@@ -133,7 +133,8 @@ func (b *board) start() {
 	}
 	boot := b.boot
 	nc := node.Config{
-		Client: b.link.Client(), Name: "n", Meta: b.card, Register: true, StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, History: h,
+		Client: b.link.Client(), Name: "n", Meta: b.card, Register: true, StatusEvery: 10 * time.Second,
+		ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, History: h,
 		Facts: func(context.Context) (node.Facts, error) {
 			return node.Facts{Info: corev1.NodeSystemInfo{BootID: boot}}, nil
 		},

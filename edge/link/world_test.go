@@ -103,7 +103,8 @@ func (w *world) create(rw http.ResponseWriter, r *http.Request) {
 func (w *world) approve(name string) {
 	csr := w.csrs[name].DeepCopy()
 	if w.deny {
-		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Reason: "No", Message: "not you"}}
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied,
+			Reason: "No", Message: "not you"}}
 	} else {
 		block, _ := pem.Decode(csr.Spec.Request)
 		req, err := x509.ParseCertificateRequest(block.Bytes)

@@ -106,7 +106,8 @@ func (w *world) value(pod *v1.Pod, name string) string {
 }
 
 func configMap(name, value, origin string) Claimed {
-	return Claimed{&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"key": value}}, origin}
+	return Claimed{&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data: map[string]string{"key": value}}, origin}
 }
 
 func claim(name, size, origin string) Claimed {
@@ -119,9 +120,11 @@ func claim(name, size, origin string) Claimed {
 
 // podOf returns a pod of a source that references ConfigMaps.
 func podOf(name, source string, maps ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Annotations: map[string]string{keys.ConfigSource: source}}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
+		Annotations: map[string]string{keys.ConfigSource: source}}}
 	for _, m := range maps {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: m, VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: m}}}})
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: m,
+			VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: m}}}})
 	}
 	return p
 }
@@ -133,7 +136,8 @@ func TestSourcesAreApart(t *testing.T) {
 	w.set(keys.SourceHTTP, "", configMap("a", "url", "http://x"))
 	_, err := w.Apply(t.Context(), []manifest.Object{configMap("a", "applied", "").Object}, false)
 	w.must(err)
-	for source, want := range map[string]string{keys.SourceFile: "file", keys.SourceHTTP: "url", keys.SourceLocal: "applied", keys.SourceAPI: "none"} {
+	for source, want := range map[string]string{keys.SourceFile: "file", keys.SourceHTTP: "url", keys.SourceLocal: "applied",
+		keys.SourceAPI: "none"} {
 		p := podOf(source, source, "a")
 		w.Register(p)
 		if got := w.value(p, "a"); got != want {
@@ -231,7 +235,8 @@ func TestUnsure(t *testing.T) {
 	if w.value(p, "a") != "1" || w.value(p, "b") != "2" {
 		t.Error(w.value(p, "a"), w.value(p, "b"))
 	}
-	if all := w.Problems(); len(all) != 1 || all[0].Origin != "/b" || all[0].Message != "ConfigMap default/a is already defined by /a, which came first" {
+	if all := w.Problems(); len(all) != 1 || all[0].Origin != "/b" ||
+		all[0].Message != "ConfigMap default/a is already defined by /a, which came first" {
 		t.Error(all)
 	}
 }
@@ -289,7 +294,8 @@ func TestOneClaim(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", claim("c", "1Gi", "/c"))
 	w.set(keys.SourceHTTP, "", claim("c", "2Gi", "http://x"))
-	if _, err := w.Apply(t.Context(), []manifest.Object{claim("c", "1Gi", "").Object}, false); err == nil || !strings.Contains(err.Error(), "is already defined by /c, which came first") {
+	if _, err := w.Apply(t.Context(), []manifest.Object{claim("c", "1Gi", "").Object}, false); err == nil ||
+		!strings.Contains(err.Error(), "is already defined by /c, which came first") {
 		t.Error(err)
 	}
 	if all := w.Problems(); len(all) != 1 || all[0].Source != keys.SourceHTTP {

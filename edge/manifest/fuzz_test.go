@@ -18,11 +18,13 @@ import (
 // pod is complete: encoding and decoding it again does not change it.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
-		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null", "a: *a", "a: &a [*a]", "{\"kind\":\"Pod\"",
+		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null",
+		"a: *a", "a: &a [*a]", "{\"kind\":\"Pod\"",
 		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a}]}}\n",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {b: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n",
 		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n",
-		"<<: {a: b}", "? [a]\n: b", "!!binary aGk=", "a: !!timestamp 2001-01-01", "%YAML 1.1\n---\na: b", "\ufeff{}", "a: .nan", "1: a\n'1': b",
+		"<<: {a: b}", "? [a]\n: b", "!!binary aGk=", "a: !!timestamp 2001-01-01", "%YAML 1.1\n---\na: b", "\ufeff{}", "a: .nan",
+		"1: a\n'1': b",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -53,7 +53,8 @@ status: {phase: Bound}
 func TestListsOfObjects(t *testing.T) {
 	set, err := Decode([]byte(`{"apiVersion":"v1","kind":"List","items":[`+named("a")+`,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}
 		{"apiVersion":"v1","kind":"SecretList","items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`), localOptions())
-	if err != nil || len(set.Pods) != 1 || len(set.Objects) != 3 || KindOf(set.Objects[0]) != "ConfigMap" || KindOf(set.Objects[2]) != "Secret" {
+	if err != nil || len(set.Pods) != 1 || len(set.Objects) != 3 || KindOf(set.Objects[0]) != "ConfigMap" ||
+		KindOf(set.Objects[2]) != "Secret" {
 		t.Fatalf("got %v, %v", set, err)
 	}
 	o := localOptions()
@@ -80,29 +81,41 @@ func TestObjectsRefused(t *testing.T) {
 	}
 	long := strings.Repeat("x", v1.MaxSecretSize+1)
 	for name, test := range map[string]struct{ data, want string }{
-		"no name":         {`{"apiVersion":"v1","kind":"Secret","metadata":{}}`, "pods.yaml: metadata.name: Required value"},
-		"way out":         {`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"../a"}}`, `pods.yaml: ConfigMap "../a": metadata.name: Invalid value: "../a": `},
-		"two dots":        {`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":".."}}`, `pods.yaml: PersistentVolumeClaim "..": metadata.name: Invalid value: "..": `},
-		"namespace":       {`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":".."}}`, `pods.yaml: ConfigMap "a": metadata.namespace: Invalid value: "..": `},
-		"key leads out":   {configMap(`"data":{"../a":"b"}`), `pods.yaml: ConfigMap "a": data[../a]: Invalid value: "../a": `},
-		"key is hidden":   {secret(`"data":{"..data":"Yg=="}`), `pods.yaml: Secret "a": data[..data]: Invalid value: "..data": `},
-		"key twice":       {configMap(`"data":{"a":"b"},"binaryData":{"a":"Yg=="}`), `pods.yaml: ConfigMap "a": data[a]: Invalid value: "a": duplicate of key present in binaryData`},
-		"many keys":       {configMap(`"data":{` + strings.Join(keys, ",") + `}`), `pods.yaml: ConfigMap "a": data: Too many: 10001: must have at most 10000 items`},
-		"large":           {configMap(`"data":{"a":"` + long + `"}`), `pods.yaml: ConfigMap "a": data: Too long: may not be more than 1048576 bytes`},
-		"large secret":    {secret(`"stringData":{"a":"` + long + `"}`), `pods.yaml: Secret "a": data: Too long: may not be more than 1048576 bytes`},
-		"no base64":       {secret(`"data":{"a":"?secret?"}`), `pods.yaml: data[a]: Invalid value: illegal base64 data at input byte 0`},
-		"number":          {configMap(`"data":{"a":1}`), `pods.yaml: data[a]: Invalid value: must be a string (in quotes), not number`},
-		"unknown field":   {secret(`"dat":{}`), `pods.yaml: dat: unknown field`},
-		"tls":             {secret(`"type":"kubernetes.io/tls"`), `pods.yaml: Secret "a": data[tls.crt]: Required value`},
-		"registry":        {secret(`"type":"kubernetes.io/dockerconfigjson","stringData":{".dockerconfigjson":"hidden"}`), `pods.yaml: Secret "a": data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": must be JSON`},
-		"service account": {secret(`"type":"kubernetes.io/service-account-token"`), `pods.yaml: Secret "a": type: Forbidden: a node has no service accounts of its own`},
-		"no size":         {`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"a"},"spec":{"accessModes":["ReadWriteOnce"]}}`, `pods.yaml: PersistentVolumeClaim "a": spec.resources.requests[storage]: Required value`},
-		"block":           {claim(`"volumeMode":"Block"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeMode: Forbidden: a claim of a manifest becomes a new directory of this node, which is no block device`},
-		"volume":          {claim(`"volumeName":"pv"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeName: Forbidden: a claim of a manifest becomes a new directory of this node`},
-		"same twice":      {configMap(`"data":{}`) + configMap(`"data":{}`), `pods.yaml: ConfigMap "a": metadata.name: Duplicate value: namespace "default" has this ConfigMap twice`},
-		"version":         {`{"apiVersion":"v2","kind":"Secret"}`, `pods.yaml: apiVersion: Unsupported value: "v2": a Secret is v1`},
-		"service":         {`{"apiVersion":"v1","kind":"Service"}`, `pods.yaml: kind: Unsupported value: "Service": only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests`},
-		"list of those":   {`{"apiVersion":"apps/v1","kind":"DeploymentList","items":[]}`, `pods.yaml: kind: Unsupported value: "DeploymentList": only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests`},
+		"no name": {`{"apiVersion":"v1","kind":"Secret","metadata":{}}`, "pods.yaml: metadata.name: Required value"},
+		"way out": {`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"../a"}}`,
+			`pods.yaml: ConfigMap "../a": metadata.name: Invalid value: "../a": `},
+		"two dots": {`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":".."}}`,
+			`pods.yaml: PersistentVolumeClaim "..": metadata.name: Invalid value: "..": `},
+		"namespace": {`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":".."}}`,
+			`pods.yaml: ConfigMap "a": metadata.namespace: Invalid value: "..": `},
+		"key leads out": {configMap(`"data":{"../a":"b"}`), `pods.yaml: ConfigMap "a": data[../a]: Invalid value: "../a": `},
+		"key is hidden": {secret(`"data":{"..data":"Yg=="}`), `pods.yaml: Secret "a": data[..data]: Invalid value: "..data": `},
+		"key twice": {configMap(`"data":{"a":"b"},"binaryData":{"a":"Yg=="}`),
+			`pods.yaml: ConfigMap "a": data[a]: Invalid value: "a": duplicate of key present in binaryData`},
+		"many keys": {configMap(`"data":{` + strings.Join(keys, ",") + `}`),
+			`pods.yaml: ConfigMap "a": data: Too many: 10001: must have at most 10000 items`},
+		"large": {configMap(`"data":{"a":"` + long + `"}`),
+			`pods.yaml: ConfigMap "a": data: Too long: may not be more than 1048576 bytes`},
+		"large secret": {secret(`"stringData":{"a":"` + long + `"}`),
+			`pods.yaml: Secret "a": data: Too long: may not be more than 1048576 bytes`},
+		"no base64":     {secret(`"data":{"a":"?secret?"}`), `pods.yaml: data[a]: Invalid value: illegal base64 data at input byte 0`},
+		"number":        {configMap(`"data":{"a":1}`), `pods.yaml: data[a]: Invalid value: must be a string (in quotes), not number`},
+		"unknown field": {secret(`"dat":{}`), `pods.yaml: dat: unknown field`},
+		"tls":           {secret(`"type":"kubernetes.io/tls"`), `pods.yaml: Secret "a": data[tls.crt]: Required value`},
+		"registry": {secret(`"type":"kubernetes.io/dockerconfigjson","stringData":{".dockerconfigjson":"hidden"}`),
+			`pods.yaml: Secret "a": data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": must be JSON`},
+		"service account": {secret(`"type":"kubernetes.io/service-account-token"`),
+			`pods.yaml: Secret "a": type: Forbidden: a node has no service accounts of its own`},
+		"no size": {`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"a"},"spec":{"accessModes":["ReadWriteOnce"]}}`, `pods.yaml: PersistentVolumeClaim "a": spec.resources.requests[storage]: Required value`},
+		"block":   {claim(`"volumeMode":"Block"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeMode: Forbidden: a claim of a manifest becomes a new directory of this node, which is no block device`},
+		"volume":  {claim(`"volumeName":"pv"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeName: Forbidden: a claim of a manifest becomes a new directory of this node`},
+		"same twice": {configMap(`"data":{}`) + configMap(`"data":{}`),
+			`pods.yaml: ConfigMap "a": metadata.name: Duplicate value: namespace "default" has this ConfigMap twice`},
+		"version": {`{"apiVersion":"v2","kind":"Secret"}`, `pods.yaml: apiVersion: Unsupported value: "v2": a Secret is v1`},
+		"service": {`{"apiVersion":"v1","kind":"Service"}`,
+			`pods.yaml: kind: Unsupported value: "Service": only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests`},
+		"list of those": {`{"apiVersion":"apps/v1","kind":"DeploymentList","items":[]}`,
+			`pods.yaml: kind: Unsupported value: "DeploymentList": only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := Decode([]byte(test.data), localOptions())

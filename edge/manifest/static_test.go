@@ -30,7 +30,8 @@ func TestStaticPod(t *testing.T) {
 	if pod.Name != "web-node-1" || pod.Namespace != "default" || pod.Spec.NodeName != "node-1" || pod.Status.Phase != v1.PodPending {
 		t.Errorf("got %s/%s on %s, %s", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status.Phase)
 	}
-	want := map[string]string{keys.ConfigHash: string(pod.UID), keys.ConfigSource: "file", keys.ConfigSeen: "2026-11-21T02:05:00.000000007Z"}
+	want := map[string]string{keys.ConfigHash: string(pod.UID), keys.ConfigSource: "file",
+		keys.ConfigSeen: "2026-11-21T02:05:00.000000007Z"}
 	if len(pod.UID) != 32 || len(pod.Annotations) != len(want) {
 		t.Errorf("got UID %q, annotations %v", pod.UID, pod.Annotations)
 	}
@@ -94,9 +95,11 @@ func TestUID(t *testing.T) {
 	}
 	all := map[string]string{first: "first"}
 	for name, other := range map[string]string{
-		"image": uid(edit("web:1", "web:2"), fileOptions()), "label": uid(edit("  name: web\n", "  name: web\n  labels: {a: b}\n"), fileOptions()),
-		"uid": uid(edit("  name: web\n", "  name: web\n  uid: mine\n"), fileOptions()), "file": uid(web, elsewhere), "node": uid(web, otherNode),
-		"URL": uid(web, url), "local": uid(web, local),
+		"image": uid(edit("web:1", "web:2"), fileOptions()),
+		"label": uid(edit("  name: web\n", "  name: web\n  labels: {a: b}\n"), fileOptions()),
+		"uid":   uid(edit("  name: web\n", "  name: web\n  uid: mine\n"), fileOptions()), "file": uid(web, elsewhere),
+		"node": uid(web, otherNode),
+		"URL":  uid(web, url), "local": uid(web, local),
 	} {
 		if all[other] != "" {
 			t.Errorf("%s and %s have the same UID", name, all[other])
@@ -143,7 +146,8 @@ func TestCopyOfPod(t *testing.T) {
 	if string(meta) != want {
 		t.Errorf("got  %s\nwant %s", meta, want)
 	}
-	if pod.Status.PodIP != "" || pod.Status.Phase != v1.PodPending || pod.Spec.NodeName != "node-1" || strings.Contains(string(pod.UID), "/") {
+	if pod.Status.PodIP != "" || pod.Status.Phase != v1.PodPending || pod.Spec.NodeName != "node-1" ||
+		strings.Contains(string(pod.UID), "/") {
 		t.Errorf("got %v on %s", pod.Status, pod.Spec.NodeName)
 	}
 }
@@ -164,12 +168,14 @@ func TestReferences(t *testing.T) {
 	} {
 		data := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":` + spec + `}`
 		_, err := Decode([]byte(data), fileOptions())
-		if all := All(err); len(all) != 1 || all[0].Field != field || !strings.HasPrefix(all[0].Detail, "Forbidden: a static pod may not refer to ") {
+		if all := All(err); len(all) != 1 || all[0].Field != field ||
+			!strings.HasPrefix(all[0].Detail, "Forbidden: a static pod may not refer to ") {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
 	for _, spec := range []string{
-		volume(`"projected":{"sources":[{"downwardAPI":{"items":[{"path":"a","fieldRef":{"fieldPath":"metadata.name"}}]}}]}`), volume(`"emptyDir":{}`), volume(`"hostPath":{"path":"/"}`),
+		volume(`"projected":{"sources":[{"downwardAPI":{"items":[{"path":"a","fieldRef":{"fieldPath":"metadata.name"}}]}}]}`),
+		volume(`"emptyDir":{}`), volume(`"hostPath":{"path":"/"}`),
 		volume(`"cephfs":{"monitors":["a"]}`), volume(`"image":{"reference":"a"}`), volume(`"nfs":{"server":"a","path":"/"}`),
 		`{"imagePullSecrets":[{"name":"a"}],"containers":[{"name":"a","image":"a"}]}`,
 		container(`"envFrom":[{"configMapRef":{"name":"a"}}]`),

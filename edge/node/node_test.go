@@ -80,9 +80,10 @@ func newWorld(t *testing.T, cfg func(*Config)) *world {
 func prepare(t *testing.T) *world {
 	w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1)}
 	w.facts = Facts{
-		Capacity: v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("2")},
-		Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeHostName, Address: "n"}},
-		Info:      v1.NodeSystemInfo{KernelVersion: "6.1", KubeletVersion: "v1.36.3"},
+		Capacity:    v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")},
+		Allocatable: v1.ResourceList{"cpu": resource.MustParse("2")},
+		Addresses:   []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeHostName, Address: "n"}},
+		Info:        v1.NodeSystemInfo{KernelVersion: "6.1", KubeletVersion: "v1.36.3"},
 	}
 	return w
 }
@@ -159,10 +160,12 @@ func TestRegistersAndReports(t *testing.T) {
 	taints := func(c *Config) { c.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }
 	in(t, taints, func(w *world) {
 		n := w.node()
-		if n.Labels[v1.LabelHostname] != "n" || n.Labels["mine"] != "1" || n.Labels[v1.LabelOSStable] != "linux" || len(n.Spec.Taints) != 1 {
+		if n.Labels[v1.LabelHostname] != "n" || n.Labels["mine"] != "1" || n.Labels[v1.LabelOSStable] != "linux" ||
+			len(n.Spec.Taints) != 1 {
 			t.Errorf("%+v %+v", n.Labels, n.Spec)
 		}
-		if s := n.Status; s.Capacity.Cpu().Value() != 2 || len(s.Addresses) != 2 || s.DaemonEndpoints.KubeletEndpoint.Port != 10250 || s.NodeInfo.KernelVersion != "6.1" {
+		if s := n.Status; s.Capacity.Cpu().Value() != 2 || len(s.Addresses) != 2 ||
+			s.DaemonEndpoints.KubeletEndpoint.Port != 10250 || s.NodeInfo.KernelVersion != "6.1" {
 			t.Errorf("%+v", s)
 		}
 		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue || c.Reason != "KubeletReady" || c.LastHeartbeatTime.IsZero() {
@@ -175,7 +178,8 @@ func TestRegistersAndReports(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		since := w.condition(v1.NodeReady)
-		if since.Status != v1.ConditionFalse || since.Message != "container runtime network not ready: cni" || len(w.node().Status.Capacity) != 1 {
+		if since.Status != v1.ConditionFalse || since.Message != "container runtime network not ready: cni" ||
+			len(w.node().Status.Capacity) != 1 {
 			t.Errorf("%+v", w.node().Status)
 		}
 		if i := w.node().Status.Images; len(i) != 2 || len(i[0].Names) != 5 {
@@ -184,7 +188,8 @@ func TestRegistersAndReports(t *testing.T) {
 		w.are(func(f *Facts) { f.NotReady, f.DiskPressure = nil, true })
 		w.Poke()
 		synctest.Wait()
-		if c, d := w.condition(v1.NodeReady), w.condition(v1.NodeDiskPressure); c.Status != v1.ConditionTrue || d.Reason != "KubeletHasDiskPressure" {
+		if c, d := w.condition(v1.NodeReady), w.condition(v1.NodeDiskPressure); c.Status != v1.ConditionTrue ||
+			d.Reason != "KubeletHasDiskPressure" {
 			t.Error("not told at once")
 		}
 	})
@@ -251,7 +256,8 @@ func TestOthersWriteDuringReports(t *testing.T) {
 
 // The managedFields are cleared, unless server-side apply is used.
 func TestManagedFields(t *testing.T) {
-	for op, kept := range map[metav1.ManagedFieldsOperationType]int{metav1.ManagedFieldsOperationUpdate: 0, metav1.ManagedFieldsOperationApply: 1} {
+	for op, kept := range map[metav1.ManagedFieldsOperationType]int{metav1.ManagedFieldsOperationUpdate: 0,
+		metav1.ManagedFieldsOperationApply: 1} {
 		in(t, nil, func(w *world) {
 			n := w.node()
 			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: op, APIVersion: "v1"}}

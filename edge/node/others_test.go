@@ -16,7 +16,8 @@ func TestWhatOthersWrite(t *testing.T) {
 		n := w.node()
 		n.Status.Capacity["example.com/dongle"] = resource.MustParse("4")
 		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // native: this node's to say
-		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "NetworkUnavailable", Status: v1.ConditionFalse, Reason: "FlannelIsUp"})
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "NetworkUnavailable",
+			Status: v1.ConditionFalse, Reason: "FlannelIsUp"})
 		w.Put(n)
 		look := func(when string) {
 			t.Helper()
@@ -108,7 +109,8 @@ func TestCloudAddresses(t *testing.T) {
 			t.Errorf("registered with %v", got)
 		}
 		n := w.node()
-		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "203.0.113.9"}, {Type: v1.NodeInternalIP, Address: "10.9.0.1"}}
+		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "203.0.113.9"},
+			{Type: v1.NodeInternalIP, Address: "10.9.0.1"}}
 		w.Put(n)
 		w.are(func(f *Facts) { f.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.3"}} })
 		time.Sleep(6 * time.Minute)

@@ -21,13 +21,14 @@ func TestOutageCostsNothing(t *testing.T) {
 		var down atomic.Bool
 		var tries atomic.Int64
 		w, to := prepare(t), &rest.Config{Host: "http://127.0.0.1:1"}
-		client, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Server.Dial, Before: func(context.Context) error {
-			if down.Load() {
-				tries.Add(1)
-				return fmt.Errorf("%w: the cable is cut", kube.ErrNoLink)
-			}
-			return nil
-		}})
+		client, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Server.Dial,
+			Before: func(context.Context) error {
+				if down.Load() {
+					tries.Add(1)
+					return fmt.Errorf("%w: the cable is cut", kube.ErrNoLink)
+				}
+				return nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

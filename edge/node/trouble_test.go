@@ -66,7 +66,8 @@ func TestRenewalsPassBy(t *testing.T) {
 
 func TestFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3),
-		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("nodes"), "n", nil), apierrors.NewResourceExpired("always"), apierrors.NewConflict(v1.Resource("nodes"), "n", nil)} {
+		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("nodes"), "n", nil),
+		apierrors.NewResourceExpired("always"), apierrors.NewConflict(v1.Resource("nodes"), "n", nil)} {
 		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
 			in(t, nil, func(w *world) {
 				f := func(rw http.ResponseWriter, r *http.Request) bool { w.Fail(rw, r, err); return true }

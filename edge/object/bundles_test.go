@@ -22,7 +22,8 @@ func bundleOf(name, signer, label string, words ...string) *certificatesv1beta1.
 	b := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
 	b.Spec.SignerName = signer
 	for _, w := range words {
-		b.Spec.TrustBundle += "comment\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"h": "dropped"}, Bytes: []byte(w)}))
+		b.Spec.TrustBundle += "comment\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Headers: map[string]string{"h": "dropped"}, Bytes: []byte(w)}))
 	}
 	return b
 }
@@ -90,11 +91,15 @@ func TestTrustBundles(t *testing.T) {
 			v1.ClusterTrustBundleProjection{Name: ptr("none")},
 			v1.ClusterTrustBundleProjection{Name: ptr("none"), Optional: ptr(true)},
 			v1.ClusterTrustBundleProjection{SignerName: ptr("n.x/y"), LabelSelector: live},
-			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Maybe"}}}},
-			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "env", Operator: "In", Values: slices.Repeat([]string{strings.Repeat("v", 50)}, 3000)}}}},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"),
+				LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Maybe"}}}},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"),
+				LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "env",
+					Operator: "In", Values: slices.Repeat([]string{strings.Repeat("v", 50)}, 3000)}}}},
 			v1.ClusterTrustBundleProjection{},
 		)
-		want := []string{"a b", "c d e", "c d", "error: no ClusterTrustBundle", "", "error: not found", "", "error: no ClusterTrustBundle", "error: labelSelector", "error: characters", "error: a name or a signerName"}
+		want := []string{"a b", "c d e", "c d", "error: no ClusterTrustBundle", "", "error: not found", "",
+			"error: no ClusterTrustBundle", "error: labelSelector", "error: characters", "error: a name or a signerName"}
 		w.prepare(p)
 		w.wantsTrust(p, want...)
 		first, err := w.cache.TrustAnchors(p, p.Spec.Volumes[0].Projected.Sources[1].ClusterTrustBundle)
@@ -116,7 +121,8 @@ func TestTrustBundles(t *testing.T) {
 		w.wantsTrust(p, want...)
 		w.server.Remove(bundleOf("s.x:more", "s.x/y", "live", "g"))
 		w.pokes()
-		if again, err := w.cache.TrustAnchors(p, p.Spec.Volumes[0].Projected.Sources[1].ClusterTrustBundle); err != nil || !bytes.Equal(first, again) {
+		if again, err := w.cache.TrustAnchors(p, p.Spec.Volumes[0].Projected.Sources[1].ClusterTrustBundle); err != nil ||
+			!bytes.Equal(first, again) {
 			t.Error("the same bundles in another order:", err)
 		}
 		want[1], want[2] = "c d e", "c d"
@@ -157,7 +163,8 @@ func TestTrustBundlesNotServed(t *testing.T) {
 			}
 			return 0
 		})
-		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one"), Optional: ptr(true)}, v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
+		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one"), Optional: ptr(true)},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
 		if d := w.prepare(p); d > time.Second {
 			t.Error("waited", d)
 		}
@@ -182,7 +189,8 @@ func TestAnchorBombs(t *testing.T) {
 		bomb := bundleOf("one", "s.x/y", "a")
 		bomb.Spec.TrustBundle = "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n"
 		w.server.Put(bomb)
-		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one")}, v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
+		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one")},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
 		w.prepare(p)
 		for _, got := range w.trusts(p) {
 			if !strings.Contains(got, weight.ErrTooHeavy.Error()) {

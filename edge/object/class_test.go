@@ -14,7 +14,8 @@ import (
 )
 
 func class(name, handler string) *nodev1.RuntimeClass {
-	return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"noise": "not stored"}}, Handler: handler}
+	return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"noise": "not stored"}},
+		Handler: handler}
 }
 
 func ofClass(name, class string) *v1.Pod {

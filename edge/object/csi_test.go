@@ -15,7 +15,8 @@ import (
 func csiVolume() *v1.PersistentVolume {
 	pv := volumeOf("pv", "")
 	ref := func(name string) *v1.SecretReference { return &v1.SecretReference{Namespace: "store", Name: name} }
-	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h", NodeStageSecretRef: ref("stage"), NodePublishSecretRef: ref("publish"), NodeExpandSecretRef: ref("expand")}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h", NodeStageSecretRef: ref("stage"),
+		NodePublishSecretRef: ref("publish"), NodeExpandSecretRef: ref("expand")}
 	return pv
 }
 
@@ -51,7 +52,8 @@ func TestCSIVolume(t *testing.T) {
 		if _, err := w.cache.RenewAttachment(w.Context(), p, name); !apierrors.IsNotFound(err) {
 			t.Errorf("there is none: %v", err)
 		}
-		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}}}
+		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}}}
 		w.server.Put(a)
 		time.Sleep(2 * time.Second)
 		if got, err := w.cache.RenewAttachment(w.Context(), p, name); err != nil || got.Status.AttachmentMetadata["disk"] != "sdb" {
@@ -86,7 +88,8 @@ func TestCSIVolume(t *testing.T) {
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")
-		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &v1.LocalObjectReference{Name: "s"}}}}}
+		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d",
+			NodePublishSecretRef: &v1.LocalObjectReference{Name: "s"}}}}}
 		w.server.Put(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}})
 		w.prepare(p)
 		if _, err := w.cache.CSIDriver(p, "d"); !apierrors.IsNotFound(err) {

@@ -22,7 +22,8 @@ func claimed(name, claim string) *v1.Pod {
 }
 
 func claimOf(name, volume string) *v1.PersistentVolumeClaim {
-	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-of-claim", Labels: map[string]string{"a": "b"}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-of-claim",
+		Labels: map[string]string{"a": "b"}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: volume}}
 	c.Status.Phase = v1.ClaimPending
 	if volume != "" {
 		c.Status.Phase = v1.ClaimBound
@@ -184,7 +185,8 @@ func TestClaimsAreFollowed(t *testing.T) {
 		w.pokes()
 		w.server.Put(pv("2Gi"))
 		time.Sleep(maxWaitingPoll + maxWaitingPoll/2)
-		if got, err := w.cache.PersistentVolume(p, "pv"); err != nil || got.Spec.Capacity.Storage().String() != "2Gi" || w.pokes()["p"] == 0 {
+		if got, err := w.cache.PersistentVolume(p, "pv"); err != nil || got.Spec.Capacity.Storage().String() != "2Gi" ||
+			w.pokes()["p"] == 0 {
 			t.Error("a volume that has grown:", got, err)
 		}
 	})
@@ -195,7 +197,8 @@ func TestClaimsAreFollowed(t *testing.T) {
 func TestClaimThatIsNotThere(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := claimed("p", "c")
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "scratch",
+			VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
 		w.server.Put(claimOf("p-scratch", ""))
 		w.prepare(p)
 		if _, err := w.cache.Claim(p, "c"); !apierrors.IsNotFound(err) || err.Error() != `persistentvolumeclaims "c" not found` {
@@ -207,7 +210,8 @@ func TestClaimThatIsNotThere(t *testing.T) {
 		w.refuses(func(*http.Request) int { return 500 })
 		q := claimed("q", "unknown")
 		w.prepare(q)
-		if _, err := w.cache.Claim(q, "unknown"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "PersistentVolumeClaim default/unknown") {
+		if _, err := w.cache.Claim(q, "unknown"); err == nil || apierrors.IsNotFound(err) ||
+			!strings.Contains(err.Error(), "PersistentVolumeClaim default/unknown") {
 			t.Error(err)
 		}
 	})
@@ -287,7 +291,8 @@ func TestResizing(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			got, err := w.cache.Claim(p, "c")
-			if err != nil || got.Status.AllocatedResourceStatuses[v1.ResourceStorage] != state || len(got.Status.Conditions) != conditions || got.Spec.VolumeName != "pv" {
+			if err != nil || got.Status.AllocatedResourceStatuses[v1.ResourceStorage] != state ||
+				len(got.Status.Conditions) != conditions || got.Spec.VolumeName != "pv" {
 				t.Fatalf("%+v: %v", got, err)
 			}
 			return got
@@ -303,7 +308,9 @@ func TestResizing(t *testing.T) {
 			}
 			before := c
 			c = now(v1.PersistentVolumeClaimNodeResizeInProgress, 2)
-			if i := len(c.Status.Conditions) - 1; len(before.Status.Conditions) == 2 && !c.Status.Conditions[i].LastTransitionTime.Equal(&before.Status.Conditions[i].LastTransitionTime) || len(c.Status.Conditions[i].Message) > maxResizeError {
+			if i := len(c.Status.Conditions) - 1; len(before.Status.Conditions) == 2 &&
+				!c.Status.Conditions[i].LastTransitionTime.Equal(&before.Status.Conditions[i].LastTransitionTime) ||
+				len(c.Status.Conditions[i].Message) > maxResizeError {
 				t.Errorf("told again: %+v", c.Status.Conditions[i])
 			}
 		}

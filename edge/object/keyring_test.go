@@ -12,7 +12,8 @@ import (
 )
 
 func dockerConfig(name, content string) *v1.Secret {
-	return &v1.Secret{ObjectMeta: meta("default", name), Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(content)}}
+	return &v1.Secret{ObjectMeta: meta("default", name), Type: v1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(content)}}
 }
 
 func auth(user string) string {
@@ -32,7 +33,8 @@ func TestSecretsOfNoUse(t *testing.T) {
 		}
 	}
 	var r keyring.Ring
-	old := &v1.Secret{ObjectMeta: meta("default", "old"), Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"a.example":` + auth("ann") + `}`)}}
+	old := &v1.Secret{ObjectMeta: meta("default", "old"), Type: v1.SecretTypeDockercfg,
+		Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"a.example":` + auth("ann") + `}`)}}
 	if err := r.AddSecret(old); err != nil || len(r) != 1 || r[0].From.Name != "old" || r[0].From.Kind != keyring.Secret {
 		t.Error(err, r)
 	}

@@ -148,7 +148,8 @@ func TestOffline(t *testing.T) {
 			w.Error("waited for", took)
 		}
 		w.wants(n, "cm", "1")
-		if _, err := w.cache.ConfigMap(n, "unknown"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "no route") {
+		if _, err := w.cache.ConfigMap(n, "unknown"); err == nil || apierrors.IsNotFound(err) ||
+			!strings.Contains(err.Error(), "no route") {
 			w.Error(err)
 		}
 		time.Sleep(time.Hour)

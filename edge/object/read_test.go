@@ -83,8 +83,10 @@ func TestReferences(t *testing.T) {
 		{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "secret-volume"}}},
 		{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("projected")}}, {Secret: &v1.SecretProjection{LocalObjectReference: ref("secret-projected")}},
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "vault", ExpirationSeconds: ptr(int64(600))}}, {ServiceAccountToken: &v1.ServiceAccountTokenProjection{}},
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("projected")}},
+			{Secret: &v1.SecretProjection{LocalObjectReference: ref("secret-projected")}},
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Audience: "vault", ExpirationSeconds: ptr(int64(600))}},
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{}},
 		}}}},
 	}
 	var got []string
@@ -92,7 +94,8 @@ func TestReferences(t *testing.T) {
 	for k := range r.objects {
 		got = append(got, k.Kind+"/"+k.Name)
 	}
-	for _, want := range []string{"ConfigMap/env-from", "Secret/pull", "Secret/init-from", "ConfigMap/key", "Secret/secret-key", "ConfigMap/volume", "Secret/secret-volume",
+	for _, want := range []string{"ConfigMap/env-from", "Secret/pull", "Secret/init-from", "ConfigMap/key", "Secret/secret-key",
+		"ConfigMap/volume", "Secret/secret-volume",
 		"ConfigMap/projected", "Secret/secret-projected", "Service/"} {
 		if !strings.Contains(" "+strings.Join(got, " ")+" ", " "+want+" ") {
 			t.Error("missing", want)

@@ -13,7 +13,8 @@ import (
 func TestStaticPodsReadNothing(t *testing.T) {
 	pod := podOf("p", "settings")
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "c", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "c",
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
 	count := func() (n int) {
 		for k := range referencesOf(pod).objects {
 			if k.Kind != serviceKind {

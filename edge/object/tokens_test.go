@@ -27,7 +27,8 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		}
 		all.Wait()
 		asked := w.requests()
-		if len(asked) != 1 || len(asked[0].Spec.Audiences) != 0 || *asked[0].Spec.ExpirationSeconds != hour || asked[0].Spec.BoundObjectRef.UID != "a" {
+		if len(asked) != 1 || len(asked[0].Spec.Audiences) != 0 || *asked[0].Spec.ExpirationSeconds != hour ||
+			asked[0].Spec.BoundObjectRef.UID != "a" {
 			w.Fatal(asked)
 		}
 		if got := w.token(p); got != "ey1" {
@@ -137,7 +138,8 @@ func TestTokenFailures(t *testing.T) {
 		w.cache.Retry()
 		time.Sleep(10 * time.Second)
 		asked := w.requests()[n:]
-		if len(asked) != pods || asked[0].Spec.BoundObjectRef.Name != fmt.Sprint("p", pods-1) || asked[pods-1].Spec.BoundObjectRef.Name != "p0" {
+		if len(asked) != pods || asked[0].Spec.BoundObjectRef.Name != fmt.Sprint("p", pods-1) ||
+			asked[pods-1].Spec.BoundObjectRef.Name != "p0" {
 			w.Error(len(asked), asked)
 		}
 	})

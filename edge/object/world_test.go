@@ -68,7 +68,8 @@ func (w *world) start(strategy string) {
 		w.Fatal(err)
 	}
 	client := w.server.Client(w)
-	w.cache = New(Config{Client: client, Store: w.store, Strategy: strategy, Changed: w.changed, Touched: func() { w.touched.Add(1) }, Now: w.now, Log: slog.New(slog.DiscardHandler)})
+	w.cache = New(Config{Client: client, Store: w.store, Strategy: strategy, Changed: w.changed,
+		Touched: func() { w.touched.Add(1) }, Now: w.now, Log: slog.New(slog.DiscardHandler)})
 	if err := w.cache.Load(w.Context(), w.pods); err != nil {
 		w.Fatal(err)
 	}
@@ -120,7 +121,8 @@ func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 		if status := refuse(r); status != 0 {
 			rw.Header().Set("Content-Type", "application/json")
 			rw.WriteHeader(status)
-			fmt.Fprintf(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"refused"}`, status, map[int]string{403: "Forbidden", 404: "NotFound", 500: "InternalError"}[status])
+			fmt.Fprintf(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"refused"}`,
+				status, map[int]string{403: "Forbidden", 404: "NotFound", 500: "InternalError"}[status])
 			return true
 		}
 	}
@@ -143,7 +145,8 @@ func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 		req.Spec.Audiences = []string{"https://kubernetes.default.svc"} // which the server fills in
 	}
 	req.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}
-	req.Status = authenticationv1.TokenRequestStatus{Token: fmt.Sprint("ey", n), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second))}
+	req.Status = authenticationv1.TokenRequestStatus{Token: fmt.Sprint("ey", n),
+		ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second))}
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(http.StatusCreated)
 	if err := json.NewEncoder(rw).Encode(req); err != nil {
@@ -204,7 +207,8 @@ func (w *world) value(p *v1.Pod, name string) string {
 
 func (w *world) wants(p *v1.Pod, name, want string) {
 	w.Helper()
-	if got := w.value(p, name); got != want && !(strings.HasPrefix(want, "error: ") && strings.HasPrefix(got, "error: ") && strings.Contains(got, want[len("error: "):])) {
+	if got := w.value(p, name); got != want && !(strings.HasPrefix(want, "error: ") && strings.HasPrefix(got, "error: ") &&
+		strings.Contains(got, want[len("error: "):])) {
 		w.Errorf("pod %s: ConfigMap %s has %q, not %q", p.Name, name, got, want)
 	}
 }

@@ -17,7 +17,8 @@ func BenchmarkEventsOfMany(b *testing.B) {
 		b.Fatal(err)
 	}
 	start := func(i int) {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprintf("%08d-7c0b-4b6e-9d59-1b6cb02e38ac", i))}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i),
+			UID: types.UID(fmt.Sprintf("%08d-7c0b-4b6e-9d59-1b6cb02e38ac", i))}}
 		for _, reason := range []string{"Pulled", "Created", "Started"} {
 			e.Pod(pod, "c", v1.EventTypeNormal, reason, "Container was "+reason)
 		}

@@ -21,7 +21,8 @@ func recording(t *testing.T, qps float64, burst int, test func(s *apitest.Server
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, retry := apitest.New(t), make(chan struct{}, 1)
-		e, err := NewEvents(EventsConfig{Client: s.Client(t), Node: "n", QPS: qps, Burst: burst, Retry: retry, Log: slog.New(slog.DiscardHandler)})
+		e, err := NewEvents(EventsConfig{Client: s.Client(t), Node: "n", QPS: qps, Burst: burst, Retry: retry,
+			Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,8 +51,10 @@ func TestEventsAreAKubelets(t *testing.T) {
 		for _, ev := range all {
 			switch o := ev.InvolvedObject; o.Kind {
 			case "Pod":
-				if ev.Namespace != "default" || o.UID != "u" || o.FieldPath != "spec.containers{c}" || ev.Source != (v1.EventSource{Component: "kubelet", Host: "n"}) ||
-					ev.Reason != "Pulled" || ev.Message != "done" || ev.Count != 1 || ev.ReportingController != "kubelet" || ev.ReportingInstance != "n" {
+				if ev.Namespace != "default" || o.UID != "u" || o.FieldPath != "spec.containers{c}" ||
+					ev.Source != (v1.EventSource{Component: "kubelet", Host: "n"}) ||
+					ev.Reason != "Pulled" || ev.Message != "done" || ev.Count != 1 || ev.ReportingController != "kubelet" ||
+					ev.ReportingInstance != "n" {
 					t.Errorf("%+v", ev)
 				}
 			case "Node":
@@ -117,7 +120,8 @@ func TestEventsAreBounded(t *testing.T) {
 		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
 			t.Error(len(e.kept))
 		}
-		if of := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(of, e.kept) || len(e.byObject) != 1 { // the calm one's were the oldest
+		if of := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(of, e.kept) ||
+			len(e.byObject) != 1 { // the calm one's were the oldest
 			t.Errorf("by object: %d of %d events, %d objects", len(of), len(e.kept), len(e.byObject))
 		}
 	})

@@ -112,7 +112,8 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 		for _, e := range r.Server.Events() {
 			all[e.Reason] = e
 		}
-		if b := all["BackOff"]; len(all) != 3 || b == nil || b.Count != 3 || !b.FirstTimestamp.Time.Equal(first) || !b.LastTimestamp.Time.Equal(last) {
+		if b := all["BackOff"]; len(all) != 3 || b == nil || b.Count != 3 || !b.FirstTimestamp.Time.Equal(first) ||
+			!b.LastTimestamp.Time.Equal(last) {
 			t.Errorf("%d events, %+v", len(all), all["BackOff"])
 		}
 		before := r.Total()
@@ -291,10 +292,12 @@ func TestEventIsKeptWhole(t *testing.T) {
 	at := metav1.Unix(1700000000, 0)
 	for namespace, want := range map[string]string{"shop": "shop", "": "default"} {
 		ev := &v1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: want, Name: "a.17", Annotations: map[string]string{"note": "x"}},
-			InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: "a", UID: "u", FieldPath: "spec.containers{c}"},
-			Type:           v1.EventTypeWarning, Reason: "BackOff", Message: "again", Count: 3, FirstTimestamp: at, LastTimestamp: metav1.Unix(1700000060, 0),
-			Source: v1.EventSource{Component: "kubelet", Host: "pi"}, ReportingController: "kubelet", ReportingInstance: "pi",
+			ObjectMeta: metav1.ObjectMeta{Namespace: want, Name: "a.17", Annotations: map[string]string{"note": "x"}},
+			InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: "a", UID: "u",
+				FieldPath: "spec.containers{c}"},
+			Type: v1.EventTypeWarning, Reason: "BackOff", Message: "again", Count: 3, FirstTimestamp: at,
+			LastTimestamp: metav1.Unix(1700000060, 0),
+			Source:        v1.EventSource{Component: "kubelet", Host: "pi"}, ReportingController: "kubelet", ReportingInstance: "pi",
 		}
 		if got := e.event(recordOf(ev)); !reflect.DeepEqual(got, ev) {
 			t.Errorf("%+v, want %+v", got, ev)

@@ -33,7 +33,8 @@ func TestMirrorNamesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`{"name":"m","emptyDir":{}}`, `{"name":"p","emptyDir":{}}`, `{"name":"h","hostPath":{"path":"/x"}}`, `"env":[{"name":"A","value":"1"},{"name":"B"},{"name":"F","valueFrom"`} {
+	for _, want := range []string{`{"name":"m","emptyDir":{}}`, `{"name":"p","emptyDir":{}}`,
+		`{"name":"h","hostPath":{"path":"/x"}}`, `"env":[{"name":"A","value":"1"},{"name":"B"},{"name":"F","valueFrom"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in %s", want, text)
 		}

@@ -137,7 +137,8 @@ func status(phase v1.PodPhase, message string) *v1.PodStatus {
 	s := &v1.PodStatus{Phase: phase, Message: message}
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	for _, t := range []v1.PodConditionType{v1.PodReady, v1.PodScheduled} {
-		s.Conditions = append(s.Conditions, v1.PodCondition{Type: t, Status: v1.ConditionStatus(fmt.Sprint(phase == v1.PodRunning)), LastTransitionTime: now})
+		s.Conditions = append(s.Conditions, v1.PodCondition{Type: t,
+			Status: v1.ConditionStatus(fmt.Sprint(phase == v1.PodRunning)), LastTransitionTime: now})
 	}
 	return s
 }
@@ -245,7 +246,8 @@ func TestReadySoon(t *testing.T) {
 				s.Conditions[0].Status = v1.ConditionTrue
 			}
 			if phase == v1.PodRunning {
-				s.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Ready: ready, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+				s.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Ready: ready,
+					State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
 			}
 			return s
 		}
@@ -353,7 +355,8 @@ func TestMirrorPods(t *testing.T) {
 		w.box.Put(s, status(v1.PodRunning, ""))
 		synctest.Wait()
 		m := w.Pod("default", "s-n")
-		if m == nil || m.Annotations[v1.MirrorPodAnnotationKey] != "1" || m.OwnerReferences[0].UID != "node-uid" || w.shown("s-n") != "Running" {
+		if m == nil || m.Annotations[v1.MirrorPodAnnotationKey] != "1" || m.OwnerReferences[0].UID != "node-uid" ||
+			w.shown("s-n") != "Running" {
 			t.Fatalf("%+v", m)
 		}
 		w.Terminate(m, 30)
@@ -426,7 +429,8 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 
 func TestFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3),
-		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("pods"), "n", nil), apierrors.NewConflict(v1.Resource("pods"), "n", nil)} {
+		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("pods"), "n", nil),
+		apierrors.NewConflict(v1.Resource("pods"), "n", nil)} {
 		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
 			in(t, func(w *world) {
 				for i := range 5 {

@@ -9,7 +9,8 @@ import (
 
 // The node's conditions are sent, those of others are not, and shared ones only while the node has them.
 func TestOwnConditions(t *testing.T) {
-	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
+	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
+		v1.PodScheduled, v1.AllContainersRestarting,
 		v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget, "example.com/gate"}
 	var s v1.PodStatus
 	for _, c := range all {

@@ -23,7 +23,8 @@ func TestServerLearnsAll(t *testing.T) {
 	for seed := range uint64(lives) {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			in(t, func(w *world) {
-				h := &history{world: w, r: rand.New(rand.NewPCG(seed, 3)), newest: map[types.UID]*v1.PodStatus{}, static: map[string]*v1.Pod{}, done: map[types.UID]bool{}}
+				h := &history{world: w, r: rand.New(rand.NewPCG(seed, 3)), newest: map[types.UID]*v1.PodStatus{},
+					static: map[string]*v1.Pod{}, done: map[types.UID]bool{}}
 				for range 80 {
 					h.step()
 				}
@@ -74,7 +75,8 @@ func (h *history) step() {
 		h.Up()
 		h.fail(nil)
 	case n == 10:
-		h.fail([]error{apierrors.NewInternalError(fmt.Errorf("x")), apierrors.NewTooManyRequests("x", 1), apierrors.NewTimeoutError("x", 1)}[h.r.IntN(3)])
+		h.fail([]error{apierrors.NewInternalError(fmt.Errorf("x")), apierrors.NewTooManyRequests("x", 1),
+			apierrors.NewTimeoutError("x", 1)}[h.r.IntN(3)])
 	case n == 11:
 		s := static(name+"-n", fmt.Sprint(h.r.Int32()))
 		h.static[s.Name] = s

@@ -33,8 +33,10 @@ func apply[T any](t *testing.T, object T, data []byte) (out T) {
 }
 
 func TestSmall(t *testing.T) {
-	old := v1.PodStatus{Phase: v1.PodPending, PodIPs: []v1.PodIP{{IP: "1"}}, Conditions: []v1.PodCondition{{Type: "a", Status: "True", Reason: "x"}, {Type: "b", Status: "False"}, {Type: "c"}}}
-	now := v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "2"}}, Conditions: []v1.PodCondition{{Type: "a", Status: "False"}, {Type: "b", Status: "False"}}}
+	old := v1.PodStatus{Phase: v1.PodPending, PodIPs: []v1.PodIP{{IP: "1"}},
+		Conditions: []v1.PodCondition{{Type: "a", Status: "True", Reason: "x"}, {Type: "b", Status: "False"}, {Type: "c"}}}
+	now := v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "2"}},
+		Conditions: []v1.PodCondition{{Type: "a", Status: "False"}, {Type: "b", Status: "False"}}}
 	data, err := Status("u", old, now)
 	want := `{"metadata":{"uid":"u"},"status":{"conditions":[{"reason":null,"status":"False","type":"a"},{"$patch":"delete","type":"c"}],` +
 		`"phase":"Running","podIPs":[{"ip":"2"},{"$patch":"replace"}]}}`
@@ -64,7 +66,8 @@ func (d dice) pod() (st v1.PodStatus) {
 	}
 	for _, kind := range []v1.PodConditionType{"a", "b", "c"} {
 		if d.IntN(3) > 0 {
-			st.Conditions = append(st.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionStatus(d.word()), Message: d.word(), LastTransitionTime: d.at(), LastProbeTime: d.at()})
+			st.Conditions = append(st.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionStatus(d.word()),
+				Message: d.word(), LastTransitionTime: d.at(), LastProbeTime: d.at()})
 		}
 	}
 	for _, ip := range []string{"1", "2", "3"} {
@@ -109,7 +112,8 @@ func (d dice) node() (st v1.NodeStatus) {
 	}
 	for _, kind := range []v1.NodeConditionType{"a", "b"} {
 		if d.IntN(3) > 0 {
-			st.Conditions = append(st.Conditions, v1.NodeCondition{Type: kind, Status: v1.ConditionStatus(d.word()), LastHeartbeatTime: d.at()})
+			st.Conditions = append(st.Conditions, v1.NodeCondition{Type: kind, Status: v1.ConditionStatus(d.word()),
+				LastHeartbeatTime: d.at()})
 		}
 	}
 	st.NodeInfo.KernelVersion, st.DaemonEndpoints.KubeletEndpoint.Port = d.word(), int32(d.IntN(3))

@@ -63,7 +63,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{TB: t, server: apitest.New(t), path: path, caKey: key, ca: &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}}
+		w := &world{TB: t, server: apitest.New(t), path: path, caKey: key,
+			ca: &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}}
 		w.uid.Store(types.UID("uid-of-node"))
 		w.server.Put(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot", UID: "uid-of-robot"}})
 		w.start()
@@ -82,7 +83,8 @@ func (w *world) start() {
 	}
 	client := w.server.Client(w)
 	w.certs = New(Config{
-		Client: client, Store: w.store, Node: "n", NodeUID: func() types.UID { return w.uid.Load().(types.UID) }, Events: w, Log: slog.New(slog.DiscardHandler),
+		Client: client, Store: w.store, Node: "n", NodeUID: func() types.UID { return w.uid.Load().(types.UID) }, Events: w,
+		Log:     slog.New(slog.DiscardHandler),
 		Changed: func(types.UID) { w.mu.Lock(); w.poked++; w.mu.Unlock() },
 	})
 	if err := w.certs.Load(w.Context(), w.pods); err != nil {
@@ -164,7 +166,8 @@ func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
 func (w *world) open() *certificatesv1beta1.PodCertificateRequest {
 	w.Helper()
 	synctest.Wait()
-	all := slices.DeleteFunc(w.server.CertificateRequests(), func(r *certificatesv1beta1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
+	all := slices.DeleteFunc(w.server.CertificateRequests(),
+		func(r *certificatesv1beta1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
 	if len(all) != 1 {
 		w.Fatalf("%d requests are open", len(all))
 	}
@@ -181,7 +184,8 @@ func (w *world) chain(r *certificatesv1beta1.PodCertificateRequest, life time.Du
 	if err != nil {
 		w.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now(), NotAfter: time.Now().Add(life)}, w.ca, proof.PublicKey, w.caKey)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		NotBefore: time.Now(), NotAfter: time.Now().Add(life)}, w.ca, proof.PublicKey, w.caKey)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -237,14 +241,17 @@ func TestLife(t *testing.T) {
 		t.Run(keyType, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				seconds := int32(7200)
-				p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: keyType, MaxExpirationSeconds: &seconds, UserAnnotations: map[string]string{"a.b/d": "e"}})
+				p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: keyType,
+					MaxExpirationSeconds: &seconds, UserAnnotations: map[string]string{"a.b/d": "e"}})
 				if d := w.prepare(p); d != patience {
 					t.Error("waited", d)
 				}
 				w.wants(p, "has not issued PodCertificateRequest default/req-")
 				r := w.open()
-				if s := r.Spec; s.SignerName != "a.b/c" || s.PodName != "p" || s.PodUID != p.UID || s.ServiceAccountName != "robot" || s.ServiceAccountUID != "uid-of-robot" ||
-					s.NodeName != "n" || s.NodeUID != "uid-of-node" || *s.MaxExpirationSeconds != 7200 || s.UnverifiedUserAnnotations["a.b/d"] != "e" || r.OwnerReferences[0].UID != p.UID {
+				if s := r.Spec; s.SignerName != "a.b/c" || s.PodName != "p" || s.PodUID != p.UID ||
+					s.ServiceAccountName != "robot" || s.ServiceAccountUID != "uid-of-robot" ||
+					s.NodeName != "n" || s.NodeUID != "uid-of-node" || *s.MaxExpirationSeconds != 7200 ||
+					s.UnverifiedUserAnnotations["a.b/d"] != "e" || r.OwnerReferences[0].UID != p.UID {
 					t.Errorf("%+v", r)
 				}
 				w.restart() // goes on with the same request and key
@@ -318,11 +325,13 @@ func TestWithoutLink(t *testing.T) {
 			t.Error(all, w.has(p))
 		}
 		time.Sleep(5 * time.Minute)
-		if all := w.told(); len(all) != 1 || !strings.Contains(all[0], "p Warning CertificateOverdueForRefresh") || w.certs.States()[0] != (State{"a.b/c", "overdue_for_refresh", 1}) {
+		if all := w.told(); len(all) != 1 || !strings.Contains(all[0], "p Warning CertificateOverdueForRefresh") ||
+			w.certs.States()[0] != (State{"a.b/c", "overdue_for_refresh", 1}) {
 			t.Error(all, w.certs.States())
 		}
 		time.Sleep(30 * time.Minute)
-		if all := w.told(); len(all) != 1 || !strings.Contains(all[0], "CertificateExpired") || w.has(p) != first || w.certs.States()[0].State != "expired" {
+		if all := w.told(); len(all) != 1 || !strings.Contains(all[0], "CertificateExpired") || w.has(p) != first ||
+			w.certs.States()[0].State != "expired" {
 			t.Error(all, w.has(p), w.certs.States())
 		}
 		w.server.Up()
@@ -364,7 +373,8 @@ func TestRefused(t *testing.T) {
 				}
 				w.answer(r, tt.condition, chain, time.Hour)
 			}
-			p, q := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"}), certified("q", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
+			p, q := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"}),
+				certified("q", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
 			w.prepare(p)
 			answer()
 			w.wants(p, tt.wants)
@@ -462,7 +472,8 @@ func TestStaticPods(t *testing.T) {
 
 // Each type of key signs its proof and has the right size.
 func TestKeyTypes(t *testing.T) {
-	for keyType, bits := range map[string]int{"ED25519": 0, "ECDSAP256": 256, "ECDSAP384": 384, "ECDSAP521": 521, "RSA3072": 3072, "RSA4096": 4096} {
+	for keyType, bits := range map[string]int{"ED25519": 0, "ECDSAP256": 256, "ECDSAP384": 384, "ECDSAP521": 521,
+		"RSA3072": 3072, "RSA4096": 4096} {
 		key, err := newKey(keyType)
 		if err != nil {
 			t.Fatal(keyType, err)

@@ -42,7 +42,8 @@ func serve(t *testing.T) (*server, *kube.Client) {
 		s.tokens.Add(1)
 		if tr, ok := answer(w, r).(*authenticationv1.TokenReview); ok {
 			if name, good := strings.CutPrefix(tr.Spec.Token, "good-"); good {
-				tr.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: name, Groups: []string{"g"}}}
+				tr.Status = authenticationv1.TokenReviewStatus{Authenticated: true,
+					User: authenticationv1.UserInfo{Username: name, Groups: []string{"g"}}}
 			}
 			s.Write(w, r, http.StatusCreated, tr)
 		}
@@ -102,7 +103,8 @@ func TestAccess(t *testing.T) {
 	access := NewAccess(c, time.Minute, 0)
 	ask := func(user, verb string) bool {
 		status, err := access.Authorize(t.Context(), authorizationv1.SubjectAccessReviewSpec{
-			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes", Subresource: "proxy", Name: "n"},
+			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes",
+				Subresource: "proxy", Name: "n"},
 		})
 		if err != nil || status.Reason != "because" {
 			t.Errorf("got %v, %v", status, err)
@@ -129,7 +131,11 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 		a, asked := newAnswers[int](), 0
 		get := func(q string) {
 			t.Helper()
-			if _, err := a.get(t.Context(), q, func(context.Context) (int, time.Duration, error) { asked++; return 1, time.Minute, nil }); err != nil {
+			if _, err := a.get(t.Context(), q, func(context.Context) (int, time.Duration, error) {
+				asked++
+				return 1,
+					time.Minute, nil
+			}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -162,7 +168,11 @@ func TestAnswersThatLandMeanwhile(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				v, err := a.get(t.Context(), "q", func(context.Context) (int, time.Duration, error) { asked.Add(1); return 7, time.Minute, nil })
+				v, err := a.get(t.Context(), "q", func(context.Context) (int, time.Duration, error) {
+					asked.Add(1)
+					return 7,
+						time.Minute, nil
+				})
 				if v != 7 || err != nil {
 					t.Errorf("got %d, %v", v, err)
 				}

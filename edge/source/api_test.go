@@ -162,7 +162,8 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		if c.poked[a.UID] != pokes {
 			t.Error("a status has changed the pod")
 		}
-		if p, _ := c.Get(a.UID); len(p.Pod.ManagedFields) > 0 || p.Pod.Annotations[keys.ConfigSource] != "api" || p.Pod.ResourceVersion != "" {
+		if p, _ := c.Get(a.UID); len(p.Pod.ManagedFields) > 0 || p.Pod.Annotations[keys.ConfigSource] != "api" ||
+			p.Pod.ResourceVersion != "" {
 			t.Errorf("stored %+v", p.Pod.ObjectMeta)
 		}
 		a.Spec.Containers[0].Image = "a:2"
@@ -195,11 +196,13 @@ func TestAPIPodThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		p := bound("done")
-		p.Status = v1.PodStatus{Phase: v1.PodSucceeded, PodIP: "10.0.0.7", ContainerStatuses: []v1.ContainerStatus{{Name: "c", RestartCount: 3}}}
+		p.Status = v1.PodStatus{Phase: v1.PodSucceeded, PodIP: "10.0.0.7",
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", RestartCount: 3}}}
 		c.Put(p)
 		c.settled("listed", "done=a:1")
 		known, _ := c.Get(c.Pod("default", "done").UID)
-		if s := known.Pod.Status; s.Phase != v1.PodSucceeded || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].RestartCount != 3 || s.PodIP == "" {
+		if s := known.Pod.Status; s.Phase != v1.PodSucceeded || len(s.ContainerStatuses) != 1 ||
+			s.ContainerStatuses[0].RestartCount != 3 || s.PodIP == "" {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -324,7 +327,8 @@ func (h *history) step() {
 	case n == 10:
 		h.Compact()
 	case n == 11:
-		h.fail([]error{apierrors.NewInternalError(fmt.Errorf("x")), apierrors.NewTooManyRequests("x", 1), apierrors.NewTimeoutError("x", 1)}[h.r.IntN(3)])
+		h.fail([]error{apierrors.NewInternalError(fmt.Errorf("x")), apierrors.NewTooManyRequests("x", 1),
+			apierrors.NewTimeoutError("x", 1)}[h.r.IntN(3)])
 		h.Cut()
 	case n == 12:
 		h.end()

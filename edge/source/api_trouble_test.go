@@ -22,7 +22,8 @@ import (
 func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3), apierrors.NewUnauthorized("who?"),
-		apierrors.NewForbidden(v1.Resource("pods"), "", nil), apierrors.NewResourceExpired("always"), apierrors.NewServiceUnavailable("later"),
+		apierrors.NewForbidden(v1.Resource("pods"), "", nil), apierrors.NewResourceExpired("always"),
+		apierrors.NewServiceUnavailable("later"),
 	} {
 		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -92,7 +92,8 @@ func TestURLKeepsTheLastGoodSet(t *testing.T) {
 		{"empty", text(""), false, "a=a1 b=b1", "is empty"},
 		{"garbage", text("<html>log in to the hotel</html>"), false, "a=a1 b=b1", "not"},
 		{"one bad pod", text(strings.Replace(podList("a2", "b2"), `"image":"b2"`, `"imgae":"b2"`, 1)), false, "a=a1 b=b1", "imgae"},
-		{"not modified, unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, false, "a=a1 b=b1", "304"},
+		{"not modified, unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, false,
+			"a=a1 b=b1", "304"},
 		{"half", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			io.WriteString(w, podList("a2"))

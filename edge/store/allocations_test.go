@@ -27,7 +27,8 @@ func TestAllocations(t *testing.T) {
 	give("200m", 3) // again
 	s = reopen(t, s)
 	all, err := s.Allocations(ctx)
-	if got := all[web.Pod.UID]; err != nil || len(all) != 1 || got.Generation != 3 || !equality.Semantic.DeepEqual(got.Resources, last.Resources) {
+	if got := all[web.Pod.UID]; err != nil || len(all) != 1 || got.Generation != 3 ||
+		!equality.Semantic.DeepEqual(got.Resources, last.Resources) {
 		t.Errorf("got %+v: %v", all, err)
 	}
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))

@@ -28,11 +28,13 @@ func written(t testing.TB) (n int64) {
 func typical(uid string) Pod {
 	p := pod(uid, "pod-"+uid)
 	p.Pod.Labels = map[string]string{"app": "sensor", "tier": "edge"}
-	p.Pod.Annotations = map[string]string{"kubernetes.io/config.hash": uid, "kubernetes.io/config.source": "file", "kubernetes.io/config.seen": "2026-11-21T02:15:00.000000000Z"}
+	p.Pod.Annotations = map[string]string{"kubernetes.io/config.hash": uid, "kubernetes.io/config.source": "file",
+		"kubernetes.io/config.seen": "2026-11-21T02:15:00.000000000Z"}
 	for i := range 2 {
 		p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, v1.Container{
 			Name: fmt.Sprintf("c%d", i), Image: "registry.example.com/team/sensor:v1.2.3", Args: []string{"--listen", ":8080", "--verbose"},
-			Env:                    []v1.EnvVar{{Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}},
+			Env: []v1.EnvVar{{Name: "POD_NAME",
+				ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}},
 			VolumeMounts:           []v1.VolumeMount{{Name: "data", MountPath: "/data"}},
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: "File", ImagePullPolicy: "IfNotPresent",
 		})

@@ -24,7 +24,8 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	s = reopen(t, s)
-	if all, err := s.Certificates(ctx); err != nil || len(all) != 1 || all[0].CertificateKey != row.CertificateKey || !bytes.Equal(all[0].State, row.State) {
+	if all, err := s.Certificates(ctx); err != nil || len(all) != 1 || all[0].CertificateKey != row.CertificateKey ||
+		!bytes.Equal(all[0].State, row.State) {
 		t.Errorf("got %+v: %v", all, err)
 	}
 	must(t, s.RemoveCertificates(ctx, web.Pod.UID))

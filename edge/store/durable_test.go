@@ -137,7 +137,8 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 
 // putSealed writes an object and a token whose names are derived from a pod.
 func putSealed(s *Store, uid string) error {
-	err := s.PutObject(context.Background(), Object{ObjectKey: ObjectKey{"Secret", "default", uid}, Version: "1", Data: []byte("of " + uid)})
+	err := s.PutObject(context.Background(), Object{ObjectKey: ObjectKey{"Secret", "default", uid}, Version: "1",
+		Data: []byte("of " + uid)})
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,8 @@ func TestNewerIsLeftAlone(t *testing.T) {
 				s.Close()
 				t.Fatal("it was opened")
 			}
-			if !strings.Contains(err.Error(), "newer islet") || !strings.Contains(err.Error(), "its version is 99") || !strings.Contains(err.Error(), path) {
+			if !strings.Contains(err.Error(), "newer islet") || !strings.Contains(err.Error(), "its version is 99") ||
+				!strings.Contains(err.Error(), path) {
 				t.Error("the error does not say why:", err)
 			}
 			if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {

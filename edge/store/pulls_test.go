@@ -102,7 +102,8 @@ func TestFingerprint(t *testing.T) {
 	first := hash(s, hush)
 	s = reopen(t, s)
 	other, _ := secretive(t)
-	if len(first) != 32 || !bytes.Equal(first, hash(s, hush)) || bytes.Equal(first, hash(s, "other")) || bytes.Equal(first, hash(other, hush)) {
+	if len(first) != 32 || !bytes.Equal(first, hash(s, hush)) || bytes.Equal(first, hash(s, "other")) ||
+		bytes.Equal(first, hash(other, hush)) {
 		t.Errorf("%x", first)
 	}
 }

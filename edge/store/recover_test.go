@@ -266,13 +266,15 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if version+1 >= 2 {
 				sealedRowsOfOldDatabase(t, s)
 			}
-			if events, err := s.Events(t.Context()); err != nil || version+1 >= 3 && (len(events) != 1 || events[0].Event.Name != "e" || events[0].Told != 1) {
+			if events, err := s.Events(t.Context()); err != nil || version+1 >= 3 &&
+				(len(events) != 1 || events[0].Event.Name != "e" || events[0].Told != 1) {
 				t.Error(events, err)
 			}
 			if version+1 >= 4 {
 				pullsOfOldDatabase(t, s)
 			}
-			if given, err := s.Allocations(t.Context()); err != nil || version+1 >= 5 && (given["uid-web"].Generation != 2 || given["uid-web"].Resources.Containers[0].Name != "c") {
+			if given, err := s.Allocations(t.Context()); err != nil || version+1 >= 5 &&
+				(given["uid-web"].Generation != 2 || given["uid-web"].Resources.Containers[0].Name != "c") {
 				t.Error(given, err)
 			}
 			if mounted, err := s.Volumes(t.Context()); err != nil || version+1 >= 6 && (len(mounted) != 1 || mounted[0].Pod != "uid-web") {
@@ -281,13 +283,16 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if version+1 >= 7 {
 				devicesOfOldDatabase(t, s)
 			}
-			if local, err := s.Locals(t.Context()); err != nil || version+1 >= 8 && (len(local) != 1 || string(local[0].Data) != "hush" || !local[0].Gone) {
+			if local, err := s.Locals(t.Context()); err != nil || version+1 >= 8 &&
+				(len(local) != 1 || string(local[0].Data) != "hush" || !local[0].Gone) {
 				t.Error(local, err)
 			}
-			if certs, err := s.Certificates(t.Context()); err != nil || version+1 >= 9 && (len(certs) != 1 || certs[0].Source != 1 || string(certs[0].State) != "{}") {
+			if certs, err := s.Certificates(t.Context()); err != nil || version+1 >= 9 &&
+				(len(certs) != 1 || certs[0].Source != 1 || string(certs[0].State) != "{}") {
 				t.Error(certs, err)
 			}
-			if refused, err := s.Rejected(t.Context()); err != nil || version+1 >= 11 && (refused["uid-web"] != Admission{"OutOfcpu", "Node has no room", time.Second, true}) {
+			if refused, err := s.Rejected(t.Context()); err != nil || version+1 >= 11 &&
+				(refused["uid-web"] != Admission{"OutOfcpu", "Node has no room", time.Second, true}) {
 				t.Error(refused, err)
 			}
 			pods, err := s.Pods(t.Context())
@@ -351,7 +356,8 @@ func TestSecondProcessIsRefused(t *testing.T) {
 			return true
 		}
 		tried = true
-		if _, err := Open(t.Context(), path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process") {
+		if _, err := Open(t.Context(), path, slog.New(slog.DiscardHandler)); err == nil ||
+			!strings.Contains(err.Error(), "another process") {
 			t.Error("two processes have it open:", err)
 		}
 		return true

@@ -38,14 +38,18 @@ func furnished(t testing.TB) (db, wal []byte) {
 		must(t, s.UpdatePods(ctx, []Pod{p}, nil))
 		must(t, s.AddLease(ctx, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), fmt.Sprint("sandbox-", i)))
 		must(t, s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning, Message: strings.Repeat("m", i*20)}))
-		must(t, s.PutObject(ctx, Object{ObjectKey: ObjectKey{"Secret", "default", fmt.Sprint("s", i)}, Version: "7", Data: bytes.Repeat([]byte("hush"), i*i)}))
+		must(t, s.PutObject(ctx, Object{ObjectKey: ObjectKey{"Secret", "default", fmt.Sprint("s", i)}, Version: "7",
+			Data: bytes.Repeat([]byte("hush"), i*i)}))
 		must(t, s.UpdateLocals(ctx, []Local{localRow("file", "ConfigMap", fmt.Sprint("m", i), strings.Repeat("d", i*40))}, nil))
-		must(t, s.PutToken(ctx, Token{TokenKey: TokenKey{UID: p.Pod.UID, Seconds: 3600}, Token: "ey", Issued: time.Unix(1, 0), Expires: time.Unix(1<<33, 0)}))
+		must(t, s.PutToken(ctx, Token{TokenKey: TokenKey{UID: p.Pod.UID, Seconds: 3600}, Token: "ey", Issued: time.Unix(1, 0),
+			Expires: time.Unix(1<<33, 0)}))
 		must(t, s.PutCertificate(ctx, Certificate{CertificateKey{p.Pod.UID, "creds", i}, bytes.Repeat([]byte("c"), i*10)}))
-		must(t, s.PutPull(ctx, Pull{fmt.Sprint("sha256:", i), "registry.example/app", PullSource{keyring.Secret, "default", "pull", "uid", bytes.Repeat([]byte("h"), 32)}}, ""))
+		must(t, s.PutPull(ctx, Pull{fmt.Sprint("sha256:", i), "registry.example/app",
+			PullSource{keyring.Secret, "default", "pull", "uid", bytes.Repeat([]byte("h"), 32)}}, ""))
 		must(t, s.SetMeta(ctx, fmt.Sprint("key", i), "value"))
 		must(t, s.AddImport(ctx, fmt.Sprint("sha256:", i), "name"))
-		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))
+		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)},
+			Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))
 		must(t, s.PutVolume(ctx, Volume{VolumeKey{fmt.Sprint("volume", i), string(p.Pod.UID), "/path"}, []byte("{}")}))
 		if i%3 == 0 {
 			must(t, s.Reject(ctx, p.Pod.UID, Admission{Reason: "OutOfcpu", Message: "no", Grace: time.Second}))

@@ -84,7 +84,8 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		t.Error(err, diff)
 	}
 	leases, err := s.Leases(ctx)
-	if diff := cmp.Diff(map[netip.Addr]string{addr: "sandbox"}, leases, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
+	if diff := cmp.Diff(map[netip.Addr]string{addr: "sandbox"}, leases,
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 	rejected, err := s.Rejected(ctx)
@@ -114,7 +115,8 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 	}
 
 	// The rows of a pod are removed with it.
-	if err := errors.Join(s.UpdatePods(ctx, nil, []types.UID{"a"}), s.ReleaseLeases(ctx, "sandbox"), s.RemoveObjects(ctx, secret.ObjectKey)); err != nil {
+	if err := errors.Join(s.UpdatePods(ctx, nil, []types.UID{"a"}), s.ReleaseLeases(ctx, "sandbox"),
+		s.RemoveObjects(ctx, secret.ObjectKey)); err != nil {
 		t.Fatal(err)
 	}
 	pods, _ = s.Pods(ctx)

@@ -23,7 +23,8 @@ func TestVolumes(t *testing.T) {
 	s = reopen(t, s)
 	all, err := s.Volumes(ctx)
 	must(t, err)
-	if len(all) != 2 || !slices.EqualFunc(all, []Volume{staged, one}, func(a, b Volume) bool { return a.VolumeKey == b.VolumeKey && string(a.Data) == string(b.Data) }) {
+	if len(all) != 2 || !slices.EqualFunc(all, []Volume{staged, one},
+		func(a, b Volume) bool { return a.VolumeKey == b.VolumeKey && string(a.Data) == string(b.Data) }) {
 		t.Errorf("got %+v", all)
 	}
 }

@@ -29,7 +29,8 @@ func (m memory) SetMeta(_ context.Context, key, value string) error {
 func open(t *testing.T, m memory, serial, boot string) *Twin {
 	t.Helper()
 	w, err := New(t.Context(), Config{
-		Node: "n", Boot: boot, Marks: func() (s, c []string) { return []string{serial}, nil }, Meta: m, Renew: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Node: "n", Boot: boot, Marks: func() (s, c []string) { return []string{serial}, nil }, Meta: m, Renew: time.Minute,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,26 +63,29 @@ func TestHold(t *testing.T) {
 		running bool
 		held    bool
 	}{
-		"a claim":               {keys.SourceAPI, claim, false, true},
-		"a pod that runs":       {keys.SourceAPI, claim, true, false},
-		"a static pod":          {keys.SourceFile, claim, false, false},
-		"an applied pod":        {keys.SourceLocal, claim, false, false},
-		"no volume":             {keys.SourceAPI, nil, false, false},
-		"a claim that is read":  {keys.SourceAPI, of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}), false, false},
-		"a claim of its own":    {keys.SourceAPI, of(v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}), false, true},
-		"a driver's volume":     {keys.SourceAPI, of(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}), false, true},
-		"a driver's, only read": {keys.SourceAPI, of(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", ReadOnly: new(true)}}), false, false},
+		"a claim":              {keys.SourceAPI, claim, false, true},
+		"a pod that runs":      {keys.SourceAPI, claim, true, false},
+		"a static pod":         {keys.SourceFile, claim, false, false},
+		"an applied pod":       {keys.SourceLocal, claim, false, false},
+		"no volume":            {keys.SourceAPI, nil, false, false},
+		"a claim that is read": {keys.SourceAPI, of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}), false, false},
+		"a claim of its own":   {keys.SourceAPI, of(v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}), false, true},
+		"a driver's volume":    {keys.SourceAPI, of(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}), false, true},
+		"a driver's, only read": {keys.SourceAPI, of(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d",
+			ReadOnly: new(true)}}), false, false},
 		"a directory":           {keys.SourceAPI, of(v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}), false, false},
 		"a token":               {keys.SourceAPI, of(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}), false, false},
 		"the second is a claim": {keys.SourceAPI, append(of(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), claim...), false, true},
 	} {
 		card := joined(t, "one", "b1")
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{keys.ConfigSource: c.source}}, Spec: v1.PodSpec{Volumes: c.volumes}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{keys.ConfigSource: c.source}},
+			Spec: v1.PodSpec{Volumes: c.volumes}}
 		h := Hold{Twin: open(t, card, "two", "b2"), Running: func(types.UID) bool { return c.running }}
 		if err := h.Prepare(t.Context(), pod); (err != nil) != c.held || err != nil && !strings.Contains(err.Error(), "islet takeover") {
 			t.Errorf("%s in another machine: %v", name, err)
 		}
-		for what, h := range map[string]Hold{"its own machine": {Twin: open(t, card, "one", "b2"), Running: h.Running}, "a node without a cluster": {}} {
+		for what, h := range map[string]Hold{"its own machine": {Twin: open(t, card, "one", "b2"), Running: h.Running},
+			"a node without a cluster": {}} {
 			if err := h.Prepare(t.Context(), pod); err != nil {
 				t.Errorf("%s in %s: %v", name, what, err)
 			}
@@ -102,7 +106,8 @@ func TestRecord(t *testing.T) {
 			t.Error("its own claim is written again:", a)
 		}
 	}
-	for name, m := range map[string]memory{"broken": {metaTwin: "{"}, "another node's": {metaTwin: strings.Replace(card[metaTwin], `"n"`, `"m"`, 1)}} {
+	for name, m := range map[string]memory{"broken": {metaTwin: "{"},
+		"another node's": {metaTwin: strings.Replace(card[metaTwin], `"n"`, `"m"`, 1)}} {
 		if w := open(t, m, "two", "b2"); w.state != newcomer || w.Held() != "" {
 			t.Errorf("%s: state %d, %s", name, w.state, w.Held())
 		}
