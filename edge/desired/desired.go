@@ -87,9 +87,9 @@ type Config struct {
 	Poke  func(types.UID) // called for each changed UID, without a lock held; must not block
 	// Hold keeps pods running that are missing from the full set of their source; Held returns
 	// them. A held pod also starts if it waits for the end of another pod with its name, or of
-	// its own former life. Hold is set while a new version of the agent is on trial: if that
-	// version fails to find a pod, the node must not lose it. A pod that was removed on purpose
-	// then runs until an agent starts without Hold.
+	// its own former life. Hold is set while a new version or configuration is on trial: if it
+	// fails to find a pod, the node must not lose that pod. A pod that was removed on purpose runs
+	// until an agent starts without Hold.
 	Hold bool
 	Log  *slog.Logger
 }
