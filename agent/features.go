@@ -139,7 +139,7 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 	if f.volumes, err = podvolumes.New(podvolumes.Config{
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
 		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.can.ReadOnlyTrees,
-		Kinds: []podvolumes.Kind{f.claims.Keeper}, Log: f.log,
+		Kinds: []podvolumes.Kind{f.claims.Mounter}, Log: f.log,
 	}); err != nil {
 		return err
 	}

@@ -247,5 +247,3 @@ func modeOf(own, volume *int32) fs.FileMode {
 func optionalMissing(err error, optional *bool) bool {
 	return apierrors.IsNotFound(err) && podspec.IsTrue(optional)
 }
-
-func podspec.IsTrue(b *bool) bool { return b != nil && *b }
