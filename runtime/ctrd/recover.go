@@ -162,6 +162,13 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 			os.Remove(r.shims.socket(name))
 			continue
 		}
+		if pid := client.PID(); inOtherMounts(pid) {
+			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue, and new pods get another shim",
+				"shim", name, "pid", pid)
+			r.shims.mu.Lock()
+			g.apart = true
+			r.shims.mu.Unlock()
+		}
 		asked, cancel := context.WithTimeout(ctx, listTime)
 		list, err := client.List(asked)
 		cancel()

@@ -31,6 +31,9 @@ type group struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
 	client *shim.Client    // nil: not connected
+	// apart: the shim has another mount namespace than this process, so new sandboxes do not join
+	// it. Guarded by shims.mu.
+	apart bool
 
 	mu sync.Mutex
 }
@@ -54,7 +57,7 @@ func (s *shims) join(sandbox string, streams bool) string {
 		if streams {
 			name = "t" + name
 		}
-		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) {
+		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.apart {
 			s.put(sandbox, name)
 			return name
 		}
@@ -147,6 +150,9 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 	if err := shim.Start(s.r.c.ShimPath, s.socket(name), s.r.hidden); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	g.apart = false
+	s.mu.Unlock()
 	return s.connect(ctx, g)
 }
 
