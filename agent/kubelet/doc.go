@@ -1,5 +1,4 @@
-// Package kubelet is the district of what a kubelet shows to others, and of islet's own view of
-// the node at the local socket.
+// Package kubelet is the district of the kubelet's HTTP API and of the status at the local socket.
 //
 //	ports     the TCP ports, and who may use them
 //	access    authentication and authorization

@@ -66,7 +66,7 @@ func TestEvictsForMemory(t *testing.T) {
 	}
 	var evictions []string
 	for line := range strings.Lines(m.AgentLog(1 << 20)) {
-		if strings.Contains(line, "the pressure on the node") {
+		if strings.Contains(line, "conditions=[") {
 			t.Log(line)
 		}
 		if strings.Contains(line, "pod is evicted") {
@@ -238,7 +238,7 @@ func (x scarce) test(t *testing.T) {
 	var pressed, ended time.Time
 	for line := range strings.Lines(m.AgentLog(1 << 20)) {
 		switch {
-		case strings.Contains(line, "the pressure on the node is another") && strings.Contains(line, "conditions=["+x.condition+"] before=[]"):
+		case strings.Contains(line, "conditions=["+x.condition+"] before=[]"):
 			pressed = loggedAt(t, line)
 		case strings.Contains(line, "pod is evicted"):
 			ended = loggedAt(t, line)

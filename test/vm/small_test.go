@@ -251,7 +251,7 @@ func pressed(v *VM) {
 			if !strings.Contains(line, "by=kernel") {
 				v.t.Errorf("it is not said what made it look: %s", line)
 			}
-			v.Run(`journalctl -b -u islet --no-pager | grep 'the pressure on the node is another' | grep MemoryPressure`)
+			v.Run(`journalctl -b -u islet --no-pager | grep 'conditions=.*MemoryPressure'`)
 			return
 		}
 	}

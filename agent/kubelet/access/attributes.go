@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// attributes says which verb a request is and which subresources of the node,
-// any of which allows it. The finer ones come first; proxy is the one for
-// everything that has none of its own. What opens a session in a pod is create,
-// also as a WebSocket, which begins with GET: who may only read the node's API runs
-// no commands by it. The API server asks the same for the subresources of pods
+// attributes returns the verb of a request and the node's subresources, any of which allows it, the
+// more specific first; proxy stands for all paths without one of their own. Opening a session in a
+// pod is create, also as a WebSocket, which begins with GET: permission to read the node's API does
+// not allow running commands. The API server applies the same rule to the subresources of pods
 // (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#fine-grained-authorization
 func attributes(r *http.Request) (verb string, subresources []string) {

@@ -18,20 +18,19 @@ import (
 	"github.com/islet-edge/islet/internal/clientca"
 )
 
-// credentialID names the certificate in the extra fields of its user.
+// credentialID is the key of the certificate's ID in the user's extra fields.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// authorities are those that sign client certificates. Their file is looked at
-// when a certificate is shown, so that one that changes needs no watcher and one
-// that is not used costs nothing. A file that cannot be read or parsed leaves
-// those known before.
+// authorities are the CAs of client certificates. The file is checked when a client presents a
+// certificate, so a change needs no watcher. If the file cannot be read or parsed, the previous CAs
+// stay valid.
 type authorities struct {
 	path string
 	log  *slog.Logger
 
 	mu   sync.Mutex
-	seen fs.FileInfo // when pool was read
-	told string      // the last error, which is logged once
+	seen fs.FileInfo // file info of the loaded file
+	told string      // last logged error
 	pool *x509.CertPool
 }
 
@@ -39,7 +38,7 @@ func newAuthorities(path string, log *slog.Logger) *authorities {
 	return &authorities{path: path, log: log}
 }
 
-// user verifies the client's certificate: nil without one.
+// user verifies the client's certificate; nil: there is none.
 func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
 	if a.path == "" || c == nil || len(c.PeerCertificates) == 0 {
 		return nil, nil
@@ -65,7 +64,7 @@ func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserIn
 		Extra: map[string]authn.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}}}), nil
 }
 
-// authenticated adds the group of everybody who is known.
+// authenticated adds the group of all authenticated users.
 func authenticated(u *authn.UserInfo) *authn.UserInfo {
 	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticated) {
 		return u
@@ -75,7 +74,7 @@ func authenticated(u *authn.UserInfo) *authn.UserInfo {
 	return &known
 }
 
-// current reads the file if it is another one than at the last look.
+// current reloads the file if it has changed.
 func (a *authorities) current() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

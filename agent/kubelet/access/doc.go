@@ -1,12 +1,12 @@
-// Package access says who may ask the kubelet API of this node what: it stands
-// before the handlers of port 10250.
+// Package access authenticates and authorizes requests to the kubelet API. It wraps the handlers of
+// port 10250.
 //
 //	request --> who: client certificate | bearer token | anonymous --> 401
 //	        --> what: verb and subresource of this node, one or two --> 403
 //	        --> handler
 //
-// Certificates are verified here, per request, against a file of authorities
-// that is read anew when it changes; tokens and permissions are what a
-// TokenAuthenticator and an Authorizer say. The rules are those of
+// Certificates are verified here, per request, against a CA file that is reloaded when it changes.
+// A TokenAuthenticator verifies tokens, and an Authorizer decides about permissions. The rules are
+// those of
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/
 package access

@@ -14,49 +14,49 @@ import (
 	authz "k8s.io/api/authorization/v1"
 )
 
-// A TokenAuthenticator says who bears a token.
+// A TokenAuthenticator returns the user of a token.
 type TokenAuthenticator interface {
-	// AuthenticateToken returns nil when the token is nobody's. The error is that of
-	// who could not find out.
+	// AuthenticateToken returns nil for an invalid token. An error means that the token could not
+	// be checked.
 	AuthenticateToken(ctx context.Context, token string) (*authn.UserInfo, error)
 }
 
-// An Authorizer says what somebody may do.
+// An Authorizer decides whether a user may do something.
 type Authorizer interface {
-	// Authorize answers for spec.ResourceAttributes. Only status.Allowed lets a
-	// request through. The error is that of who could not find out.
+	// Authorize decides about spec.ResourceAttributes. Only status.Allowed allows the request. An
+	// error means that there is no decision.
 	Authorize(ctx context.Context, spec authz.SubjectAccessReviewSpec) (authz.SubjectAccessReviewStatus, error)
 }
 
-// Names of Kubernetes' own.
+// User and group names of Kubernetes.
 const (
 	anonymousUser      = "system:anonymous"
 	unauthenticated    = "system:unauthenticated"
 	authenticatedGroup = "system:authenticated"
 )
 
-// Config says how requests are admitted.
+// Config configures a Guard.
 type Config struct {
 	NodeName     string
-	ClientCAFile string             // authorities of client certificates; "": none count
-	Tokens       TokenAuthenticator // nil: no token counts
-	Anonymous    bool               // who shows nothing is system:anonymous
-	AlwaysAllow  bool               // whoever is authenticated may do everything
-	Authorizer   Authorizer         // where not AlwaysAllow; nil: nobody may do anything
-	// Admitted is told of each request that is not anonymous and may do what it asks for, by its
-	// context. Nil: nobody cares.
+	ClientCAFile string             // CAs of client certificates; "": certificates are ignored
+	Tokens       TokenAuthenticator // nil: tokens are rejected
+	Anonymous    bool               // requests without credentials are system:anonymous
+	AlwaysAllow  bool               // every authenticated user may do everything
+	Authorizer   Authorizer         // used unless AlwaysAllow; nil: everything is forbidden
+	// Admitted is called with the context of each admitted request that is not anonymous; may be
+	// nil.
 	Admitted func(context.Context)
 	Now      func() time.Time // nil: time.Now
 	Log      *slog.Logger
 }
 
-// A Guard admits requests.
+// A Guard authenticates and authorizes requests.
 type Guard struct {
 	Config
 	authorities *authorities
 }
 
-// New reads nothing yet.
+// New returns a Guard. It reads no file.
 func New(c Config) *Guard {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -64,7 +64,7 @@ func New(c Config) *Guard {
 	return &Guard{Config: c, authorities: newAuthorities(c.ClientCAFile, c.Log)}
 }
 
-// Nobody says why no request could ever be admitted; "": some can.
+// Nobody returns why every request would be rejected; "": some can be admitted.
 func (g *Guard) Nobody() string {
 	switch {
 	case g.ClientCAFile == "" && g.Tokens == nil && !g.Anonymous:
@@ -75,9 +75,8 @@ func (g *Guard) Nobody() string {
 	return ""
 }
 
-// Wrap gives a handler that answers 401 or 403 for next where that is due. A
-// connection on which somebody unknown asked is closed, so that holding many
-// takes asking many times.
+// Wrap returns a handler that answers 401 or 403 or calls next. It closes the connection of an
+// unauthenticated client, so that idle connections cannot be collected.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.authenticate(r)
@@ -97,7 +96,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if g.Admitted != nil && user.Username != anonymousUser {
 			g.Admitted(r.Context())
 		}
-		r.Header.Del("Authorization") // is nobody's further on
+		r.Header.Del("Authorization") // not for later handlers
 		next.ServeHTTP(w, r)
 	})
 }
@@ -111,9 +110,8 @@ func answer(w http.ResponseWriter, code int, text string) {
 
 var errUnknownToken = errors.New("invalid bearer token")
 
-// authenticate says who asks. Credentials that are wrong are an error, also
-// where anonymous requests are let through; a certificate that holds makes up
-// for a token that does not.
+// authenticate returns the user of a request. Invalid credentials are an error, even if anonymous
+// requests are allowed. A valid certificate suffices beside an invalid token.
 func (g *Guard) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	user, certErr := g.authorities.user(r.TLS, g.Now())
 	if user != nil {
@@ -147,8 +145,8 @@ func (g *Guard) token(r *http.Request) (*authn.UserInfo, error) {
 	return authenticated(user), nil
 }
 
-// authorize asks for each permission that would do, and says how to answer: 200
-// is that the request may pass.
+// authorize checks each permission that suffices. It returns the status code of the response; 200:
+// the request is allowed.
 func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text string) {
 	if g.AlwaysAllow {
 		return http.StatusOK, ""
@@ -157,7 +155,7 @@ func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text
 	for _, sub := range subresources {
 		allowed, err := g.allowed(r.Context(), user, verb, sub)
 		if err != nil {
-			g.Log.Warn("cannot find out what a client may do", "user", user.Username, "verb", verb, "subresource", sub, "error", err)
+			g.Log.Warn("cannot authorize a client", "user", user.Username, "verb", verb, "subresource", sub, "error", err)
 			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
 				user.Username, verb, sub)
 		}

@@ -8,5 +8,5 @@ import (
 // A Clock is the link's as the local API shows it.
 type Clock struct{ *link.Link }
 
-// Clock is what is known of the time.
+// Clock returns the state of the clock.
 func (c Clock) Clock() api.Clock { return api.Clock(c.Times()) }

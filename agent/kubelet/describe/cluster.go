@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// cluster is how things stand with the control plane. The link's own times may be
-// older than the clock, which may have been set meanwhile.
+// cluster returns the state of the link to the control plane. The link's own times may be older
+// than the clock if that was set meanwhile.
 func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()
@@ -26,11 +26,11 @@ func (a *Describer) cluster(now time.Time) *api.Cluster {
 	return out
 }
 
-// mostProblems of objects are listed in the node's status.
+// mostProblems bounds the object problems in the node's status.
 const mostProblems = 10
 
-// objectProblems tells which pods lack what they use of the API. That what they have
-// cannot be refreshed is no news while the link is down.
+// objectProblems lists pods that lack objects of the API. Objects that only cannot be refreshed are
+// left out while the link is down.
 func (a *Describer) objectProblems() (out []string) {
 	all := a.c.Cluster.Objects.Problems()
 	up := a.c.Cluster.Link.State().Phase == link.Up
@@ -46,7 +46,7 @@ func (a *Describer) objectProblems() (out []string) {
 		}
 	}
 	if left > 0 {
-		out = append(out, fmt.Sprintf("%d more like these; islet describe POD shows those of a pod", left))
+		out = append(out, fmt.Sprintf("and %d more; islet describe POD lists those of a pod", left))
 	}
 	return out
 }
@@ -58,7 +58,7 @@ func problemText(p object.Problem) string {
 	return p.Object + ": " + p.Message
 }
 
-// Details is what a pod's object does not say.
+// Details returns information about a pod that is not in its object.
 func (a *Describer) Details(uid types.UID) (d api.Details) {
 	if a.c.Cluster != nil {
 		for _, p := range a.c.Cluster.Objects.Problems() {
@@ -67,7 +67,7 @@ func (a *Describer) Details(uid types.UID) (d api.Details) {
 			}
 			text := problemText(p)
 			if p.Known {
-				text += " (it is used as it was read last)"
+				text += " (the last known version is used)"
 			}
 			d.Problems = append(d.Problems, text)
 		}
@@ -78,7 +78,7 @@ func (a *Describer) Details(uid types.UID) (d api.Details) {
 	return d
 }
 
-// Events are those of the node and of all pods that are kept.
+// Events returns the stored events of the node and all pods.
 func (a *Describer) Events() []api.Event { return eventsOf(a.c.Events.All()) }
 
 func eventsOf(all []v1.Event) (out []api.Event) {
@@ -91,7 +91,7 @@ func eventsOf(all []v1.Event) (out []api.Event) {
 	return out
 }
 
-// podOf names the pod that an event is about; "": it is about the node.
+// podOf returns the pod that an event is about; "": the node.
 func podOf(e *v1.Event) string {
 	if e.InvolvedObject.Kind != "Pod" {
 		return ""

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/net/cni"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	*config.Config
 	Desired   *desired.Desired
@@ -30,39 +30,39 @@ type Config struct {
 	Events    *outbox.Events
 	Runtime   Runtime
 	Network   Network
-	Endpoint  string          // of the runtime; empty: it is in this process
+	Endpoint  string          // of the runtime; empty: in this process
 	Left      string          // what a runtime of before keeps; empty: nothing is known
 	Database  string          // its file
 	Addresses func() []string // of the node
 	NotReady  func(context.Context) []string
 	Spoken    func(source string) bool
 	Local     interface{ Problems() []local.Problem }
-	Input     func(types.UID) plan.Input // what is known of a pod
-	Cluster   *Cluster                   // nil: the node stands alone
+	Input     func(types.UID) plan.Input // observed state of a pod
+	Cluster   *Cluster                   // nil: the node has no control plane
 	Flash     func(context.Context) *api.Flash
-	Waiting   func(types.UID) []string // for which volumes a pod waits long
-	Volatile  string                   // what is in memory instead of on the disk; empty: the disk takes writes
+	Waiting   func(types.UID) []string // volumes whose setup takes long
+	Volatile  string                   // directories in memory because the disk is read-only; empty: none
 
-	Configuration func() []string // what is wrong with the one that the node was sent
+	Configuration func() []string // problems with a received configuration
 }
 
-// A Runtime is what runs the containers. *engine.Containers is one.
+// A Runtime runs the containers. *engine.Containers implements it.
 type Runtime interface {
-	// Going are the imports of image archives that go on, FailedArchives those that failed.
+	// Going returns running imports of image archives, FailedArchives the failed ones.
 	Going() []api.Import
 	FailedArchives() []api.Import
-	// Problems are why a part of it does not work.
+	// Problems describes parts of the runtime that do not work.
 	Problems() []string
 }
 
-// A Network is where pods get their network from. *cni.Network is one.
+// A Network is the pod network. *cni.Network implements it.
 type Network interface {
 	Config() string
 	Repairs() cni.Repairs
 	PodCIDRs() []netip.Prefix
 }
 
-// A Cluster is the way to the control plane.
+// A Cluster is the connection to the control plane.
 type Cluster struct {
 	Link    *link.Link
 	Outbox  *outbox.Outbox
@@ -71,13 +71,13 @@ type Cluster struct {
 	Twin    *twin.Twin
 }
 
-// A Describer shows what only the whole node knows.
+// A Describer collects status information from all parts of the node.
 type Describer struct{ c Config }
 
-// New asks nobody.
+// New returns a Describer. It makes no call.
 func New(c Config) *Describer { return &Describer{c} }
 
-// Status adds to the node's status what the server does not know.
+// Status completes the node's status.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	a.explain(s.Troubles)
 	s.Sources = a.describeSources()
@@ -91,14 +91,14 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.Runtime.Endpoint, s.Runtime.Left = a.c.Endpoint, a.c.Left
 	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
 		s.Problems = append(s.Problems,
-			fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); what can wait does until the day is over",
+			fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); work that can wait is postponed until the day is over",
 				s.Flash.Today.Stack>>20, s.Flash.Budget>>20))
 	}
 	s.Store.Path = a.c.Database
 	h := a.c.Store.Health()
 	if h.Aside != "" {
 		s.Store.Rebuilt = true
-		s.Store.Message = fmt.Sprintf("the database was broken; it was set aside as %s and a new one made from the %d rows that could be read, the sources and what runs",
+		s.Store.Message = fmt.Sprintf("the database was damaged: it was moved to %s and rebuilt from the %d rows that could be read, the sources and what runs",
 			h.Aside, h.Salvaged)
 	}
 	if h.Volatile != "" {

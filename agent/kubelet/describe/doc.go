@@ -1,5 +1,5 @@
-// Package describe shows how the node fares to those who ask at the local socket: what
-// only several of its parts know together. It changes nothing, but for Accept.
+// Package describe collects the status for the local socket from several parts of the node. Only
+// Accept changes anything.
 //
 //	desired, store, events, containers, link, outbox, objects, brake --> Describer --> server
 package describe

@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// held shows what is held.
+// held adds the held pods.
 func (a *Describer) held(s *api.Status) {
 	c := a.c.Cluster
 	h, yes := c.Brake.Held()
@@ -17,7 +17,7 @@ func (a *Describer) held(s *api.Status) {
 	s.Problems = append(s.Problems, c.Brake.Describe(h))
 }
 
-// Accept ends the pods that are held.
+// Accept ends the held pods.
 func (a *Describer) Accept(ctx context.Context) (api.Accepted, error) {
 	if a.c.Cluster == nil {
 		return api.Accepted{}, nil

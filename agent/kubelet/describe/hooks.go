@@ -10,8 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// failedHooks are the postStart hooks of a pod that failed, by container. Its status says
-// why until the container waits for its next start, and the event, as a kubelet's, never.
+// failedHooks returns a pod's failed postStart hooks by container. The pod's status shows the
+// failure only until the container waits for its restart; the event, as a kubelet's, never contains
+// the reason.
 func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	for k, f := range failed {
 		if k.Op == plan.PostStart {
@@ -23,7 +24,7 @@ func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	return out
 }
 
-// explain adds to troubles which hook made them.
+// explain adds the failed hook to a pod's trouble.
 func (a *Describer) explain(list []api.Trouble) {
 	uids := map[string]types.UID{}
 	for _, p := range a.c.Desired.List() {

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// twin tells of another machine with the name of this node.
+// twin describes a second machine with this node's name.
 func (a *Describer) twin() []string {
 	t := a.c.Cluster.Twin
 	if text := t.Report(); text != "" {
@@ -21,10 +21,10 @@ func (a *Describer) twin() []string {
 	return nil
 }
 
-// TakeOver gives the name of the node to this machine.
+// TakeOver assigns the node's name to this machine.
 func (a *Describer) TakeOver(ctx context.Context, force bool) (api.TakenOver, error) {
 	if a.c.Cluster == nil {
-		return api.TakenOver{}, errors.New("this node does not belong to a cluster: nobody else can have its name")
+		return api.TakenOver{}, errors.New("this node does not belong to a cluster: no other machine can have its name")
 	}
 	had, err := a.c.Cluster.Twin.TakeOver(ctx, force)
 	return api.TakenOver{Had: had}, err

@@ -1,3 +1,3 @@
-// Package health says whether the node does its work: whether wanted pods are taken
-// up, what runs is looked at, and pods can have a network.
+// Package health checks whether the node works: whether pods get a worker, the runtime answers, and
+// the pod network is ready.
 package health

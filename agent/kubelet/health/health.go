@@ -8,24 +8,24 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server"
 )
 
-// stuck is how long the agent may be at one thing that it does in no time.
+// stuck is the duration after which a normally instant operation counts as hanging.
 const stuck = 2 * time.Minute
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	Overdue func() time.Duration // how long a pod has been waiting for its worker
-	Busy    func() time.Duration // how long the container runtime has not answered
-	Network func() error         // why pods get no network
-	Off     func() string        // why no pods are taken any more; empty: they are
+	Overdue func() time.Duration // longest wait of a pod for its worker
+	Busy    func() time.Duration // how long a call to the container runtime has not returned
+	Network func() error         // why the pod network is not ready
+	Off     func() string        // why no pods are started any more; empty: they are
 }
 
-// Health looks when it is asked.
+// Health evaluates its checks on request.
 type Health struct{ c Config }
 
-// New looks at nothing.
+// New returns a Health. It checks nothing.
 func New(c Config) Health { return Health{c} }
 
-// Checks are what healthz looks at.
+// Checks returns the checks of healthz.
 func (h Health) Checks() []server.Check {
 	return []server.Check{{Name: "syncloop", Check: func(context.Context) error {
 		if d := h.c.Overdue(); d > stuck {
@@ -38,7 +38,7 @@ func (h Health) Checks() []server.Check {
 	}}}
 }
 
-// NotReady is why pods cannot run here, as a kubelet words it.
+// NotReady returns why pods cannot run here, in a kubelet's words.
 func (h Health) NotReady(ctx context.Context) (why []string) {
 	for _, c := range h.Checks() {
 		if err := c.Check(ctx); err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A set is a log file with its rotated predecessors. Nobody else can change root;
-// what is below may have been changed by a pod that mounts the host's log
-// directory, so nothing but regular files is opened there, through no link.
+// A set is a log file with its rotated predecessors. root is trusted. A pod that mounts the host's
+// log directory may have changed anything below it, so only regular files are opened there, and
+// links are not followed.
 type set struct{ root, sub, dir, base string }
 
-// newSet takes <logs>/<namespace>_<name>_<uid>/<container>/<file> apart after the
-// first, and any other path before its last element.
+// newSet splits <logs>/<namespace>_<name>_<uid>/<container>/<file> after <logs>, and any other path
+// before its last element.
 func newSet(path string) set {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	pod := filepath.Dir(dir)
@@ -49,9 +49,8 @@ func (s set) rotated() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// list reads a directory in one system call as long as it has some hundred
-// files: with more calls, as os.ReadDir makes, a file that is renamed in between
-// may appear in none of them.
+// list reads a directory in one system call for up to some hundred files. With several calls, as in
+// os.ReadDir, a file that is renamed meanwhile may be missing.
 func list(root, sub string) ([]string, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -81,10 +80,10 @@ func list(root, sub string) ([]string, error) {
 type file struct {
 	f      *os.File
 	plain  bool
-	newest bool   // was it when it was opened
-	stem   string // the last name it was known by, without .gz
+	newest bool   // it was the newest when it was opened
+	stem   string // last known name, without .gz
 	scan   *scanner
-	bad    error // it is damaged, and ends here
+	bad    error // the file is damaged and ends here
 }
 
 // open opens the file of that name, or its compressed form.
@@ -108,7 +107,7 @@ func (s set) open(name string) (*file, error) {
 	return c, nil
 }
 
-// has reports whether there is a file of that name, or its compressed form.
+// has reports whether a file of that name or its compressed form exists.
 func (s set) has(name string) bool {
 	_, plain := os.Lstat(filepath.Join(s.dir, name))
 	_, packed := os.Lstat(filepath.Join(s.dir, name+".gz"))
@@ -121,8 +120,8 @@ func (f *file) close() {
 	}
 }
 
-// next returns the next entry. A damaged compressed file ends where it is
-// damaged: newer ones are not to be lost for it.
+// next returns the next entry. A damaged compressed file ends at the damage, so that newer files
+// can still be read.
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
 	if err != nil && !f.plain {
@@ -134,11 +133,11 @@ func (f *file) next() (entry, error) {
 
 func (f *file) damaged(err error) {
 	if f.bad == nil && err != io.EOF {
-		f.bad = fmt.Errorf("lines are missing, as %s is damaged: %w", f.f.Name(), err)
+		f.bad = fmt.Errorf("lines are missing because %s is damaged: %w", f.f.Name(), err)
 	}
 }
 
-// rewind goes to the beginning of a compressed file.
+// rewind restarts a compressed file.
 func (f *file) rewind() error {
 	if _, err := f.f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -156,8 +155,8 @@ func (f *file) rewind() error {
 	return nil
 }
 
-// again makes the next read begin at the unfinished line, if there is one: its
-// writer takes it back when the disk is full.
+// again lets the next read start at an unfinished line: its writer truncates it when the disk is
+// full.
 func (f *file) again() error {
 	unread := int64(f.scan.end - f.scan.start)
 	if !f.plain || unread == 0 {
@@ -168,9 +167,8 @@ func (f *file) again() error {
 	return err
 }
 
-// name is what the file of a set is called now, or was when it was deleted, and
-// whether it still exists. NFS gives an open file that is deleted a hidden name,
-// which says nothing of its age.
+// name returns the current name of a file, or its last name, and whether it still exists. NFS
+// renames an open file that is deleted to a hidden name.
 func (s set) name(f *file) (name string, exists bool, err error) {
 	if !f.plain {
 		return f.stem, true, nil
@@ -187,9 +185,8 @@ func (s set) name(f *file) (name string, exists bool, err error) {
 	return name, !deleted, nil
 }
 
-// newest opens the file that is written to, nil if there is none, and lists the
-// rotated ones that are older, oldest first. In this order: listing first would
-// miss a file that is rotated away before the newest is opened.
+// newest opens the current log file, nil if there is none, and lists the older rotated ones, oldest
+// first. Listing first could miss a file that is rotated before the newest is opened.
 func (s set) newest() (*file, []string, error) {
 	f, err := s.open(s.base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -200,7 +197,7 @@ func (s set) newest() (*file, []string, error) {
 		f.close()
 		return nil, names, err
 	}
-	own, _, err := s.name(f) // may have been rotated itself meanwhile
+	own, _, err := s.name(f) // it may have been rotated meanwhile
 	if err != nil {
 		f.close()
 		return nil, nil, err
@@ -211,8 +208,7 @@ func (s set) newest() (*file, []string, error) {
 	return f, names, nil
 }
 
-// first opens the oldest of the files that match, rotated or not; nil if there
-// is none.
+// first opens the oldest matching file, rotated or not; nil: there is none.
 func (s set) first(match func(rotated string) bool) (*file, error) {
 	for {
 		newest, older, err := s.newest()
@@ -228,14 +224,14 @@ func (s set) first(match func(rotated string) bool) (*file, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
-		// Deleted since the directory was read: look again.
+		// Deleted since the directory was read: try again.
 	}
 }
 
 var errGone = errors.New("the log was removed")
 
-// after opens the file that follows f. It returns nil when there is none (yet),
-// and errGone when the log was removed.
+// after opens the file after f. It returns nil if there is none yet, and errGone if the log was
+// removed.
 func (s set) after(f *file) (*file, error) {
 	name, exists, err := s.name(f)
 	if err != nil {
@@ -250,10 +246,10 @@ func (s set) after(f *file) (*file, error) {
 	return s.first(func(rotated string) bool { return rotated > name })
 }
 
-// oldest opens the oldest file that has lines since then.
+// oldest opens the oldest file with lines since that time.
 func (s set) oldest(since time.Time) (*file, error) {
 	return s.first(func(rotated string) bool {
 		info, err := os.Lstat(filepath.Join(s.dir, rotated))
-		return err != nil || !info.ModTime().Before(since) // compressed: its lines are looked at
+		return err != nil || !info.ModTime().Before(since) // compressed: its lines are filtered later
 	})
 }

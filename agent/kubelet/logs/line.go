@@ -12,19 +12,19 @@ const (
 	Stderr = "stderr"
 )
 
-// maxLine bounds what is held of one raw line. The runtimes split at 16 KiB;
-// a longer line is passed on in pieces.
+// maxLine bounds the buffer for a raw line. Runtimes split at 16 KiB; a longer line is returned in
+// pieces.
 const maxLine = 64 << 10
 
 // An entry is one raw line, or a piece of one.
 type entry struct {
 	time    time.Time
 	stderr  bool
-	partial bool   // the line goes on in the next entry of the same stream
+	partial bool   // the line continues in the next entry of the stream
 	content []byte // without newline; valid until the next read
 }
 
-// parseLine takes "2016-10-06T00:17:09.669794202Z stdout F content" apart.
+// parseLine parses "2016-10-06T00:17:09.669794202Z stdout F content".
 func parseLine(line []byte) (entry, bool) {
 	stamp, rest, ok1 := bytes.Cut(line, []byte{' '})
 	stream, rest, ok2 := bytes.Cut(rest, []byte{' '})
@@ -54,14 +54,14 @@ func parseLine(line []byte) (entry, bool) {
 	return e, true
 }
 
-// A scanner yields the entries of one file. At io.EOF it keeps an unfinished
-// line and goes on when the file has grown.
+// A scanner returns the entries of one file. At io.EOF it keeps an unfinished line and continues
+// when the file has grown.
 type scanner struct {
 	r          io.Reader
 	buf        []byte
 	start, end int
-	long       *entry // the line under way is longer than the buffer; this was its head
-	junk       bool   // the rest of the line under way is to be skipped
+	long       *entry // head of a line that is longer than the buffer
+	junk       bool   // skip the rest of the current line
 }
 
 func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, maxLine)} }

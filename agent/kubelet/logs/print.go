@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// stampOut is the form of times in output: fixed width, as kubectl shows it.
+// stampOut is the output format of times: fixed width, as kubectl prints it.
 const stampOut = "2006-01-02T15:04:05.000000000Z07:00"
 
-// maxJoin bounds the pieces of one line that are held to be written in one go.
+// maxJoin bounds the buffer for joining the pieces of a line.
 const maxJoin = 64 << 10
 
 var errLimit = errors.New("byte limit reached")
 
-// A printer joins entries to lines. Each stream has its own line under way, for
-// a runtime interleaves pieces of both.
+// A printer joins entries into lines, separately for each stream, because a runtime may interleave
+// them.
 type printer struct {
 	w          io.Writer
 	o          Options
 	out, err   pending
-	open       *pending // its line is written without an end yet
-	left       int64    // of LimitBytes
+	open       *pending // its unfinished line has been written in part
+	left       int64    // rest of LimitBytes
 	stampSpace []byte
 }
 
-// pending is the line under way of one stream.
+// pending is the unfinished line of one stream.
 type pending struct {
 	buf     []byte
 	time    time.Time
@@ -37,7 +37,7 @@ func newPrinter(w io.Writer, o Options) *printer {
 	return &printer{w: w, o: o, left: o.LimitBytes}
 }
 
-// entry takes one entry; errLimit means that the reader has enough.
+// entry adds an entry; errLimit: LimitBytes is reached.
 func (p *printer) entry(e entry) error {
 	if e.stderr && p.o.Stream == Stdout || !e.stderr && p.o.Stream == Stderr {
 		return nil
@@ -61,7 +61,7 @@ func (p *printer) entry(e entry) error {
 	return p.write(s, true)
 }
 
-// idle writes what is held, since nothing may follow for long.
+// idle writes buffered pieces, because the next entry may take long.
 func (p *printer) idle() error {
 	for _, s := range []*pending{&p.out, &p.err} {
 		if len(s.buf) > 0 {
@@ -81,7 +81,7 @@ func (p *printer) write(s *pending, end bool) error {
 	if s.skip {
 		return nil
 	}
-	if p.open != nil && p.open != s { // the other stream's line is cut by ours
+	if p.open != nil && p.open != s { // the other stream's line is interrupted
 		p.open = nil
 		if err := p.put([]byte{'\n'}); err != nil {
 			return err

@@ -9,43 +9,43 @@ import (
 	"time"
 )
 
-// Options choose what of a log is read; as v1.PodLogOptions.
+// Options select what is read, as in v1.PodLogOptions.
 type Options struct {
 	Follow     bool      // wait for more until the container has ended
-	Tail       int64     // only that many lines from the end; negative: all
+	Tail       int64     // only the last lines; negative: all
 	LimitBytes int64     // stop after that many bytes; 0: no limit
 	Since      time.Time // only lines written since then
 	Timestamps bool      // each line begins with its time
 	Stream     string    // Stdout or Stderr; "": both
 }
 
-// A Flusher is a writer that passes on at once what it was given.
+// A Flusher is a writer with a buffer.
 type Flusher interface{ Flush() error }
 
-// While following, ended is asked when a writer closes a log file, soon after
-// that (the runtime may learn of the end later than we do) and every settled.
+// While following, ended is called shortly after a writer closed a log file (the runtime may notice
+// the exit later than inotify), and at each interval settled.
 const (
 	settling = 20 * time.Millisecond
 	settled  = 5 * time.Second
 )
 
-// Errors of Read, after everything before the place that they are about.
+// Errors of Read. Everything before the missing lines has been written.
 var (
-	// ErrMissed means that files were removed between two that were read.
+	// ErrMissed: files were removed before they were read.
 	ErrMissed = errors.New("the lines that follow were removed before they were read: the container writes faster than the log is read " +
 		"(containerLogMaxSize and containerLogMaxFiles say how much of it is kept)")
-	// ErrRemoved means that the log was removed although its container has not ended.
-	ErrRemoved = errors.New("the log was removed while it was followed: what the container writes now is in no file")
+	// ErrRemoved: the log was removed although its container is running.
+	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is in no file")
 )
 
-// Read writes the log at path to w. With Follow it waits for more, and returns
-// nil when ended says that the container has ended and all it wrote is
-// delivered. Nothing is left out without an error: Read stops where lines are missing
-// (ErrMissed). Behind a compressed file that is damaged it goes on, and reports that at the
-// end. The file that is read stays open, so only the files after it can go before they are read.
+// Read writes the log at path to w. With Follow it waits for more, and returns nil once ended
+// reports the container's end and all output is written. It never skips lines silently: it stops
+// where lines are missing (ErrMissed). It continues after a damaged compressed file and returns
+// that error at the end. The current file stays open, so only later files can be removed before
+// they are read.
 //
-// A w that is a Flusher is flushed whenever there is no more for now, and at the end;
-// not after an error: a w that was neither written to nor flushed can still be told of one.
+// A Flusher is flushed whenever there is no more output for now, and at the end, but not after an
+// error, so that the caller can still send an error status if nothing was written.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
 	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: settled}
 	r.print = newPrinter(r.out, o)
@@ -53,7 +53,7 @@ func Read(ctx context.Context, path string, o Options, ended func(context.Contex
 	if o.Follow {
 		events = changes
 	}
-	watch, err := newWatch(r.set, events) // before the first look, so that nothing is missed
+	watch, err := newWatch(r.set, events) // before the first read, so that no change is missed
 	if err != nil && o.Follow {
 		return err
 	}
@@ -76,11 +76,11 @@ type reader struct {
 	w     io.Writer
 	out   *bufio.Writer
 	print *printer
-	watch *watch        // nil: the machine has no more; not while following
+	watch *watch        // nil: inotify instances are exhausted, or not following
 	cur   *file         // nil: the log does not exist yet
-	pause time.Duration // until ended is asked again
-	last  bool          // the container has ended: what is there now is all
-	bad   error         // of the first compressed file that is damaged: a pod can make any number
+	pause time.Duration // until ended is called again
+	last  bool          // the container has ended: the present output is complete
+	bad   error         // of the first damaged file only, because a pod can make any number
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// begin opens the file to begin with.
+// begin opens the first file.
 func (r *reader) begin() (err error) {
 	if r.o.Tail >= 0 {
 		r.cur, err = r.set.tail(r.o.Tail, r.o)
@@ -122,7 +122,7 @@ func (r *reader) begin() (err error) {
 	return err
 }
 
-// drain prints the current file up to its present end.
+// drain prints the current file to its present end.
 func (r *reader) drain(ctx context.Context) error {
 	if r.cur == nil {
 		return nil
@@ -147,7 +147,7 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 }
 
-// advance goes on to the next file if the writer has. errGone: the log is gone.
+// advance switches to the next file if there is one. errGone: the log was removed.
 func (r *reader) advance(ctx context.Context) (bool, error) {
 	if r.cur == nil {
 		if !r.o.Follow {
@@ -165,8 +165,7 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	if next == nil {
 		return false, missed
 	}
-	// Since there is a next file, the writer is done with this one; but it may
-	// have written to it after we came to its end.
+	// The writer is done with this file, but may have written to it after the last drain.
 	err = r.drain(ctx)
 	if e, ok := r.cur.scan.rest(); ok && err == nil {
 		err = r.print.entry(e)
@@ -177,9 +176,9 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, cmp.Or(err, missed)
 }
 
-// missed returns ErrMissed if files between the current and the next one, or, if that is nil,
-// after the current one, were removed. A watch that has lost events leaves it open. The oldest
-// file goes first, so nothing is missing as long as the current one is there.
+// missed returns ErrMissed if files between the current file and next, or after the current one if
+// next is nil, were removed. A watch that lost events gives no answer. The oldest file is removed
+// first, so nothing is missing while the current one exists.
 func (r *reader) missed(next *file) error {
 	if r.cur.stem == r.set.base {
 		return nil
@@ -201,7 +200,7 @@ func (r *reader) missed(next *file) error {
 	return nil
 }
 
-// finish prints the unfinished last line, and returns what was wrong with files.
+// finish prints the unfinished last line, and returns the damage of files.
 func (r *reader) finish() error {
 	if r.cur == nil {
 		return nil
@@ -215,7 +214,7 @@ func (r *reader) finish() error {
 	return cmp.Or(r.print.idle(), r.bad)
 }
 
-// wait delivers what is held and waits until there may be more.
+// wait flushes and waits for more output.
 func (r *reader) wait(ctx context.Context) error {
 	if err := errors.Join(r.print.idle(), r.flush()); err != nil {
 		return err
@@ -231,9 +230,9 @@ func (r *reader) wait(ctx context.Context) error {
 	case waited >= r.pause:
 		r.pause = min(2*r.pause, settled)
 	default:
-		return nil // lines: the container lives
+		return nil // output: the container is running
 	}
-	r.last = r.ended(ctx) // asked before the next drain, which so sees everything
+	r.last = r.ended(ctx) // before the next drain, which therefore sees everything
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// tail opens the file in which the last n lines begin, at their beginning; nil
-// if there is no file. Plain files are read backwards, and no further than needed.
+// tail opens the file with the last n lines at the first of them; nil: no file. Plain files are
+// read backwards, only as far as needed.
 func (s set) tail(n int64, o Options) (*file, error) {
 	first, older, err := s.newest()
 	if err != nil {
@@ -39,8 +39,8 @@ func (s set) tail(n int64, o Options) (*file, error) {
 	}
 }
 
-// seekTail moves f to the last n of its lines, or to its beginning when it has
-// fewer, and returns how many there are from there.
+// seekTail moves f to its last n lines, or to its start if it has fewer, and returns the number of
+// lines from there.
 func (f *file) seekTail(n int64, o Options) (int64, error) {
 	if f.plain {
 		at, lines, err := lastLines(f.f, n, o, f.newest)
@@ -75,20 +75,20 @@ func (f *file) seekTail(n int64, o Options) (int64, error) {
 	return min(lines, n), nil
 }
 
-// counts says whether e ends a line that the reader will see.
+// counts reports whether e ends a line that is printed.
 func (o Options) counts(e entry) bool {
 	return !e.partial && (o.Stream == "" || e.stderr == (o.Stream == Stderr))
 }
 
-// lastLines finds where the last n lines of a plain file begin, and how many
-// there are from there. At the end of the newest a line without its end counts.
+// lastLines returns the offset of the last n lines of a plain file, and their number. In the newest
+// file an unfinished last line counts.
 func lastLines(f *os.File, n int64, o Options, newest bool) (at, lines int64, err error) {
 	info, err := f.Stat()
 	if err != nil || n == 0 {
 		return size(info), 0, err
 	}
 	back := backward{f: f, buf: make([]byte, maxLine), floor: max(0, info.Size()-maxSearch)}
-	met := map[bool]bool{} // whether a later piece of stderr and of stdout is known
+	met := map[bool]bool{} // by stream: a later piece was seen
 	for end := info.Size(); end > back.floor; {
 		newline, err := back.newlineBefore(end - 1) // the one at end-1 ends this line
 		if err != nil {
@@ -123,17 +123,17 @@ func size(info os.FileInfo) int64 {
 	return info.Size()
 }
 
-// maxSearch bounds how much of a file is searched for its last lines: one without
-// newlines may be of any size, since holes take no disk.
+// maxSearch bounds the search for the last lines: a file without newlines may have any size,
+// because holes use no disk space.
 const maxSearch = 256 << 20
 
-// backward reads a file from its end, a block at a time.
+// backward reads a file from its end in blocks.
 type backward struct {
 	f     io.ReaderAt
 	buf   []byte
 	base  int64 // offset of buf
 	n     int64 // valid bytes in buf
-	floor int64 // where the search ends
+	floor int64 // lower bound of the search
 }
 
 // newlineBefore returns the offset of the last newline before pos, or the one
@@ -155,7 +155,7 @@ func (b *backward) newlineBefore(pos int64) (int64, error) {
 	return b.floor - 1, nil
 }
 
-// maxHeader is more than time, stream and tag of a line take.
+// maxHeader bounds the length of a line's time, stream and tag.
 const maxHeader = 128
 
 // header parses the beginning of the line from start to end.

@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watch tells of changes to a log and its rotated files, and keeps which were removed while nobody
-// looked.
+// A watch reports changes of a log and its rotated files, and records removed files.
 type watch struct {
 	f       *os.File
 	base    string
 	removed []string // names without .gz
-	blind   bool     // removed is not all
+	blind   bool     // events were lost, so removed is incomplete
 	closed  bool     // a writer closed a file
-	early   bool     // missed has taken an event that wait is for
+	early   bool     // missed consumed an event for wait
 }
 
 // Events of a watch.
@@ -48,8 +47,8 @@ func (w *watch) close() {
 	}
 }
 
-// wait blocks until something changed, for d at most, or until ctx ends. It
-// reports whether a writer closed a file.
+// wait blocks until a change, for d at most, or until ctx ends. It reports whether a writer closed
+// a file.
 func (w *watch) wait(ctx context.Context, d time.Duration) (closed bool, err error) {
 	if err := w.f.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
@@ -75,7 +74,7 @@ func (w *watch) wait(ctx context.Context, d time.Duration) (closed bool, err err
 	return closed, nil
 }
 
-// take notes events.
+// take records events.
 func (w *watch) take(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(b[4:])
@@ -93,11 +92,11 @@ func (w *watch) take(b []byte) {
 	}
 }
 
-// maxRemoved bounds the names that are held: a pod that mounts the directory may remove files
-// of any name.
+// maxRemoved bounds the recorded names: a pod that mounts the directory may remove files of any
+// name.
 const maxRemoved = 1000
 
-// catchUp notes the events that are there. It reports whether it could.
+// catchUp records pending events. It reports whether it succeeded.
 func (w *watch) catchUp() bool {
 	if w == nil {
 		return false
@@ -110,7 +109,7 @@ func (w *watch) catchUp() bool {
 		for buf := make([]byte, 4096); ; w.early = true {
 			n, err := unix.Read(int(fd), buf)
 			if n <= 0 || err != nil {
-				return // there are no more
+				return // no more events
 			}
 			w.take(buf[:n])
 		}
@@ -118,10 +117,10 @@ func (w *watch) catchUp() bool {
 	return true
 }
 
-// missed reports whether a file was removed, and is not there compressed, that is newer than the one
-// of that name and older than next, and forgets what is older than next. "": there is no next one.
-// The names are to be asked for after catchUp: a file that was rotated since would be taken for one
-// in between. sure is false if events were lost.
+// missed reports whether a file newer than name and older than next was removed and does not exist
+// in compressed form. It drops recorded names older than next. "": there is no next file. The names
+// must be read after catchUp, else a file that was rotated since would count as missed. sure is
+// false if events were lost.
 func (w *watch) missed(name, next string, there func(string) bool) (missed, sure bool) {
 	for _, gone := range w.removed {
 		missed = missed || older(w.base, name, gone) && (next == "" || older(w.base, gone, next)) && !there(gone)
@@ -134,5 +133,5 @@ func (w *watch) missed(name, next string, there func(string) bool) (missed, sure
 	return missed, sure
 }
 
-// older reports whether the file a of a log is older than b. base is the newest.
+// older reports whether the log file a is older than b. base is the newest.
 func older(base, a, b string) bool { return a != base && (b == base || a < b) }

@@ -16,23 +16,23 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// document is what the page shows.
+// document is the data of the page.
 type document struct {
 	Node      string      `json:"node"`
 	Version   string      `json:"version"`
 	Now       time.Time   `json:"now"`
 	Started   time.Time   `json:"started"`
-	Link      string      `json:"link"` // to the control plane; empty: there is none
+	Link      string      `json:"link"` // to the control plane; empty: none
 	Attention []string    `json:"attention"`
 	Counts    string      `json:"counts"`
 	Pods      []pod       `json:"pods"`
-	More      int         `json:"more"` // pods that are not in the list
+	More      int         `json:"more"` // number of pods that are not listed
 	Memory    uint64      `json:"memory"`
 	Cores     int         `json:"cores"`
 	Disk      *api.Disk   `json:"disk"`
 	Interval  int         `json:"interval"` // seconds
 	History   []Reading   `json:"history"`
-	Events    []api.Event `json:"events"` // the newest first
+	Events    []api.Event `json:"events"` // newest first
 }
 
 type pod struct {
@@ -46,10 +46,10 @@ type pod struct {
 	Containers []string `json:"containers"`
 }
 
-// minReading is the least time over which what a machine does is told.
+// minReading is the minimum interval for which rates are shown.
 const minReading = 5 * time.Second
 
-// What is shown is bounded.
+// Bounds of the lists.
 const (
 	maxPods      = 300
 	maxEvents    = 50
@@ -67,8 +67,8 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// gather asks for all that is shown. What cannot be measured is left out; of a node that does
-// not say how it is, there is no document.
+// gather collects the document. Figures that cannot be measured are left out; without the node's
+// status there is no document.
 func (p *Page) gather(ctx context.Context) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {
@@ -77,7 +77,7 @@ func (p *Page) gather(ctx context.Context) (*document, error) {
 	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started,
 		Attention: attention(&st), Interval: int(Interval / time.Second), History: p.history.list(),
 		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{}}
-	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // the page goes on between two readings of the history
+	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // the current value follows the history's last reading
 		if now, err := p.c.Machine.Read(ctx); err == nil {
 			h := history{last: d.History}
 			h.add(now)
@@ -163,7 +163,7 @@ func podOf(p *v1.Pod) pod {
 	return out
 }
 
-// attention is what a person should look at, the gravest first.
+// attention lists problems, the most severe first.
 func attention(st *api.Status) []string {
 	out := []string{}
 	for _, why := range st.NotReady {

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// The history of an hour.
+// Length of the history.
 const (
 	Interval = 30 * time.Second
 	points   = 120
 )
 
-// A Reading is what the machine does at one time.
+// A Reading is one measurement of the machine.
 type Reading struct {
 	At         time.Time `json:"at"`
-	Cores      float64   `json:"cores"`  // busy since the reading before
+	Cores      float64   `json:"cores"`  // busy since the previous reading
 	Memory     uint64    `json:"memory"` // bytes in use
-	Disk       uint64    `json:"disk"`   // the same
-	Received   uint64    `json:"-"`      // bytes since boot, by all links out of the machine
+	Disk       uint64    `json:"disk"`   // bytes in use
+	Received   uint64    `json:"-"`      // bytes since boot, over all external links
 	Sent       uint64    `json:"-"`
-	ReceivedBy float64   `json:"in"` // bytes a second since the reading before
+	ReceivedBy float64   `json:"in"` // bytes per second since the previous reading
 	SentBy     float64   `json:"out"`
 }
 
-// Machine measures.
+// Machine measures the machine.
 type Machine interface {
 	Read(ctx context.Context) (Reading, error)
 }
@@ -32,15 +32,15 @@ type Machine interface {
 // history keeps the last readings.
 type history struct {
 	mu   sync.Mutex
-	last []Reading // the oldest first
+	last []Reading // oldest first
 }
 
-// run reads until ctx ends.
+// run measures until ctx ends.
 func (h *history) run(ctx context.Context, m Machine) error {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	for {
-		if r, err := m.Read(ctx); err == nil { // else it is not known now
+		if r, err := m.Read(ctx); err == nil { // else it is unknown
 			h.add(r)
 		}
 		select {
@@ -67,7 +67,7 @@ func (h *history) add(r Reading) {
 	h.last = append(h.last, r)
 }
 
-// list is a copy.
+// list returns a copy.
 func (h *history) list() []Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()

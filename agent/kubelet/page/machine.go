@@ -8,13 +8,13 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Measured is this machine.
+// Measured is the Machine of this host.
 type Measured struct {
-	Disk string // a directory of the file system that is shown
+	Disk string // a directory on the measured file system
 	host *host.Host
 }
 
-// OfMachine prepares it; nothing is read yet.
+// OfMachine returns a Measured. It reads nothing.
 func OfMachine(disk string) *Measured { return &Measured{Disk: disk, host: host.New(host.Config{})} }
 
 // Read implements Machine.

@@ -23,7 +23,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Port    int                 // on 127.0.0.1
 	API     func() http.Handler // of the agent's local socket
@@ -31,13 +31,13 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Page answers under any path that ends in a slash.
+// A Page serves under any path that ends in a slash.
 type Page struct {
 	c       Config
 	history history
 }
 
-// New prepares a Page; without a port there is none (nil).
+// New returns a Page; nil without a port.
 func New(c Config) *Page {
 	if c.Port == 0 {
 		return nil
@@ -45,11 +45,11 @@ func New(c Config) *Page {
 	return &Page{c: c}
 }
 
-// maxConnections bounds what local users can make the agent hold.
+// maxConnections bounds the connections of local users.
 const maxConnections = 32
 
-// Below answers at root (such as /page/) for who has passed the node's own authentication; nil
-// without a page.
+// Below returns the page's handler for root (such as /page/), to be used behind the node's
+// authentication; nil without a page.
 func (p *Page) Below(root string) http.Handler {
 	if p == nil {
 		return nil
@@ -57,13 +57,13 @@ func (p *Page) Below(root string) http.Handler {
 	return http.StripPrefix(strings.TrimSuffix(root, "/"), http.HandlerFunc(p.serve))
 }
 
-// Run answers on localhost and keeps the history until ctx ends. A port that is taken is no
-// reason for the node to stop: it is logged, and the page is below port 10250 only.
+// Run serves on localhost and records the history until ctx ends. If the port is in use, that is
+// logged, and the page is available below port 10250 only.
 func (p *Page) Run(ctx context.Context) error {
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(p.c.Port))
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	if err != nil {
-		p.c.Log.Error("the status page is not on localhost", "address", at, "error", err)
+		p.c.Log.Error("cannot serve the status page on localhost", "address", at, "error", err)
 		return p.history.run(ctx, p.c.Machine)
 	}
 	hs := &http.Server{Handler: p.localOnly(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
@@ -83,21 +83,20 @@ func (p *Page) Run(ctx context.Context) error {
 	return nil
 }
 
-// localOnly lets through what a browser asks of localhost by that name. A page of another site
-// that gave its name this address (DNS rebinding) comes with that name, and one that only asks
-// comes with where it is from.
+// localOnly allows only requests to the host localhost from the page itself. It rejects other host
+// names (DNS rebinding) and requests from other sites.
 func (p *Page) localOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localName(r.Host) {
-			http.Error(w, "ask for it as localhost", http.StatusMisdirectedRequest)
+			http.Error(w, "use the host name localhost", http.StatusMisdirectedRequest)
 			return
 		}
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.URL.Path != "/" {
-			http.Error(w, "asked by another site", http.StatusForbidden)
+			http.Error(w, "request from another site", http.StatusForbidden)
 			return
 		}
 		if o := r.Header.Get("Origin"); o != "" && o != "http://"+r.Host {
-			http.Error(w, "asked by another site", http.StatusForbidden)
+			http.Error(w, "request from another site", http.StatusForbidden)
 			return
 		}
 		p.serve(w, r)
@@ -116,7 +115,7 @@ func localName(host string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// policy lets the page load its own files and nothing else, and be in no frame.
+// policy lets the page load only its own files, and forbids frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 var types = map[string]string{
@@ -132,7 +131,7 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "this page only shows", http.StatusMethodNotAllowed)
+		http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
 		return
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
@@ -162,10 +161,10 @@ func (p *Page) data(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(d) // an error here is a client that has gone
+	json.NewEncoder(w).Encode(d) // the client has disconnected
 }
 
-// Of a log the page shows the end.
+// The page shows the end of a log.
 const (
 	logLines = 200
 	logBytes = 64 << 10
@@ -176,7 +175,7 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	part := func(name string) string { return url.PathEscape(q.Get(name)) }
 	for _, name := range []string{"namespace", "pod", "container"} {
 		if v := q.Get(name); v == "" || strings.ContainsAny(v, "/?#%\\") || v == "." || v == ".." {
-			http.Error(w, name+" is missing or no name", http.StatusBadRequest)
+			http.Error(w, name+" is missing or not a valid name", http.StatusBadRequest)
 			return
 		}
 	}
@@ -196,7 +195,7 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	w.Write(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }
 
-// maxAnswer bounds what is taken from the API at a time.
+// maxAnswer bounds a response of the API.
 const maxAnswer = 16 << 20
 
 // ask calls the agent's API in this process.
@@ -207,18 +206,18 @@ func (p *Page) ask(ctx context.Context, path string) ([]byte, error) {
 	}
 	a := answer{header: http.Header{}, code: http.StatusOK}
 	if a.serve(p.c.API(), r) {
-		return nil, fmt.Errorf("%s: the answer was broken off", path)
+		return nil, fmt.Errorf("%s: the response was aborted", path)
 	}
 	switch {
 	case a.code != http.StatusOK:
 		return nil, errors.New(strings.TrimSpace(string(a.body[:min(len(a.body), 1024)])))
 	case a.cut:
-		return nil, fmt.Errorf("%s says more than %d bytes", path, maxAnswer)
+		return nil, fmt.Errorf("the response of %s exceeds %d bytes", path, maxAnswer)
 	}
 	return a.body, nil
 }
 
-// An answer takes what a handler says.
+// An answer records a handler's response.
 type answer struct {
 	header http.Header
 	code   int
@@ -226,7 +225,7 @@ type answer struct {
 	cut    bool
 }
 
-// serve reports whether the handler gave up.
+// serve reports whether the handler aborted.
 func (a *answer) serve(h http.Handler, r *http.Request) (broken bool) {
 	defer func() {
 		if e := recover(); e == http.ErrAbortHandler {
@@ -248,10 +247,10 @@ func (a *answer) WriteHeader(code int) { a.code = code }
 // Flush implements http.Flusher.
 func (a *answer) Flush() {}
 
-// SetReadDeadline and SetWriteDeadline are for handlers that set such: there is no connection.
+// SetReadDeadline does nothing, because there is no connection.
 func (a *answer) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline is as SetReadDeadline.
+// SetWriteDeadline does nothing.
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
 // Write implements http.ResponseWriter.

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// A port is a TCP port of a kubelet's, and who answers there.
+// A port is a TCP port of a kubelet with its server.
 type port struct {
 	address     string
 	number      int32
@@ -31,26 +31,25 @@ type port struct {
 	ln          *door.Listener
 }
 
-// Config is what Open needs.
+// Config configures Open.
 type Config struct {
 	*config.Config
 	Link    *link.Link
-	Cluster bool // there is a control plane to ask about tokens and permissions
+	Cluster bool // a control plane can authenticate tokens and authorize users
 	Log     *slog.Logger
 }
 
-// Ports are open until Run ends, or Close.
+// Ports are open until Run ends, or until Close.
 type Ports struct{ all []port }
 
-// A ListenError is that the host does not let the agent listen where the configuration says, such as
-// on a port that somebody else has.
+// A ListenError means that the host rejects the configured address, for example because the port is
+// in use.
 type ListenError struct{ error }
 
-// Unwrap is for errors.As.
+// Unwrap returns the cause.
 func (e ListenError) Unwrap() error { return e.error }
 
-// Open listens where the configuration says. Nothing but the listeners is
-// there until somebody asks.
+// Open listens on the configured ports. It starts nothing else.
 func Open(ctx context.Context, a Config) (*Ports, error) {
 	ports, err := a.kubeletPorts()
 	if err != nil {
@@ -66,7 +65,7 @@ func Open(ctx context.Context, a Config) (*Ports, error) {
 	return out, nil
 }
 
-// Run has srv answer on all ports until ctx ends.
+// Run serves all ports with srv until ctx ends.
 func (o *Ports) Run(ctx context.Context, srv *server.Server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range o.all {
@@ -75,10 +74,10 @@ func (o *Ports) Run(ctx context.Context, srv *server.Server) error {
 	return g.Wait()
 }
 
-// Close ends what nobody served.
+// Close closes ports that are not served.
 func (o *Ports) Close() error {
 	for _, p := range o.all {
-		p.ln.Close() // most often closed by who served
+		p.ln.Close() // usually closed by its server
 	}
 	return nil
 }
@@ -116,8 +115,8 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 		}}), nil
 }
 
-// guard decides who may use port 10250. Tokens and permissions need a control
-// plane to ask.
+// guard returns the access rules of port 10250. Without a control plane it rejects tokens and has
+// no authorizer.
 func (a Config) guard() *access.Guard {
 	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
 	c := access.Config{
@@ -134,8 +133,8 @@ func (a Config) guard() *access.Guard {
 	return access.New(c)
 }
 
-// apiServer is the address of the API server, which keeps places on each port; none if it is known by
-// a name only: it keeps them as soon as it was let in.
+// apiServer returns the API server's address, for which each port reserves connections; none if
+// only a name is known: the reservation then begins with the first authorized request.
 func (a Config) apiServer() []netip.Addr {
 	if !a.Cluster {
 		return nil
@@ -148,13 +147,13 @@ func (a Config) apiServer() []netip.Addr {
 		host = name
 	}
 	addr, err := netip.ParseAddr(host)
-	if err != nil || addr.IsLoopback() { // a proxy of this node, such as kube-vip's: its address is everybody's here
+	if err != nil || addr.IsLoopback() { // a proxy on this node, such as kube-vip: all local processes share its address
 		return nil
 	}
 	return []netip.Addr{addr.Unmap()}
 }
 
-// tlsConfig is that of port 10250, by the configuration.
+// tlsConfig returns the configured TLS settings of port 10250.
 func (a Config) tlsConfig() (*tls.Config, error) {
 	k := &a.Kubelet
 	oldest, verr := cliflag.TLSVersion(k.TLSMinVersion)
@@ -171,19 +170,19 @@ func (a Config) tlsConfig() (*tls.Config, error) {
 		GetCertificate:              a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
-// strong are the cipher suites for TLS 1.2 where the configuration names none, those that the
-// CIS benchmark for Kubernetes names: Go's own choice has some without authenticated encryption.
+// strong are the default TLS 1.2 cipher suites, those of the CIS benchmark for Kubernetes. Go's
+// defaults include some without authenticated encryption.
 var strong = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// hostLogs is what /logs/ shows.
+// hostLogs is the directory that /logs/ serves.
 const hostLogs = "/var/log"
 
-// Paths says what is open on the kubelet's ports. setLevel changes what is logged while the
-// agent runs, if it is not nil.
+// Paths returns what the kubelet's ports serve. setLevel, which may be nil, changes the log level
+// at run time.
 func Paths(c *config.Config, setLevel func(slog.Level)) server.Kubelet {
 	k := &c.Kubelet
 	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}

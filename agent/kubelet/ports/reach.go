@@ -14,13 +14,12 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// reachWithin bounds one look of Reach.
+// reachWithin bounds one call of Reach.
 const reachWithin = 5 * time.Second
 
-// Reach reports whether an API server would reach the kubelet API: something answers at an
-// address of the node, in TLS that Go's own client speaks, and knows who calls with the
-// node's certificate, which the authority of the API server's signed as well. A nil
-// certificate asks only for an answer.
+// Reach reports whether an API server could use the kubelet API: a server answers at an address of
+// the node, in TLS that Go's client supports, and accepts the node's certificate, which is signed
+// by the same CA as the API server's. With a nil certificate any response suffices.
 func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certificate) error {
 	for _, p := range o.all {
 		if p.field != "port" {
@@ -32,15 +31,15 @@ func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certifica
 		}
 		return reach(ctx, p.ln, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
 	}
-	return errors.New("it is not served on a port")
+	return errors.New("the kubelet API is on no TCP port")
 }
 
-// reach asks at an address. Its connection keeps a place in the listener, if there is one: a flood
-// of connections says nothing of the node.
+// reach connects to one address. The connection uses a reserved place in the listener, so that a
+// flood of connections does not make the check fail.
 func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it asks itself
+	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it connects to itself
 	if cert != nil {
 		c.Certificates = []tls.Certificate{*cert}
 	}

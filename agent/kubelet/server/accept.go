@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// accept ends the pods that are held: the person at the device says that the control
-// plane, which does not have them, is right.
+// accept ends the held pods: the user at the device confirms that the control plane, which does not
+// have them, is right.
 func (s *Server) accept(r *http.Request) (api.Accepted, error) {
 	if s.Accept == nil {
 		return api.Accepted{}, nil
@@ -15,8 +15,8 @@ func (s *Server) accept(r *http.Request) (api.Accepted, error) {
 	return s.Accept(r.Context())
 }
 
-// takeOver gives the name of the node to this machine: the person at the device says that it
-// replaces the other one, or that there is no other one.
+// takeOver assigns the node's name to this machine: the user at the device confirms that it
+// replaces the other machine, or that there is no other.
 func (s *Server) takeOver(r *http.Request) (api.TakenOver, error) {
 	done, err := s.TakeOver(r.Context(), r.URL.Query().Has("force"))
 	if err != nil {

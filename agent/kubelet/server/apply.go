@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// maxManifest bounds what islet apply may send.
+// maxManifest bounds the body of islet apply.
 const maxManifest = 8 << 20
 
-// maxIgnored bounds what is read of a manifest that is too large.
+// maxIgnored bounds how much of a too large manifest is read and discarded.
 const maxIgnored = 64 << 20
 
 // manifest decodes the body of a request.
@@ -28,23 +28,23 @@ func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
 		return m, fmt.Errorf("read the manifest: %w", err)
 	}
 	if len(data) > maxManifest {
-		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that still sends reads no answer
-		return m, refuse(http.StatusRequestEntityTooLarge, "%s is larger than a manifest may be, %d MiB", origin, maxManifest>>20)
+		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that is still sending does not read the response
+		return m, refuse(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin, maxManifest>>20)
 	}
 	m, err = s.Decode(data, origin)
 	switch {
 	case err != nil:
 		return m, refusal{http.StatusUnprocessableEntity, err.Error()}
 	case len(m.Pods)+len(m.Objects) == 0:
-		return m, refuse(http.StatusUnprocessableEntity, "%s has no pod and nothing that pods use", origin)
+		return m, refuse(http.StatusUnprocessableEntity, "%s contains no pod and no object that pods use", origin)
 	case len(m.Objects) > 0 && s.Objects == nil:
-		return m, refuse(http.StatusUnprocessableEntity, "%s has more than pods, which this node does not take", origin)
+		return m, refuse(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support", origin)
 	}
 	return m, nil
 }
 
-// applyManifest makes what a manifest holds wanted by the local source; with ?dryRun it
-// only reports what that would do. The objects come first: pods may use them.
+// applyManifest adds a manifest to the local source; with ?dryRun it only reports the changes.
+// Objects are applied first, because pods may use them.
 func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	m, err := s.manifest(r)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	return done, nil
 }
 
-// wouldApply says what applying pods does to each.
+// wouldApply returns what applying each pod would do.
 func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 	known := s.Pods.List()
 	done := make([]api.Applied, 0, len(pods))
@@ -98,8 +98,8 @@ func (s *Server) deletePod(r *http.Request) (*api.Deleted, error) {
 	return s.end(r, r.PathValue("namespace"), r.PathValue("name"))
 }
 
-// deleteManifest ends the pods that a manifest names, and removes what else it names, but
-// for the data of claims.
+// deleteManifest ends the pods of a manifest, and removes its other objects, but not the data of
+// claims.
 func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
 	m, err := s.manifest(r)
 	if err != nil {
@@ -119,10 +119,10 @@ func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
 	return done, nil
 }
 
-// listObjects answers with the objects of manifests.
+// listObjects returns the objects of manifests.
 func (s *Server) listObjects(*http.Request) ([]api.Object, error) { return s.Objects.List(), nil }
 
-// deleteObject removes an object that was applied; of a claim with ?data its data too.
+// deleteObject removes an applied object; with ?data also the data of a claim.
 func (s *Server) deleteObject(r *http.Request) (*api.Deleted, error) {
 	d := s.Objects.Delete(r.Context(), r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name"), r.URL.Query().Has("data"))
 	switch {

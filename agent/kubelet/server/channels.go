@@ -18,10 +18,9 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// channelProtocols are the WebSocket subprotocols: each message begins with the
-// number of its channel; those with base64, which terminals in browsers speak, are
-// text. (The library knows neither v5, nor when the client is gone, and holds
-// messages of up to 32 MiB in memory.)
+// channelProtocols are the WebSocket subprotocols: each message begins with its channel number. The
+// base64 ones, used by terminals in browsers, are text. (The library supports neither v5 nor
+// detecting a disconnected client, and buffers messages of up to 32 MiB.)
 func channelProtocols() []string {
 	return []string{
 		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText,
@@ -31,28 +30,28 @@ func channelProtocols() []string {
 
 func isChannelProtocol(name string) bool { return slices.Contains(channelProtocols(), name) }
 
-// anyOrigin lets a client name any page as its origin, as a kubelet does: the
-// libraries of old clients invent one, and the API server passes it on. Who asks
-// is known by a certificate or a token, never by a browser's cookie.
+// anyOrigin accepts every Origin header, as a kubelet does: libraries of old clients invent one,
+// and the API server passes it on. Requests are authenticated by certificate or token, never by a
+// cookie.
 func anyOrigin(*http.Request) bool { return true }
 
 const asText = "base64.channel.k8s.io"
 
 const (
 	pingEvery = 20 * time.Second
-	maxFrame  = 32 << 10 // of output in one message
-	maxSize   = 1 << 10  // of a message with the size of the terminal
+	maxFrame  = 32 << 10 // of output per message
+	maxSize   = 1 << 10  // of a message with the terminal's size
 )
 
-// serveChannels runs a process over a WebSocket.
+// serveChannels connects a process to a WebSocket.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
 	if offered := websocket.Subprotocols(r); len(offered) > 0 && !slices.ContainsFunc(offered, isChannelProtocol) {
-		fail(w, refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this server knows %s, and takes none for %s",
+		fail(w, refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this server supports %s, and assumes %s without one",
 			strings.Join(offered, ", "), strings.Join(channelProtocols(), ", "), remotecommand.StreamProtocolV1Name))
 		return
 	}
 	up := websocket.Upgrader{Subprotocols: channelProtocols(), HandshakeTimeout: headerTimeout, CheckOrigin: anyOrigin}
-	conn, err := up.Upgrade(w, r, nil) // it answers an error itself
+	conn, err := up.Upgrade(w, r, nil) // it sends the error response itself
 	if err != nil {
 		return
 	}
@@ -63,14 +62,14 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.StreamIdleTimeout,
 		stdin: fromClient, sizes: newSizes(),
 	}
-	context.AfterFunc(ctx, func() { // the runtime sees the end of its streams too
+	context.AfterFunc(ctx, func() { // so that the runtime sees the end of its streams
 		stdin.Close()
 		fromClient.Close()
 		time.AfterFunc(goodbye, func() { conn.Close() })
 	})
 	c.moved()
-	// After the end of the process the client is only to take what is left. What it sends, and a
-	// ping that comes too late, say nothing of it any more.
+	// After the end of the process the client only has to read the rest of the output. Its messages
+	// and a late ping do not matter any more.
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	gone := func() {
@@ -99,26 +98,26 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	}
 	err = p.run(ctx, o, r)
 	ended()
-	stdin.Close() // lets a message go that nobody read
+	stdin.Close() // unblocks a message that is not read
 	c.finish(ctx, err, hungUp)
 	cancel()
 	loops.Wait()
 }
 
-// channels is one WebSocket connection that carries the streams of a session.
+// channels is a WebSocket connection with the streams of a session.
 type channels struct {
 	conn  *websocket.Conn
 	text  bool // base64
 	idle  time.Duration
 	stdin *io.PipeWriter
 	sizes sizes
-	mu    sync.Mutex // of writing messages
+	mu    sync.Mutex // serializes messages
 }
 
-// moved starts the idle time anew.
+// moved restarts the idle timeout.
 func (c *channels) moved() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
-// receive takes the client's messages until the connection ends.
+// receive reads the client's messages until the connection ends.
 func (c *channels) receive(stdin bool) {
 	defer close(c.sizes)
 	defer c.stdin.Close()
@@ -130,7 +129,7 @@ func (c *channels) receive(stdin bool) {
 		c.moved()
 		var number [1]byte
 		if _, err := io.ReadFull(m, number[:]); err != nil {
-			continue // an empty message
+			continue // empty message
 		}
 		if c.text {
 			number[0] -= '0'
@@ -139,10 +138,10 @@ func (c *channels) receive(stdin bool) {
 		switch number[0] {
 		case remotecommand.StreamStdIn:
 			if stdin {
-				io.Copy(c.stdin, m) // waits for the process; an error is one that reads no more
+				io.Copy(c.stdin, m) // waits for the process; an error: it reads no more
 			}
 		case remotecommand.StreamResize:
-			c.sizes.read(json.NewDecoder(io.LimitReader(m, maxSize))) // nonsense is nobody's size
+			c.sizes.read(json.NewDecoder(io.LimitReader(m, maxSize))) // invalid sizes are ignored
 		case remotecommand.StreamClose:
 			if _, err := io.ReadFull(m, number[:]); err == nil && number[0] == remotecommand.StreamStdIn {
 				c.stdin.Close()
@@ -151,8 +150,8 @@ func (c *channels) receive(stdin bool) {
 	}
 }
 
-// ping finds out that the client is gone also while the process reads nothing. One that
-// cannot be sent because the client is slow waits its turn like any output.
+// ping detects that the client has disconnected, even if the process reads nothing. A ping to a
+// slow client waits like output.
 func (c *channels) ping(ctx context.Context, gone func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -169,7 +168,7 @@ func (c *channels) ping(ctx context.Context, gone func()) {
 	}
 }
 
-// write sends one message of a channel.
+// write sends one message on a channel.
 func (c *channels) write(number byte, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,8 +191,8 @@ func (c *channels) write(number byte, b []byte) error {
 	return m.Close()
 }
 
-// greet sends an empty message on the first channel of output: by it old clients
-// learn that the session stands, and wait for it.
+// greet sends an empty message on the first output channel. Old clients wait for it to know that
+// the session is open.
 func (c *channels) greet(wants remotecommand.Options) {
 	number := byte(remotecommand.StreamErr)
 	switch {
@@ -202,18 +201,18 @@ func (c *channels) greet(wants remotecommand.Options) {
 	case wants.Stderr:
 		number = remotecommand.StreamStdErr
 	}
-	c.write(number, nil) // an error is a client that has gone
+	c.write(number, nil) // an error: the client has disconnected
 }
 
-// finish reports how the session ended and closes the connection once the client has answered
-// the close message or has hung up, which hungUp tells, or ctx has ended. By then the client
-// has read everything. An API server in between closes both of its connections when one has
-// ended: what the client has not read by then would be lost as soon as it sends something. A
-// client that does neither is let go when nothing has moved for the idle time.
+// finish reports the session's result, and closes the connection once the client has answered the
+// close message or disconnected (hungUp), or ctx has ended; by then the client has read everything.
+// An API server in between closes both of its connections when one ends: if this side closed first,
+// unread output would be lost as soon as the client sends something. A client that does neither is
+// disconnected after the idle timeout.
 func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or v5
 	if !v4 && err == nil {
-		c.bye() // before v4 what comes on this channel is an error
+		c.bye() // before v4 anything on this channel is an error
 	} else if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
 		c.bye()
 	}
@@ -228,7 +227,7 @@ func (c *channels) bye() {
 	c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(c.idle))
 }
 
-// A channel is an output of the process.
+// A channel is an output stream of the process.
 type channel struct {
 	c      *channels
 	number byte
@@ -245,5 +244,5 @@ func (ch channel) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// Close does nothing: the status says the end.
+// Close does nothing: the status message marks the end.
 func (channel) Close() error { return nil }

@@ -7,16 +7,16 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Clock is what the node knows of the time.
+// Clock is the node's knowledge of the time.
 type Clock interface {
 	Clock() api.Clock
-	// ResetClock forgets what was taken for proven.
+	// ResetClock discards the recorded time limits.
 	ResetClock(context.Context) error
 }
 
 func (s *Server) clock(*http.Request) (api.Clock, error) {
 	if s.Clock == nil {
-		return api.Clock{}, refuse(http.StatusNotFound, "this node keeps no time of its own")
+		return api.Clock{}, refuse(http.StatusNotFound, "this node does not record the time")
 	}
 	return s.Clock.Clock(), nil
 }
@@ -26,7 +26,7 @@ func (s *Server) resetClock(r *http.Request) (api.Clock, error) {
 		if err := s.Clock.ResetClock(r.Context()); err != nil {
 			return api.Clock{}, err
 		}
-		s.Log.Warn("what was proven of the time was forgotten: somebody asked for it")
+		s.Log.Warn("the recorded time limits were reset by request")
 	}
 	return s.clock(r)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A Configurer takes configurations of the whole node. *configure.Local is one.
+// A Configurer manages configurations of the whole node. *configure.Local implements it.
 type Configurer interface {
 	Show() api.Configuration
-	// Apply takes documents; the error says, by field, why they are not tried.
+	// Apply starts a trial of the documents. The error names the invalid fields.
 	Apply(documents []byte, from string, o api.ConfigurationOptions) (api.ConfigurationRef, error)
-	// Revert goes back to the one before the one that is good.
+	// Revert returns to the configuration before the current good one.
 	Revert() (api.ConfigurationRef, error)
 }
 
@@ -34,7 +34,7 @@ func (s *Server) routeConfiguration(m mux) {
 func (s *Server) configure(r *http.Request) (none api.ConfigurationRef, _ error) {
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxConfiguration))
 	if err != nil {
-		return none, refuse(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or broke off: %v", err)
+		return none, refuse(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
 	}
 	q := r.URL.Query()
 	var consent []string

@@ -20,8 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// containerLogs answers /containerLogs/NAMESPACE/POD/CONTAINER with the options
-// of v1.PodLogOptions.
+// containerLogs serves /containerLogs/NAMESPACE/POD/CONTAINER with the options of v1.PodLogOptions.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	o, previous, err := logOptions(r.URL.Query(), time.Now())
 	if err != nil {
@@ -81,7 +80,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 		return b
 	}
 	o.Follow, o.Timestamps, previous = flag("follow"), flag("timestamps"), flag("previous")
-	if v := q.Get("tail"); v != "" && v != "all" { // what tailLines was called once
+	if v := q.Get("tail"); v != "" && v != "all" { // the old name of tailLines
 		q.Set("tailLines", v)
 	}
 	parse("tailLines", 0, func(n int64) { o.Tail = n })
@@ -105,8 +104,8 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	return o, previous, err
 }
 
-// loggedContainer returns the ID and attempt of the container whose log is
-// meant, by the pod's status.
+// loggedContainer returns the ID and attempt of the container whose log is requested, from the
+// pod's status.
 func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attempt int32, err error) {
 	st, err := statusOf(pod, name)
 	if err != nil {
@@ -127,7 +126,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 			return bareID(id), st.RestartCount, nil
 		}
 		return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
-	case last != nil && last.ContainerID != "": // waiting for its next attempt
+	case last != nil && last.ContainerID != "": // waiting for its restart
 		return bareID(last.ContainerID), max(0, st.RestartCount-1), nil
 	}
 	reason := ""
@@ -137,7 +136,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
 }
 
-// whyWaiting puts the reasons into words that a kubelet's logs have words for.
+// whyWaiting converts a waiting reason to a kubelet's words.
 func whyWaiting(reason string) string {
 	switch reason {
 	case "ErrImagePull":
@@ -148,7 +147,7 @@ func whyWaiting(reason string) string {
 	return reason
 }
 
-// statusOf finds the status of a container of any kind.
+// statusOf returns the status of a container of any kind.
 func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
 	for st := range podspec.Statuses(&pod.Status) {
 		if st.Name == name {
@@ -161,7 +160,7 @@ func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
 	return nil, refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
 }
 
-// bareID cuts the runtime's name off "containerd://ID".
+// bareID removes the runtime's name from "containerd://ID".
 func bareID(id string) string {
 	if _, bare, ok := strings.Cut(id, "://"); ok {
 		return bare
@@ -169,8 +168,8 @@ func bareID(id string) string {
 	return id
 }
 
-// logPath asks the runtime where the log is. A container that it does not know
-// any more has its log where every kubelet puts it.
+// logPath returns the path of the log from the runtime. For a removed container it is the standard
+// path.
 func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string, attempt int32) (string, error) {
 	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if path := st.GetStatus().GetLogPath(); err == nil && path != "" {
@@ -183,7 +182,7 @@ func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string,
 	return filepath.Join(s.LogsDir, dir, container, fmt.Sprintf("%d.log", attempt)), nil
 }
 
-// ended says whether nothing more will come into a container's log.
+// ended reports whether the container's log is complete.
 func (s *Server) ended(ctx context.Context, id string) bool {
 	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// configz answers with the configuration in force.
+// configz returns the effective configuration.
 func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguration, error) {
 	if s.Kubelet.Config == nil {
 		return nil, refuse(http.StatusNotFound, "there is no configuration to show")
@@ -17,14 +17,14 @@ func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguratio
 	c := *s.Kubelet.Config
 	c.APIVersion, c.Kind = kubelet.SchemeGroupVersion.String(), "KubeletConfiguration"
 	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)
-	for name := range c.StaticPodURLHeader { // may be credentials
+	for name := range c.StaticPodURLHeader { // may contain credentials
 		c.StaticPodURLHeader[name] = []string{"<masked>"}
 	}
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil
 }
 
-// profileMemory has the agent note what allocates, from now on and as densely as Go does by
-// itself: nobody needs that while nobody asks.
+// profileMemory turns on allocation profiling at Go's default rate. It is off until the first
+// request.
 func profileMemory() {
 	if runtime.MemProfileRate == 0 {
 		runtime.MemProfileRate = 512 << 10

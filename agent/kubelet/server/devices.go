@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// devices lists those that containers can ask for, and who has them.
+// devices returns the devices that containers can request, and their users.
 func (s *Server) devices(r *http.Request) ([]api.Device, error) {
 	if s.Devices == nil {
 		return []api.Device{}, nil

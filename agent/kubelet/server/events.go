@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// eventsEvery is how often a watcher's events are looked at.
+// eventsEvery is the interval at which a watch polls events.
 const eventsEvery = time.Second
 
-// events lists what happened to the node and its pods, oldest first.
+// events returns the events of the node and its pods, oldest first.
 func (s *Server) events() []api.Event {
 	if s.Events == nil {
 		return []api.Event{}
@@ -22,8 +22,8 @@ func (s *Server) events() []api.Event {
 	return list
 }
 
-// listEvents answers the events that are kept; with ?watch they come one a line, and
-// then each new or repeated one, until the client has enough.
+// listEvents returns the stored events; with ?watch one per line, followed by each new or repeated
+// event until the client disconnects.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("watch") {
 		answer(func(*http.Request) ([]api.Event, error) { return s.events(), nil })(w, r)
@@ -60,11 +60,11 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An eventKey distinguishes events; what repeats keeps its key.
+// An eventKey identifies an event; a repetition has the same key.
 type eventKey struct {
 	namespace, pod, container, kind, reason, message string
 	first                                            time.Time
 }
 
-// byAge orders events for a person: what happened last comes last.
+// byAge sorts events for display: the latest last.
 func byAge(a, b api.Event) int { return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.Pod, b.Pod)) }

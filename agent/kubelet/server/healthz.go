@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// A Check is one thing that healthz looks at.
+// A Check is one check of healthz.
 type Check struct {
 	Name string
-	// Check returns what is wrong, or nil. It ends soon after ctx.
+	// Check returns the problem, or nil. It returns soon after ctx ends.
 	Check func(ctx context.Context) error
 }
 
 // checkTime bounds all checks of one request.
 const checkTime = 5 * time.Second
 
-// routeHealthz adds /healthz and a path for each check, in the form of every
-// Kubernetes component.
+// routeHealthz adds /healthz and a path for each check, as in every Kubernetes component.
 // https://kubernetes.io/docs/reference/using-api/health-checks/
 func (s *Server) routeHealthz(m mux) {
 	fine := func(context.Context) error { return nil }
@@ -39,8 +38,8 @@ func (s *Server) routeHealthz(m mux) {
 	}
 }
 
-// healthz answers for all checks but those named by ?exclude=. Why one fails is
-// told to who may ask for it alone.
+// healthz runs all checks except those named by ?exclude=. The reason of a failure is shown only on
+// the check's own path.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
@@ -72,7 +71,7 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 	}
 }
 
-// checked runs a check and counts how it went.
+// checked runs a check and counts its result.
 func (s *Server) checked(ctx context.Context, c Check) error {
 	err := c.Check(ctx)
 	s.slis.note(c.Name, err)

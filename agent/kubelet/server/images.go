@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	stallTimeout  = 2 * time.Minute        // for the next piece of an archive
-	progressEvery = 200 * time.Millisecond // at most, for one reference
+	stallTimeout  = 2 * time.Minute        // between two reads of an archive
+	progressEvery = 200 * time.Millisecond // at most, per reference
 )
 
-// listImages answers with the images by name.
+// listImages returns the images sorted by name.
 func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 	list, err := s.Images.ListImages(r.Context(), &crapi.ListImagesRequest{})
 	if err != nil {
@@ -38,8 +38,7 @@ func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 	return images, nil
 }
 
-// importImage imports the archive that is the request's body, telling how it
-// goes while it is read.
+// importImage imports the archive in the request's body, and reports progress meanwhile.
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	archives, ok := s.Images.(cri.Archives)
 	if !ok {
@@ -71,7 +70,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	out.end([]string{ref}, err)
 }
 
-// stalling reads a body whose sender may pause, but not for ever.
+// stalling is a body whose sender may pause for a limited time.
 type stalling struct {
 	body io.Reader
 	c    *http.ResponseController
@@ -80,13 +79,13 @@ type stalling struct {
 func (s stalling) Read(b []byte) (int, error) {
 	s.c.SetReadDeadline(time.Now().Add(stallTimeout))
 	n, err := s.body.Read(b)
-	if err != nil { // from here on, reading only serves to notice that the client has gone
+	if err != nil { // from here on, reading only detects that the client has disconnected
 		s.c.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// progress sends api.Progress lines, of each reference not too many.
+// progress sends api.Progress lines, at a limited rate per reference.
 type progress struct {
 	*lines
 	mu    sync.Mutex
@@ -114,8 +113,8 @@ func (p *progress) tell(i cri.ImportProgress) {
 	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
 }
 
-// alive sends an empty line now and then, until done: what takes its time is not to
-// look like an agent that hangs.
+// alive sends an empty line periodically until done, so that a slow operation does not look like a
+// hanging agent.
 func (p *progress) alive() (done func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -11,17 +11,16 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A stream is an answer that goes on for as long as the client takes it: each
-// write has StreamIdleTimeout to get through.
+// A stream is a response of unlimited length: each write has to complete within StreamIdleTimeout.
 type stream struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
 	idle  time.Duration
-	begun bool // the client has, or soon gets, its status: another one is too late
-	open  bool // the last line has no end yet
+	begun bool // the status has been sent or is buffered: it cannot be changed any more
+	open  bool // the last line is unfinished
 }
 
-// stream begins an answer without end.
+// stream starts a response of unlimited length.
 func (s *Server) stream(w http.ResponseWriter, contentType string) *stream {
 	w.Header().Set("Content-Type", contentType)
 	return s.steady(w)
@@ -34,32 +33,32 @@ func (s *Server) steady(w http.ResponseWriter) *stream {
 	return t
 }
 
-// Write writes b within the time allowed.
+// Write writes b within the timeout.
 func (t *stream) Write(b []byte) (int, error) {
 	t.begun, t.open = true, !bytes.HasSuffix(b, []byte{'\n'})
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.w.Write(b)
 }
 
-// Flush sends what was written.
+// Flush sends buffered data.
 func (t *stream) Flush() error {
 	t.begun = true
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.c.Flush()
 }
 
-// abort breaks the answer off, so that the client can tell it from a whole one.
+// abort aborts the response, so that the client can see that it is incomplete.
 func (t *stream) abort() { panic(http.ErrAbortHandler) }
 
-// errFollowStopping is what clients get that follow a log.
-var errFollowStopping = errors.New("the agent stops; the container goes on, and so does its log")
+// errFollowStopping is sent to clients that follow a log.
+var errFollowStopping = errors.New("the agent is stopping; the container and its log continue")
 
-// breakOff ends a log that is not whole. A client that asks for it (see api.TrailerError) gets the
-// reason as a trailer; when the agent stops, its answer breaks off.
+// breakOff ends an incomplete log. A client that requested it (see api.TrailerError) gets the
+// reason as a trailer; when the agent stops, the response is aborted.
 //
-// The last line of any other client's answer says the reason, as that of a kubelet does, and then the
-// answer breaks off. An API server hides that: it ends its own answer as if this one were whole. So
-// the line is all that kubectl learns. With stamps it begins with the time, as every line does.
+// For any other client the last line contains the reason, as with a kubelet, and then the response
+// is aborted. An API server hides the abort and ends its own response normally, so the line is all
+// that kubectl shows. With stamps it begins with the time, like every line.
 func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 	stops := r.Context().Err() != nil
 	if stops {
@@ -85,11 +84,11 @@ func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 	t.abort()
 }
 
-// lines is a stream of JSON values, one a line.
+// lines is a stream of JSON values, one per line.
 type lines struct {
 	*stream
 	enc *json.Encoder
-	err error // the first, after which nothing is sent
+	err error // the first error; nothing is sent after it
 }
 
 func (s *Server) lines(w http.ResponseWriter, _ *http.Request) *lines {

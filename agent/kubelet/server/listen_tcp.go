@@ -15,16 +15,16 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// Bounds of the connections to one port. All sessions of users (exec, attach, port-forward) come from
-// the API server's address: once they are allowed they count apart.
+// Limits for the connections to one port. All user sessions (exec, attach, port-forward) come from
+// the API server's address: once authorized they have a limit of their own.
 const (
 	maxConns    = 256
 	maxSessions = 2048
 )
 
-// Listen opens a TCP port for what (such as "the kubelet API"). The address need
-// not be there yet: a node starts before its network does. field names the
-// setting that chooses another port. Friends are addresses that keep places among the connections.
+// Listen opens a TCP port for what (such as "the kubelet API"). The address need not exist yet,
+// because a node starts before its network. field names the setting for another port. Friends are
+// addresses with reserved connections.
 func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
 	friends ...netip.Addr) (*door.Listener, error) {
 	where := net.JoinHostPort(address, strconv.Itoa(int(port)))

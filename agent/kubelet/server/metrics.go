@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// routeMetrics adds what Prometheus and metrics-server ask for.
+// routeMetrics adds the paths for Prometheus and metrics-server.
 func (s *Server) routeMetrics(m mux) {
 	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		counted, err := s.counted()
@@ -49,7 +49,7 @@ func (s *Server) routeMetrics(m mux) {
 	})
 }
 
-// ownMetrics are the figures of the agent itself.
+// ownMetrics returns the metrics of the agent itself.
 func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(s.KubeVersion, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
@@ -88,8 +88,8 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	return out
 }
 
-// phases calls f with all pods and the phases of their newest status; without copies of them
-// where Pods can do that.
+// phases calls f with all pods and their current phases; without copying them if Pods supports
+// that.
 func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
 		Look(func(*v1.Pod, *v1.PodStatus))
@@ -102,12 +102,12 @@ func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 	}
 }
 
-// A Counter is a runtime that says how much there is of what, without listing it.
+// A Counter is a runtime that counts its sandboxes and containers without listing them.
 type Counter interface {
 	Count() (ready int, states map[crapi.ContainerState]int)
 }
 
-// runningMetrics counts what the runtime has; nothing when it cannot tell.
+// runningMetrics counts sandboxes and containers; nothing if the runtime fails.
 func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 	pods, containers, err := s.runs(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 	return out
 }
 
-// runs is how many sandboxes are ready, and how many containers there are by their state.
+// runs returns the number of ready sandboxes, and of containers by state.
 func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
 	if c, ok := s.Runtime.(Counter); ok {
 		ready, states := c.Count()
@@ -145,8 +145,8 @@ func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, e
 	return len(sandboxes.Items), states, nil
 }
 
-// requests counts what was asked on the kubelet's ports. It knows few paths and
-// methods, so that no client makes it grow.
+// requests counts the requests on the kubelet's ports. It distinguishes only a few paths and
+// methods, so that clients cannot create metrics without limit.
 type requests struct {
 	total   *prometheus.CounterVec
 	going   *prometheus.GaugeVec
@@ -170,7 +170,7 @@ func (q *requests) collectors() []prometheus.Collector {
 	return []prometheus.Collector{q.total, q.going, q.seconds}
 }
 
-// count lets a port's requests be counted.
+// count counts the requests of a handler.
 func (s *Server) count(server string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := pathBucket(r.URL.Path)
@@ -179,7 +179,7 @@ func (s *Server) count(server string, h http.Handler) http.Handler {
 		begin := time.Now()
 		s.asked.total.WithLabelValues(labels...).Inc()
 		s.asked.going.WithLabelValues(labels...).Inc()
-		defer func() { // also when the answer is broken off
+		defer func() { // also after an abort
 			s.asked.going.WithLabelValues(labels...).Dec()
 			s.asked.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
 		}()

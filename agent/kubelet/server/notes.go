@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// warnings are what who applies a pod has to know.
+// warnings returns warnings for the user who applies a pod.
 func (s *Server) warnings(pod *v1.Pod) (out []string) {
 	if s.Ignored != nil {
 		_, out = s.Ignored(pod)
@@ -20,7 +20,7 @@ func (s *Server) warnings(pod *v1.Pod) (out []string) {
 	return out
 }
 
-// ignored lists the pods that run with fields that do not act.
+// ignored returns the running pods with fields that have no effect.
 func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 	if s.Ignored == nil {
 		return nil
@@ -40,9 +40,9 @@ func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 	return list[:min(len(list), mostTrouble)]
 }
 
-// evictable names the pods that the control plane deletes when the node does not answer
-// for a while. Pods of DaemonSets tolerate that for ever, and those of other sources are
-// not the control plane's to delete.
+// evictable returns the pods that the control plane deletes when the node does not answer for a
+// while. Pods of DaemonSets tolerate that for ever, and the control plane cannot delete pods of
+// other sources.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 func evictable(pods []*v1.Pod) (names []string) {
 	for _, p := range pods {
@@ -58,8 +58,8 @@ func evictable(pods []*v1.Pod) (names []string) {
 	return names
 }
 
-// stays reports whether a pod tolerates a taint without a value for ever. As in the
-// control plane the first toleration that matches counts.
+// stays reports whether a pod tolerates a taint without a value for ever. As in the control plane
+// the first matching toleration counts.
 func stays(pod *v1.Pod, taint string) bool {
 	for _, t := range pod.Spec.Tolerations {
 		about := (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "")
@@ -71,7 +71,7 @@ func stays(pod *v1.Pod, taint string) bool {
 	return false
 }
 
-// ends reports whether a pod has ended or is about to.
+// ends reports whether a pod has ended or is being deleted.
 func ends(p *v1.Pod) bool {
 	return p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// pods answers /pods: a PodList, as a kubelet's.
+// pods serves /pods: a PodList, as a kubelet's.
 func (s *Server) pods(*http.Request) (*v1.PodList, error) {
 	return podList(s.sorted()), nil
 }
@@ -36,7 +36,7 @@ func (s *Server) sorted() []*v1.Pod {
 	})
 }
 
-// runningPods answers /runningpods/: what the runtime runs, wanted or not.
+// runningPods serves /runningpods/: the pods that the runtime runs, desired or not.
 func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	list, err := s.Runtime.ListContainers(r.Context(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
 		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}}})
@@ -60,8 +60,8 @@ func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	return podList(pods), nil
 }
 
-// find returns the pod a request names. While a pod is replaced there are two of
-// the same name: the one that has containers is meant.
+// find returns the pod that a request names. While a pod is replaced, two have the same name; find
+// returns the one with containers.
 func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, p := range s.Pods.List() {
@@ -76,7 +76,7 @@ func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	return found, nil
 }
 
-// details answers what a pod's object does not say.
+// details returns information about a pod that is not in its object.
 func (s *Server) details(r *http.Request) (d api.Details, err error) {
 	if s.Details != nil {
 		d = s.Details(types.UID(r.PathValue("uid")))
@@ -84,11 +84,11 @@ func (s *Server) details(r *http.Request) (d api.Details, err error) {
 	return d, nil
 }
 
-// relook bounds how late a watcher learns of what nobody told, and how late we
-// learn that a silent one is gone.
+// relook bounds the delay until a watch shows changes without a notification, and until a
+// disconnected client is detected.
 const relook = 10 * time.Second
 
-// watchPods sends the pods, and then each change, until the client has enough.
+// watchPods sends the pods, and then each change, until the client disconnects.
 func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 	out := s.lines(w, r)
 	seen := map[types.UID]*v1.Pod{}

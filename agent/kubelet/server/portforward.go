@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
-// portForward answers /portForward/NAMESPACE/POD[/UID].
+// portForward serves /portForward/NAMESPACE/POD[/UID].
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
@@ -60,11 +60,10 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		openTimeout, portforward.SupportedProtocols)
 }
 
-// maxForwarded bounds the connections that one client forwards at a time.
+// maxForwarded bounds the concurrent connections of one client.
 const maxForwarded = 256
 
-// forward connects pairs of streams, one for data and one for an error, to ports
-// until the client has gone.
+// forward connects pairs of streams, data and error, to ports until the client disconnects.
 func (m *muxed) forward(to cri.Streamer, sandbox string) {
 	var active sync.WaitGroup
 	defer active.Wait()
@@ -118,7 +117,7 @@ func (m *muxed) forwardOne(to cri.Streamer, sandbox string, data, failed httpstr
 	m.conn.RemoveStreams(data, failed)
 }
 
-// sandbox finds the ready sandbox of the pod that a request names.
+// sandbox returns the ready sandbox of the pod that a request names.
 func (s *Server) sandbox(r *http.Request) (string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
@@ -136,8 +135,8 @@ func (s *Server) sandbox(r *http.Request) (string, error) {
 	return list.Items[0].Id, nil
 }
 
-// A forwarder implements portforward.PortForwarder for one sandbox. The context
-// that the library passes never ends, so the connection's is used.
+// A forwarder implements portforward.PortForwarder for one sandbox. It uses the connection's
+// context, because the one that the library passes never ends.
 type forwarder struct {
 	cri.Streamer
 	id  string

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A process is what an exec or attach talks to.
+// A process is the target of an exec or attach.
 type process struct {
 	cri.Streamer
 	id      string   // of the container
@@ -22,13 +22,11 @@ type process struct {
 	wants   remotecommand.Options
 }
 
-// errStopping is what clients get: a connection that just ends looks like success
-// to some of them.
-var errStopping = errors.New("the agent stops; the command went with it")
+// errStopping is sent to clients, because some treat a connection that just ends as success.
+var errStopping = errors.New("the agent is stopping; the command was ended")
 
-// run connects the streams that are wanted until the process has ended, the
-// client is gone (ctx) or the agent stops (which the request knows). The code with
-// which a container's own process ended is not the attachment's.
+// run connects the streams until the process has ended, the client has disconnected (ctx), or the
+// agent stops (r's context). For an attach it ignores the exit code of the container's own process.
 func (p *process) run(ctx context.Context, o cri.ExecOptions, r *http.Request) error {
 	o.Command, o.TTY = p.command, p.wants.TTY
 	err := p.Stream(ctx, p.id, o)
@@ -41,8 +39,7 @@ func (p *process) run(ctx context.Context, o cri.ExecOptions, r *http.Request) e
 	return err
 }
 
-// statusText says how a process ended: as JSON since v4 of the protocol,
-// before that as the text of an error.
+// statusText encodes a process's result: as JSON since v4 of the protocol, before as an error text.
 func statusText(err error, v4 bool) []byte {
 	if !v4 {
 		if err == nil {
@@ -72,12 +69,12 @@ func statusFor(err error) metav1.Status {
 		Message: err.Error(), Code: http.StatusInternalServerError}
 }
 
-// sizes passes the sizes of a terminal on, keeping only the newest.
+// sizes passes on the sizes of a terminal, keeping only the newest.
 type sizes chan cri.TerminalSize
 
 func newSizes() sizes { return make(sizes, 1) }
 
-// read takes one size; only one goroutine may.
+// read reads one size; it must not be called concurrently.
 func (s sizes) read(dec *json.Decoder) error {
 	var size cri.TerminalSize
 	if err := dec.Decode(&size); err != nil {
@@ -91,10 +88,10 @@ func (s sizes) read(dec *json.Decoder) error {
 	return nil
 }
 
-// maxSizes bounds what a client may say about its terminal in one session.
+// maxSizes bounds the bytes of terminal sizes in one session.
 const maxSizes = 1 << 20
 
-// readAll takes sizes until their stream ends.
+// readAll reads sizes until their stream ends.
 func (s sizes) readAll(r io.Reader) {
 	defer close(s)
 	for dec := json.NewDecoder(io.LimitReader(r, maxSizes)); s.read(dec) == nil; {

@@ -9,10 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// restartPod has the containers of the pod that the path names stopped, after their
-// preStop hooks, with the time that they have to end, so that they start again: the
-// plan does that for containers whose restartPolicy is Always. What waits in a crash
-// back-off starts at once. The answer does not wait for it.
+// restartPod stops the pod's containers, with preStop hooks and their grace period, so that they
+// are started again: the plan does that for containers with restartPolicy Always. Containers in a
+// crash back-off start at once. The response does not wait for the restart.
 func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
@@ -31,8 +30,7 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	out.end(s.restartContainers(pod, grace))
 }
 
-// restartGrace is how many seconds the processes have: those of the request, or the
-// pod's own.
+// restartGrace returns the grace period in seconds: the request's, or the pod's.
 func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	q := r.URL.Query().Get("gracePeriodSeconds")
 	if q == "" {
@@ -48,8 +46,7 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	return n, nil
 }
 
-// restartable says why a pod cannot be restarted: a container that ends would stay
-// ended.
+// restartable returns why a pod cannot be restarted: a container would stay ended.
 func restartable(pod *v1.Pod) error {
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
@@ -69,8 +66,7 @@ func restartable(pod *v1.Pod) error {
 	return nil
 }
 
-// restartContainers asks for each container that has run to run anew, and returns their
-// names.
+// restartContainers requests the restart of each container that has run, and returns their names.
 func (s *Server) restartContainers(pod *v1.Pod, grace int64) ([]string, error) {
 	var names []string
 	for _, st := range pod.Status.ContainerStatuses {

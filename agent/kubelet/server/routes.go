@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// routeOpen adds the paths that a kubelet has on every port: they only report.
+// routeOpen adds the read-only paths that a kubelet has on every port.
 func (s *Server) routeOpen(m mux) {
 	s.routeHealthz(m)
 	m.HandleFunc("GET /pods", answer(s.pods))
@@ -22,8 +22,8 @@ func (s *Server) routeOpen(m mux) {
 	s.routeMetrics(m)
 }
 
-// routeDebugging adds the paths of port 10250 that enableDebuggingHandlers turns
-// off: those that reach into containers, the host and this process.
+// routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls: access to
+// containers, the host and this process.
 func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", answer(s.runningPods))
 	m.HandleFunc("GET /runningpods/{$}", answer(s.runningPods))
@@ -56,7 +56,7 @@ func (s *Server) routeDebugging(m mux) {
 	}
 }
 
-// routeDisabled answers for what routeDebugging would add.
+// routeDisabled adds handlers that report the paths of routeDebugging as disabled.
 func (s *Server) routeDisabled(m mux) {
 	for _, root := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs"} {
 		m.HandleFunc("/"+root+"/", disabled("Debug endpoints are disabled."))
@@ -104,7 +104,7 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathSettings, answer(s.settings))
 }
 
-// A refusal is an error with its HTTP code.
+// A refusal is an error with an HTTP status code.
 type refusal struct {
 	code int
 	msg  string
@@ -116,7 +116,7 @@ func refuse(code int, format string, args ...any) error {
 	return refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// fail answers with an error as plain text, as a kubelet does.
+// fail responds with an error as plain text, as a kubelet does.
 func fail(w http.ResponseWriter, err error) { http.Error(w, err.Error(), codeOf(err)) }
 
 func codeOf(err error) int {
@@ -132,7 +132,7 @@ func codeOf(err error) int {
 
 func isNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
 
-// answer makes a handler of a function that returns what to say as JSON.
+// answer returns a handler that responds with f's result as JSON.
 func answer[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(r)
@@ -141,6 +141,6 @@ func answer[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(v) // an error here is a client that has gone
+		json.NewEncoder(w).Encode(v) // an error: the client has disconnected
 	}
 }

@@ -22,156 +22,156 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Pods are the pods of this node.
+// Pods is the pods of this node.
 type Pods interface {
-	// List returns every pod with its newest status. Nobody changes what it returns.
+	// List returns every pod with its newest status. Callers must not change them.
 	List() []*v1.Pod
-	// Changed returns a channel that is closed at the next change of a pod or its
-	// status. Whoever takes it before List misses nothing.
+	// Changed returns a channel that is closed at the next change of a pod or its status. A caller
+	// that gets it before List misses no change.
 	Changed() <-chan struct{}
 }
 
-// Local is the source of pods that a person feeds with islet apply and delete.
+// Local is the source of pods for islet apply and delete.
 type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
-	// Delete ends a pod; a nil grace (seconds) is the pod's own.
+	// Delete ends a pod; a nil grace (seconds) means the pod's own.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
 // Usage measures the node and its pods.
 type Usage interface {
-	// Look is the answer of /stats/summary; short: of CPU and memory only.
+	// Look returns the data for /stats/summary; short: only CPU and memory.
 	Look(ctx context.Context, short bool) (*exposition.Look, error)
-	// Subjects are the cgroups with who they are.
+	// Subjects returns the cgroups with their pods and containers.
 	Subjects(ctx context.Context) ([]exposition.Subject, error)
 	Machine(ctx context.Context) exposition.Machine
-	// Board are the sensors of the machine, read now.
+	// Board returns the current values of the machine's sensors.
 	Board() api.Board
-	// IO is what pods and containers have read from disks and written to them.
+	// IO returns the bytes that pods and containers have read from and written to disks.
 	IO(ctx context.Context) ([]api.DiskIO, error)
 }
 
-// Garbage says which images go and which stay. *garbage.Garbage is one.
+// Garbage finds and removes unused images. *garbage.Garbage implements it.
 type Garbage interface {
-	// Prune removes every image that nothing needs; dry only says which.
+	// Prune removes all unused images; dry only lists them.
 	Prune(ctx context.Context, dry bool) api.Pruned
-	// Needed is who needs an image, by its ID; empty: nobody.
+	// Needed returns what needs the image with this ID; empty: nothing.
 	Needed(ctx context.Context, id string) (string, error)
 }
 
-// Objects are the ConfigMaps, Secrets and claims that manifests of this node hold.
+// Objects are the ConfigMaps, Secrets and claims of the node's manifests.
 type Objects interface {
 	List() []api.Object
-	// Apply adds objects to those that a person applied, or changes them, all or none. dry
-	// only says what that would do.
+	// Apply creates or updates objects that a user applied, all of them or none. dry only reports
+	// the changes.
 	Apply(ctx context.Context, objects []manifest.Object, dry bool) ([]api.Applied, error)
-	// Delete removes one that a person applied. The data of a claim stays unless told.
+	// Delete removes an object that a user applied. With data the files of a claim are deleted too.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
 }
 
-// Shutdown ends all pods in order, as if the machine went off.
+// Shutdown ends all pods in order, as at a shutdown of the machine.
 type Shutdown interface {
-	// Begin returns once that is done; false: nobody said how long they may take.
+	// Begin returns once all pods have ended; false: no grace period is configured.
 	Begin(ctx context.Context) (configured bool, err error)
-	// Cancel lets them run again.
+	// Cancel starts the pods again.
 	Cancel(ctx context.Context) error
 }
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	Version     string // of islet
-	KubeVersion string // of the kubelet it stands for, such as v1.36.3
+	KubeVersion string // of the corresponding kubelet, such as v1.36.3
 	NodeName    string
-	LogsDir     string   // pod logs, when the runtime does not know a container any more
+	LogsDir     string   // of pods, for containers that the runtime has removed
 	Disks       []string // directories whose file systems Status shows
 
-	// Ignored are the fields of a pod that do not act on this node, and a sentence of each. Nil:
-	// all of them act.
+	// Ignored returns the fields of a pod that have no effect on this node, and a sentence for
+	// each. Nil: all fields have an effect.
 	Ignored func(*v1.Pod) (fields, sentences []string)
 
 	Pods    Pods
 	Local   Local
-	Runtime cri.Runtime // exec, attach and port-forward are direct if it is a cri.Streamer
-	Images  cri.Images  // import, and pull with progress, if it is cri.Archives
+	Runtime cri.Runtime // exec, attach and port-forward are direct if it implements cri.Streamer
+	Images  cri.Images  // import, and pull progress, need cri.Archives
 
-	// Flash is the answer of /stats/flash: what was written to the disk, by what. Nil: nobody
-	// counts.
+	// Flash returns the data for /stats/flash: bytes written to the disk by cause. Nil: not
+	// measured.
 	Flash func(context.Context) *api.Flash
-	// Garbage knows which images something needs.
+	// Garbage finds unused images.
 	Garbage Garbage
 
-	// Decode makes pods and objects of the local source from manifests, with defaults and
+	// Decode returns the pods and objects of manifests for the local source, with defaults and
 	// validated.
 	Decode func(data []byte, origin string) (manifest.Set, error)
-	// Objects are those of manifests. Nil: none are taken.
+	// Objects manages the objects of manifests. Nil: none are supported.
 	Objects Objects
-	// Describe adds to the status what only package agent knows: sources, imports, store, problems.
+	// Describe completes the status with information of other parts of the node.
 	Describe func(ctx context.Context, s *api.Status)
-	// Details adds to a pod what only package agent knows. Nil: nothing.
+	// Details returns further information about a pod. Nil: none.
 	Details func(types.UID) api.Details
-	// Events are those of the node and of all pods that are kept. Nil: none.
+	// Events returns the stored events of the node and all pods. Nil: none.
 	Events func() []api.Event
-	// Restart has a container run anew. Nil: it is not asked for.
+	// Restart restarts a container. Nil: not supported.
 	Restart func(uid types.UID, container, id string, grace time.Duration)
-	// Accept ends the pods that are held. Nil: none ever are.
+	// Accept ends the held pods. Nil: none are ever held.
 	Accept func(ctx context.Context) (api.Accepted, error)
-	// TakeOver gives the name of the node to this machine, also from another one that uses it if
-	// force is set. Nil: nobody else can have it.
+	// TakeOver assigns the node's name to this machine; with force even if another machine uses it.
+	// Nil: no other machine can have it.
 	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
 	Clock    Clock // nil: none
-	// Devices are those that containers can ask for; all: also those that no resource has.
+	// Devices returns the devices that containers can request; all: also those without a resource.
 	// Nil: there are none.
 	Devices func(all bool) ([]api.Device, error)
-	// Shutdown ends all pods in order. Nil: nothing does.
+	// Shutdown ends all pods in order. Nil: not supported.
 	Shutdown Shutdown
-	// Configuration takes configurations of the whole node. Nil: none.
+	// Configuration manages configurations of the whole node. Nil: not supported.
 	Configuration Configurer
-	// Updates takes other versions of islet. Nil: none.
+	// Updates installs other versions of islet. Nil: not supported.
 	Updates Updater
-	// Settings are those of the agent, as JSON can hold them. Nil: they are not known.
+	// Settings returns the agent's settings in a form that JSON can encode. Nil: unknown.
 	Settings func() any
 	// Usage measures the node and its pods.
 	Usage Usage
 
-	// Checks are what healthz asks, besides whether anything answers at all.
+	// Checks are the checks of healthz.
 	Checks []Check
-	// Kubelet says what is open on the kubelet's ports.
+	// Kubelet configures the paths on the kubelet's ports.
 	Kubelet Kubelet
-	// Counted and Metrics add to /metrics, ProbeMetrics to /metrics/probes; nil: nothing.
+	// Counted and Metrics extend /metrics, ProbeMetrics extends /metrics/probes; nil: nothing.
 	Counted      []prometheus.Collector
 	Metrics      func() []exposition.Sample
 	ProbeMetrics prometheus.Collector
 
-	// Page is the status page, which port 10250 has at PathPage. Nil: there is none.
+	// Page is the status page at PathPage of port 10250. Nil: none.
 	Page http.Handler
 
 	StreamIdleTimeout time.Duration // 0: 4 hours, as a kubelet
 	Log               *slog.Logger
 }
 
-// Kubelet is the part of a kubelet's configuration that decides about paths. The
-// local socket has all of them.
+// Kubelet is the part of a kubelet's configuration that controls paths. The local socket has all
+// paths.
 type Kubelet struct {
 	Debugging  bool                          // enableDebuggingHandlers: more than figures and pods
 	SystemLogs string                        // directory of the host's logs; "": not enableSystemLogHandler
 	Profiling  bool                          // enableProfilingHandler
-	Config     *kubelet.KubeletConfiguration // for /configz; nil: it answers 404
-	Flags      []string                      // name=value of all that there are, in order; for /flagz
-	SetLevel   func(v int)                   // takes a log level of klog's; nil: not enableDebugFlagsHandler
+	Config     *kubelet.KubeletConfiguration // for /configz; nil: 404
+	Flags      []string                      // name=value of all flags, sorted; for /flagz
+	SetLevel   func(v int)                   // sets a klog log level; nil: not enableDebugFlagsHandler
 }
 
-// A Server answers requests. Its handlers may be used by several listeners.
+// A Server serves requests. Several listeners may share its handlers.
 type Server struct {
 	Config
 	started time.Time
-	kubelet mux // what a kubelet answers
-	local   mux // the same and islet's own
+	kubelet mux // a kubelet's paths
+	local   mux // a kubelet's and islet's own paths
 	asked   *requests
 	slis    slis
-	counted func() (*exposition.Process, error) // Counted, asked, and figures of the process: made by the first scrape
+	counted func() (*exposition.Process, error) // Counted and process metrics; created by the first scrape
 }
 
-// Bounds of a plain request; a stream sets its own.
+// Limits for a plain request; a stream sets its own.
 const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = time.Minute
@@ -181,16 +181,16 @@ const (
 	maxStreams     = 64 // of one HTTP/2 connection
 )
 
-// PathPage is where port 10250 has the status page.
+// PathPage is the status page's path on port 10250.
 const PathPage = "/page/"
 
-// New prepares a Server.
+// New returns a Server.
 func New(c Config) (*Server, error) {
 	switch {
 	case c.Pods == nil || c.Local == nil || c.Runtime == nil || c.Images == nil || c.Usage == nil:
-		return nil, errors.New("server: Pods, Local, Runtime, Images and Usage are needed")
+		return nil, errors.New("server: Pods, Local, Runtime, Images and Usage must be set")
 	case c.Decode == nil || c.Log == nil:
-		return nil, errors.New("server: Decode and Log are needed")
+		return nil, errors.New("server: Decode and Log must be set")
 	}
 	if c.StreamIdleTimeout == 0 {
 		c.StreamIdleTimeout = 4 * time.Hour
@@ -214,27 +214,25 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler answers everything, islet's own paths too: it is for who passed a
-// local listener's check.
+// Handler returns the handler for all paths, including islet's own. The caller must have
+// authenticated the client by the local listener's check.
 func (s *Server) Handler() http.Handler { return s.local }
 
 // MaxLocal bounds the connections to the local socket.
 const MaxLocal = 64
 
-// Run answers on ln, which is a local one (socket.Sockets.ListenLocal), until ctx ends and
-// every request has, which the end of ctx makes soon.
+// Run serves a local listener (socket.Sockets.ListenLocal) until ctx ends and all requests have
+// ended, which ctx causes.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI answers what a kubelet's port 10250 does: over TLS, and what guard lets
-// through.
+// RunAPI serves a kubelet's port 10250: over TLS, for requests that guard admits.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
 	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
 }
 
-// RunReadOnly answers what a kubelet's port 10255 does: figures and pods, to
-// anybody.
+// RunReadOnly serves a kubelet's port 10255: figures and pods, without authentication.
 func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 	m := newMux()
 	s.routeOpen(m)
@@ -242,14 +240,14 @@ func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.count("readonly", m), nil)
 }
 
-// RunHealthz answers what a kubelet's port 10248 does.
+// RunHealthz serves a kubelet's port 10248.
 func (s *Server) RunHealthz(ctx context.Context, ln net.Listener) error {
 	m := newMux()
 	s.routeHealthz(m)
 	return s.serve(ctx, ln, m, nil)
 }
 
-// serve answers on ln, by TLS with a config, until ctx ends and every request has.
+// serve serves ln, with TLS if config is set, until ctx ends and all requests have ended.
 func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, config *tls.Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,7 +265,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout,
 		},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: headerTimeout, // and that of a handshake
+		ReadHeaderTimeout: headerTimeout, // also for a TLS handshake
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       keepAlive,
@@ -300,15 +298,15 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 	return err
 }
 
-// handlers counts those that run, also the ones of connections taken over, which
-// an http.Server forgets.
+// handlers counts the running handlers, including those of hijacked connections, which http.Server
+// does not track.
 type handlers struct {
 	mu     sync.Mutex
 	ended  bool
 	active sync.WaitGroup
 }
 
-// enter says whether a handler may still begin.
+// enter reports whether a new handler may start, and counts it.
 func (h *handlers) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -320,7 +318,7 @@ func (h *handlers) enter() bool {
 
 func (h *handlers) leave() { h.active.Done() }
 
-// end returns when every handler has, and lets no other begin.
+// end prevents new handlers and waits for the running ones.
 func (h *handlers) end() {
 	h.mu.Lock()
 	h.ended = true

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// slis count how the checks of healthz went, whoever asked for them.
+// slis counts the results of healthz's checks.
 // https://kubernetes.io/docs/reference/instrumentation/slis/
 type slis struct {
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ func (c *slis) count(check, status string) int {
 	return c.total[[2]string{check, status}]
 }
 
-// serveSLIs runs the checks and reports them, with what came of them before.
+// serveSLIs runs the checks, and returns their current and previous results.
 func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Check) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()

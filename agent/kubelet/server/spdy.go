@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/frames"
 )
 
-// openTimeout is how long a client may take to open its streams; goodbye is how
-// long it has to take the news that the agent stops.
+// openTimeout bounds the time for a client to open its streams; goodbye bounds the time to read the
+// message that the agent is stopping.
 const (
 	openTimeout = 30 * time.Second
 	goodbye     = time.Second
@@ -26,29 +26,29 @@ const (
 
 // A muxed is a SPDY connection whose streams arrive on a channel.
 type muxed struct {
-	ctx     context.Context // ends with the connection; and the connection soon after it
+	ctx     context.Context // ends with the connection, and ends the connection soon after
 	conn    httpstream.Connection
 	streams chan httpstream.Stream
-	waiting atomic.Int32 // streams that nobody has taken yet
+	waiting atomic.Int32 // streams that have not been received
 }
 
-// maxWaiting bounds the streams that a client opens without need.
+// maxWaiting bounds the unneeded streams that a client opens.
 const maxWaiting = 64
 
-// upgrade makes a SPDY connection of a request, calls use with it and closes it.
-// use is to end soon after the context of the connection has. (The library's own
-// handlers do not notice the end of a connection, and then keep goroutines.)
+// upgrade upgrades a request to SPDY, calls use with the connection and closes it. use must return
+// soon after the connection's context has ended. (The library's own handlers do not detect the end
+// of a connection and leak goroutines.)
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxed, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
-		return // it has answered
+		return // the response has been sent
 	}
 	w, r, cancel := takeover(w, r, goodbye)
 	defer cancel()
 	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.Bound(w), r, m.arrived)
 	if conn == nil {
-		return // it has answered
+		return // the response has been sent
 	}
 	m.conn = conn
 	closed := make(chan struct{})
@@ -59,12 +59,11 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	}()
 	conn.SetIdleTimeout(s.StreamIdleTimeout)
 	use(m, protocol)
-	conn.Close() // waits for the client to take a last frame
-	<-closed     // it has everything, and hung up
+	conn.Close() // waits until the client has read the last frame
+	<-closed     // the client has read everything and disconnected
 }
 
-// arrived hands a stream over once its opening is confirmed, which is after this
-// returns.
+// arrived delivers a stream once its opening is confirmed, which happens after arrived returns.
 func (m *muxed) arrived(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
@@ -85,7 +84,7 @@ func (m *muxed) arrived(stream httpstream.Stream, confirmed <-chan struct{}) err
 	return m.ctx.Err()
 }
 
-// serveSPDY runs a process over SPDY streams.
+// serveSPDY connects a process to SPDY streams.
 func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 	s.upgrade(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxed, protocol string) {
 		streams, err := m.await(p.streamTypes(protocol))
@@ -109,20 +108,20 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 			go sizes.readAll(in) // ends with the connection
 		}
 		text := statusText(p.run(m.ctx, o, r), protocol == remotecommand.StreamProtocolV4Name)
-		streams[remotecommand.StreamTypeError].Write(text) // an error is a client that has gone
+		streams[remotecommand.StreamTypeError].Write(text) // an error: the client has disconnected
 		if in := streams[remotecommand.StreamTypeStdin]; in != nil {
 			in.Close()
-			in.Reset() // without a word to the client: input that nobody reads would hide its end
+			in.Reset() // without notifying the client: unread input would hide its end
 		}
 		m.letGo(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout],
 			streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
 	})
 }
 
-// letGo ends streams and waits until the client, who knows by that that it has everything, hangs up.
-// An API server in between closes both of its connections when one has ended. If ours were the
-// first to end, then what the client has not read by then would be lost as soon as it sends
-// something, such as a ping, and client-go takes that for a success.
+// letGo closes streams and waits until the client, which then knows that it has everything,
+// disconnects. An API server in between closes both of its connections when one ends: if this side
+// closed first, output that the client has not read would be lost as soon as the client sends
+// something, such as a ping, and client-go would treat that as success.
 func (m *muxed) letGo(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {
@@ -132,12 +131,12 @@ func (m *muxed) letGo(patience time.Duration, streams ...httpstream.Stream) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case <-m.ctx.Done(): // the client has gone, or the agent stops
+	case <-m.ctx.Done(): // the client has disconnected, or the agent is stopping
 	case <-late.C:
 	}
 }
 
-// streamTypes are the streams that the client will open.
+// streamTypes returns the streams that the client will open.
 func (p *process) streamTypes(protocol string) []string {
 	types := []string{remotecommand.StreamTypeError}
 	add := func(is bool, name string) {
@@ -152,6 +151,8 @@ func (p *process) streamTypes(protocol string) []string {
 	add(p.wants.TTY && slices.Contains(resizes, protocol), remotecommand.StreamTypeResize)
 	return types
 }
+
+// await collects one stream of each type.
 
 // await collects one stream of each type.
 func (m *muxed) await(types []string) (map[string]httpstream.Stream, error) {

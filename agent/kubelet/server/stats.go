@@ -7,20 +7,19 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// maxForm bounds what a request may post.
+// maxForm bounds the size of a posted form.
 const maxForm = 64 << 10
 
-// flash answers /stats/flash, the sibling of /stats/summary that a kubelet has not. Its figures
-// are not measured again for a while, however often they are asked for.
+// flash serves /stats/flash, which a kubelet does not have. Its figures are cached for a while.
 func (s *Server) flash(r *http.Request) (*api.Flash, error) {
 	if s.Flash == nil {
-		return nil, refuse(http.StatusNotFound, "nobody counts what is written here")
+		return nil, refuse(http.StatusNotFound, "disk writes are not measured on this node")
 	}
 	return s.Flash(r.Context()), nil
 }
 
-// summary answers /stats/summary: what the host and the running pods use. The parameter
-// only_cpu_and_memory may be in the path or posted, as a kubelet takes it.
+// summary serves /stats/summary: the resource use of the host and the running pods. The parameter
+// only_cpu_and_memory may be in the query or posted, as with a kubelet.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// status answers how the node is.
+// status returns the node's status.
 func (s *Server) status(r *http.Request) (*api.Status, error) {
 	pods := s.Pods.List()
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
@@ -30,15 +30,15 @@ func (s *Server) status(r *http.Request) (*api.Status, error) {
 	return st, nil
 }
 
-// settings answers with the agent's settings, for who examines its host.
+// settings returns the agent's settings, for islet doctor.
 func (s *Server) settings(*http.Request) (any, error) {
 	if s.Settings == nil {
-		return nil, refuse(http.StatusNotFound, "this agent does not say its settings")
+		return nil, refuse(http.StatusNotFound, "this agent does not report its settings")
 	}
 	return s.Settings(), nil
 }
 
-// askRuntime fills in what the runtime says of itself and of the pod network.
+// askRuntime adds the status of the runtime and the pod network.
 func (s *Server) askRuntime(r *http.Request, st *api.Status) {
 	resp, err := s.Runtime.Status(r.Context(), &crapi.StatusRequest{Verbose: true})
 	if err != nil {
@@ -89,7 +89,7 @@ func countPods(pods []*v1.Pod) api.PodCounts {
 	return n
 }
 
-// disks lists the file systems that the directories are on, each once.
+// disks returns the file systems of the directories without duplicates.
 func disks(dirs []string) []api.Disk {
 	var out []api.Disk
 	seen := map[uint64]bool{}

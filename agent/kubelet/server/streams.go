@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// exec answers /exec/NAMESPACE/POD[/UID]/CONTAINER.
+// exec serves /exec/NAMESPACE/POD[/UID]/CONTAINER.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
@@ -31,7 +31,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// attach answers /attach/NAMESPACE/POD[/UID]/CONTAINER.
+// attach serves /attach/NAMESPACE/POD[/UID]/CONTAINER.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	s.remote(w, r, nil, func(id string, o *remotecommand.Options) (string, error) {
 		resp, err := s.Runtime.Attach(r.Context(), &api.AttachRequest{ContainerId: id,
@@ -40,8 +40,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// remote connects the client with a process: directly where the runtime is in
-// this process, else by way of the URL that the runtime gives.
+// remote connects the client with a process: directly if the runtime is in this process, else
+// through the URL that the runtime returns.
 func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // a form in a body is nobody's
@@ -71,7 +71,7 @@ func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string
 	}
 }
 
-// running finds the running container that a request names.
+// running returns the running container that a request names.
 func (s *Server) running(r *http.Request) (string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
@@ -98,8 +98,8 @@ func stateText(st v1.ContainerState) string {
 	return "waiting"
 }
 
-// run answers POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=...: the output of a
-// command, without streams.
+// run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=...: the output of a command, without
+// streams.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	id, err := s.running(r)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkpoint answers POST /checkpoint/NAMESPACE/POD/CONTAINER as a kubelet does
-// whose runtime cannot do it.
+// checkpoint responds to POST /checkpoint/NAMESPACE/POD/CONTAINER like a kubelet whose runtime does
+// not support it.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, err := s.find(namespace, name, "")

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// systemLogs answers /logs/ with the host's log files and lists of them. Links
-// are followed only as long as they stay inside: a container may have made them.
+// systemLogs serves /logs/: the host's log files and directory listings. Links are followed only
+// within the directory, because a container may have created them.
 func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	root, err := os.OpenRoot(s.Kubelet.SystemLogs)
 	if err != nil {
@@ -18,7 +18,7 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, s.steady(w)}, r)
 }
 
-// A steadyWriter lets an answer of any length through, as long as it moves.
+// A steadyWriter allows a response of any length as long as it makes progress.
 type steadyWriter struct {
 	http.ResponseWriter
 	*stream
@@ -26,5 +26,5 @@ type steadyWriter struct {
 
 func (s steadyWriter) Write(b []byte) (int, error) { return s.stream.Write(b) }
 
-// Unwrap serves http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (s steadyWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

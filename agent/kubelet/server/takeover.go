@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxy passes the request on to a runtime behind a socket.
+// proxy forwards the request to a runtime behind a socket.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
-		fail(w, fmt.Errorf("the runtime gave %q for its streams", target))
+		fail(w, fmt.Errorf("the runtime returned the invalid stream URL %q", target))
 		return
 	}
 	w, r, cancel := takeover(w, r, 0)
@@ -33,11 +33,10 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL, p.Out.Host = u, u.Host }}).ServeHTTP(w, r)
 }
 
-// takeover prepares a request whose connection a library will take over: the
-// context of the new request ends when the client is gone, and the connection
-// is closed some time after the context has ended, even if the client takes
-// nothing more. The library does neither. Where the library closes the connection
-// the client first gets everything that was written, however slow it is.
+// takeover prepares a request whose connection a library will hijack: the new request's context
+// ends when the client disconnects, and the connection is closed some time after the context has
+// ended, even if the client reads nothing. The library does neither. When the library closes the
+// connection, all written data is first delivered, however slow the client is.
 func takeover(w http.ResponseWriter, r *http.Request, later time.Duration) (http.ResponseWriter, *http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	return &hijacker{w, ctx, cancel, later}, r.WithContext(ctx), cancel
@@ -57,26 +56,26 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
 	w := &watchedConn{Conn: c, ctx: h.ctx, gone: h.gone, closing: make(chan struct{}), closed: make(chan struct{})}
-	// What the client sent already is in rw; the rest is read by way of w.
+	// Data that the client has already sent is in rw; the rest is read through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
 	return w, bufio.NewReadWriter(bufio.NewReader(r), bufio.NewWriter(w)), nil
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (h *hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
-// A watchedConn ends a context when its peer is gone.
+// A watchedConn cancels a context when its peer disconnects.
 type watchedConn struct {
 	net.Conn
 	ctx  context.Context
 	gone context.CancelFunc
 
 	once            sync.Once
-	closing, closed chan struct{} // closed when Close begins and ends
+	closing, closed chan struct{} // closed when Close starts and returns
 }
 
-// Close waits until the peer has everything, or the context has ended.
+// Close waits until the peer has read everything, or the context has ended.
 func (c *watchedConn) Close() (err error) {
 	c.once.Do(func() {
 		close(c.closing)
@@ -86,8 +85,8 @@ func (c *watchedConn) Close() (err error) {
 	return err
 }
 
-// Read waits for the end once Close was called: what comes then is thrown away. The library would
-// get parts of it, take them for nonsense, and end the session before the peer has everything.
+// Read discards data once Close was called, and waits for the end. The library would otherwise get
+// fragments, treat them as invalid, and end the session before the peer has read everything.
 func (c *watchedConn) Read(b []byte) (int, error) {
 	select {
 	case <-c.closing:

@@ -13,17 +13,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A pod that is not there yet, or not gone yet, for so long is stuck.
+// A pod counts as stuck if its start or end takes longer.
 const (
 	stuckPending = 5 * time.Minute
-	stuckEnding  = time.Minute // beyond its grace
+	stuckEnding  = time.Minute // beyond its grace period
 )
 
-// mostTrouble bounds the pods that a status names.
+// mostTrouble bounds the pods in a status.
 const mostTrouble = 50
 
-// troubles lists the pods that a person should look at: what failed, what cannot
-// start, and what does not end.
+// troubles returns the pods that need attention: failed pods, and pods that cannot start or do not
+// end.
 func troubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
 		t, bad := troubleOf(p, now)
@@ -75,8 +75,7 @@ func troubleOf(p *v1.Pod, now time.Time) (t api.Trouble, bad bool) {
 	return t, false
 }
 
-// cannotStart says whether a container that waits for that reason waits for a
-// person.
+// cannotStart reports whether a container with this waiting reason needs a user's action.
 func cannotStart(reason string) bool {
 	return slices.Contains([]string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull",
 		"InvalidImageName", "ImageInspectError",
@@ -84,7 +83,7 @@ func cannotStart(reason string) bool {
 		"RunContainerError", "PostStartHookError"}, reason)
 }
 
-// exitText says with what the containers of a failed pod ended.
+// exitText returns the exit code and reason of a failed pod's container.
 func exitText(p *v1.Pod) string {
 	for st := range podspec.Statuses(&p.Status) {
 		if e := st.State.Terminated; e != nil && e.ExitCode != 0 {

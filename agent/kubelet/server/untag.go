@@ -12,15 +12,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// untagger is a runtime that can take one name from an image.
+// untagger is a runtime that can remove one name of an image.
 type untagger interface {
 	Untag(ctx context.Context, name string) error
 }
 
-// removeImage takes the name ?ref= from an image, and removes the image with its last
-// name, or by its ID. Containers keep what they use of it; an image that a pod needs,
-// or a name by which it needs it, is refused without ?force, for the pod could not
-// start again.
+// removeImage removes the name ?ref= of an image, and the image with its last name or by its ID.
+// Containers keep running. Without ?force it rejects an image or name that a pod needs, because the
+// pod could not restart.
 func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	name, ctx := r.URL.Query().Get("ref"), r.Context()
 	ref := &crapi.ImageSpec{Image: name}
@@ -56,8 +55,8 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	return gone, nil
 }
 
-// PodNeeding names a pod that needs an image, which then is not to be removed by who
-// knows nothing of pods; "": none does.
+// PodNeeding returns a pod that needs an image; "": none does. CRI clients, which do not know pods,
+// must not remove such an image.
 func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
 	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 	if err != nil || st.Image == nil {
@@ -85,7 +84,7 @@ func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool)
 	return "", nil
 }
 
-// neededBy names who needs an image, or just that name of it.
+// neededBy returns what needs an image, or only that name of it.
 func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
 	pod, err := s.podNeeding(ctx, id, name, onlyName)
 	if err != nil || pod != "" || onlyName {

@@ -10,11 +10,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// An Updater takes other versions of islet. *update.Updater is one.
+// An Updater installs other versions of islet. *update.Updater implements it.
 type Updater interface {
-	// Update fetches and tests an archive, the absolute path of a file or a URL, and has it
-	// tried, as the options say. tell is told how far that is, in
-	// bytes; total is 0 where that is not known.
+	// Update fetches and verifies an archive (absolute path or URL), and starts its trial according
+	// to the options. tell receives the progress in bytes; total is 0 if unknown.
 	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
 }
 
@@ -38,7 +37,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	out.done(api.Progress{Update: &u}, err)
 }
 
-// archiveName is the last part of a path or URL: the rest of a URL may hold a password.
+// archiveName returns the last part of a path or URL: the rest of a URL may contain a password.
 func archiveName(from string) string {
 	if u, err := url.Parse(from); err == nil {
 		from = u.Path

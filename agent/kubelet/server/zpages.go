@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// zpageHead opens a page for people, as k8s.io/apiserver writes it; its form is not
-// promised to programs (KEP-4827, KEP-4828).
+// zpageHead starts a page for humans, in the format of k8s.io/apiserver, which is not stable for
+// programs (KEP-4827, KEP-4828).
 const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n"
 
-// routeZPages adds the pages that say what this process is and how it was started.
+// routeZPages adds the pages about this process and its flags.
 func (s *Server) routeZPages(m mux) {
 	m.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) {
 		if plain(w, r) {
@@ -30,7 +30,7 @@ func (s *Server) routeZPages(m mux) {
 	})
 }
 
-// statusz tells the versions and what is served here. The last line is islet's own.
+// statusz writes the versions and paths. The last line is islet's own.
 func (s *Server) statusz(w io.Writer, roots []string) {
 	up := int64(time.Since(s.started).Seconds())
 	version := strings.TrimPrefix(s.KubeVersion, "v")
@@ -44,7 +44,7 @@ func (s *Server) statusz(w io.Writer, roots []string) {
 		s.started.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), version, minor, strings.Join(roots, " "), s.Version)
 }
 
-// flagz shows all flags with their values.
+// flagz writes all flags with their values.
 func (s *Server) flagz(w io.Writer) {
 	fmt.Fprintf(w, zpageHead, "flagz")
 	for _, flag := range s.Kubelet.Flags {
@@ -52,7 +52,7 @@ func (s *Server) flagz(w io.Writer) {
 	}
 }
 
-// plain says that plain text comes, unless the client does not take it.
+// plain sets the content type to plain text; false: the client does not accept it.
 func plain(w http.ResponseWriter, r *http.Request) bool {
 	accept := r.Header.Get("Accept")
 	for part := range strings.SplitSeq(accept, ",") {
@@ -66,11 +66,11 @@ func plain(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// longestLevel bounds what is read of a log level.
+// longestLevel bounds the length of a log level.
 const longestLevel = 16
 
-// setLevel takes the log level that the body of a PUT gives, on klog's scale, in the
-// form of every Kubernetes component.
+// setLevel sets the log level in the body of a PUT, on klog's scale, as in every Kubernetes
+// component.
 func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		http.Error(w, "unsupported http method", http.StatusNotAcceptable)
@@ -87,7 +87,7 @@ func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.Kubelet.SetLevel(int(level))
-	s.Log.Info("the log level was set", "v", level)
+	s.Log.Info("log level changed", "v", level)
 	w.Header().Set("Content-Type", "text/plain")
 	fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", level)
 }

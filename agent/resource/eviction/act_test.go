@@ -27,7 +27,7 @@ func TestKilled(t *testing.T) {
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
 		}
-		if !regexp.MustCompile("the pressure on the node is another.* by=oom").Match(w.lines.Bytes()) {
+		if !regexp.MustCompile(`conditions=\[MemoryPressure\] before=\[\] by=oom`).Match(w.lines.Bytes()) {
 			t.Errorf("the log does not say why: %s", &w.lines)
 		}
 		time.Sleep(4*time.Minute - time.Second) // of the bubble, as all here
@@ -71,7 +71,8 @@ func TestNobodyForDisk(t *testing.T) {
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
 			"reclaim images", "age of nodefs.available", "age of containerfs.available",
 		}
-		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted for it: the pods have 0 there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed."
+		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted: "+
+			"the pods use only 0 of it. Other files, or critical pods, fill the disk. Unused images and containers were removed."
 		said := append(slices.Clone(disk), foreign)
 		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
 		time.Sleep(soonest / 2) // of the bubble

@@ -278,7 +278,7 @@ func TestWoken(t *testing.T) {
 		time.Sleep(wakeGap)
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
-		for _, line := range []string{"the pressure on the node is another", "pod is evicted"} {
+		for _, line := range []string{`conditions=\[MemoryPressure\]`, "uid=big"} {
 			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
 				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
 			}

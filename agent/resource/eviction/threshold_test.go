@@ -66,27 +66,27 @@ func TestParse(t *testing.T) {
 		},
 		"no signal": {
 			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"cpu.available": "5%"}},
-			`evictionHard: there is no signal "cpu.available"`,
+			`evictionHard: unknown eviction signal "cpu.available"`,
 		},
 		"no quantity": {
 			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "lots"}},
-			`evictionHard[memory.available]: "lots" is no quantity`,
+			`evictionHard[memory.available]: "lots" is not a quantity`,
 		},
 		"negative": {
 			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "-1"}},
-			`evictionHard[memory.available]: "-1" is no quantity`,
+			`evictionHard[memory.available]: "-1" is not a quantity`,
 		},
 		"too much": {
 			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "101%"}},
-			`evictionHard[memory.available]: "101%" is no percentage`,
+			`evictionHard[memory.available]: "101%" is not a percentage`,
 		},
 		"not a number": {
 			kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "NaN%"}},
-			`evictionHard[memory.available]: "NaN%" is no percentage`,
+			`evictionHard[memory.available]: "NaN%" is not a percentage`,
 		},
 		"no time": {
 			kubelet.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "1Mi"}},
-			`evictionSoftGracePeriod[memory.available]: "" is no time to wait`,
+			`evictionSoftGracePeriod[memory.available]: "" is not a valid duration`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

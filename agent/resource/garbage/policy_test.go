@@ -29,8 +29,8 @@ func TestDecide(t *testing.T) {
 		"never used before used": {with(all, func(in *Input) {
 			in.Images = []Image{old(5, "a:1"), {ID: id(6), First: noon.Add(-time.Hour)}, {ID: id(7)}}
 		}), "7 space, 6 space, 5 space"},
-		"space not wanted": {with(all, func(in *Input) { in.All, in.Images = false, []Image{old(1)} }), "1 nothing needs it, but"},
-		"too young":        {with(all, func(in *Input) { in.Images = []Image{{ID: id(1), First: noon.Add(-time.Minute)}} }), "1 it came less than 2m0s ago"},
+		"space not wanted": {with(all, func(in *Input) { in.All, in.Images = false, []Image{old(1)} }), "1 it is unused, but"},
+		"too young":        {with(all, func(in *Input) { in.Images = []Image{{ID: id(1), First: noon.Add(-time.Minute)}} }), "1 it was pulled less than 2m0s ago"},
 		"pinned":           {with(all, func(in *Input) { i := old(1); i.Pinned = true; in.Images = []Image{i} }), "1 the container runtime pins it"},
 		"a pod's short name": {with(all, func(in *Input) {
 			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:latest")}, []Need{{Refs: []string{"web"}, By: "pod a/b"}}
@@ -65,13 +65,13 @@ func TestDecide(t *testing.T) {
 		}), "1 needed by pod c/d"},
 		"too long unused": {with(all, func(in *Input) {
 			in.All, in.MaxAge, in.Images = false, 10*day, []Image{old(9, "a:1"), old(11, "b:1"), {ID: id(12), First: noon.Add(-11 * day)}}
-		}), "12 age, 11 age, 9 nothing needs it, but"},
+		}), "12 age, 11 age, 9 it is unused, but"},
 		"uses known for too short a time": {with(all, func(in *Input) {
 			in.All, in.MaxAge, in.Since, in.Images = false, 10*day, noon.Add(-9*day), []Image{old(11, "b:1")}
-		}), "11 nothing needs it, but"},
+		}), "11 it is unused, but"},
 		"a clock that went back": {with(all, func(in *Input) {
 			in.All, in.MaxAge, in.Now, in.Images = true, 10*day, time.Unix(0, 0), []Image{old(11, "b:1")}
-		}), "11 it came less than"},
+		}), "11 it was pulled less than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, want := Decide(c.in), strings.Split(c.want, ", ")

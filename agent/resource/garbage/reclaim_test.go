@@ -82,7 +82,7 @@ func TestPruneRest(t *testing.T) {
 		t.Errorf("%+v, %d of junk", out, w.junk)
 	}
 	w.stuffed = true
-	if out := g.Prune(t.Context(), false); !strings.Contains(out.Error, "free what belongs to no image: no space left on device") {
+	if out := g.Prune(t.Context(), false); !strings.Contains(out.Error, "free space that belongs to no image: no space left on device") {
 		t.Errorf("full: %+v", out)
 	}
 	g = w.garbage(func(c *Config) { c.Images = struct{ cri.Images }{w} })
