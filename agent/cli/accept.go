@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupAccept is islet accept: what the control plane no longer has is to end.
+// setupAccept sets up islet accept, which ends the held pods.
 func setupAccept(t *tool, _ *pflag.FlagSet) runner {
 	return func(ctx context.Context, _ []string) error {
 		var done api.Accepted

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// againFlags are the flags of what is shown anew again and again.
+// againFlags are the flags of commands that can repeat their output.
 type againFlags struct {
 	watch bool
 	every time.Duration
@@ -19,8 +19,8 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 	flags.DurationVar(&a.every, "interval", 2*time.Second, "with -w: how often")
 }
 
-// again calls show once or, to be watched, until ctx ends. A terminal is cleared in
-// between. An error ends it, but for an agent that is not there for the moment.
+// again calls show once, or with -w until ctx ends, and clears a terminal in between. An error ends
+// it, unless the agent is temporarily unreachable.
 func (t *tool) again(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)

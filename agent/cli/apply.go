@@ -25,7 +25,7 @@ func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&m.files, "filename", "f", nil, "a manifest, a directory of manifests, or - for standard input")
 }
 
-// maxManifest is more than the agent takes, which then says so.
+// maxManifest is larger than the agent's limit, so that the agent reports the error.
 const maxManifest = 16 << 20
 
 // each reads the manifests one after the other.
@@ -55,8 +55,7 @@ func (m *manifestFlag) each(stdin io.Reader, do func(origin string, data []byte)
 	return errors.Join(errs...)
 }
 
-// readManifest reads a file, or of a larger one the beginning: it may be a pipe, or a
-// device that never ends.
+// readManifest reads a file, at most its beginning: it may be a pipe or an endless device.
 func readManifest(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -66,7 +65,7 @@ func readManifest(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxManifest))
 }
 
-// manifests lists the manifests of a directory in their order, or names the file.
+// manifests returns the manifests of a directory in order, or the file itself.
 func manifests(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -96,7 +95,7 @@ func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	m.declareFiles(flags)
 	dry := flags.Bool("dry-run", false, "only check the manifests and say what would be done")
 	return func(ctx context.Context, args []string) error {
-		m.files = append(m.files, args...) // islet apply web.yaml can only mean the file
+		m.files = append(m.files, args...) // for islet apply web.yaml
 		if len(m.files) == 0 {
 			return usage("what should be applied? islet apply -f FILE")
 		}

@@ -18,8 +18,8 @@ import (
 
 const (
 	dialTimeout   = 5 * time.Second
-	answerTimeout = 90 * time.Second // for a whole answer that is not a stream
-	maxMessage    = 64 << 10         // of an error
+	answerTimeout = 90 * time.Second // for a whole response
+	maxMessage    = 64 << 10         // of an error message
 )
 
 // dial connects to the agent's socket.
@@ -28,8 +28,8 @@ func (t *tool) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", t.socket)
 }
 
-// request sends a request and returns its answer, whose body the caller closes.
-// Any status but success is an error, with the agent's words.
+// request sends a request and returns the response, whose body the caller closes. A status other
+// than success is an error with the agent's message.
 func (t *tool) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "islet", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
@@ -50,8 +50,8 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	return nil, refused(resp)
 }
 
-// refused makes an error of an answer that is none. A line of it, such as what is wrong with one
-// field of several, stays a line.
+// refused converts an error response to an error. It keeps the lines of the message, such as one
+// for each invalid field.
 func refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 	err := errors.New(lines(string(text)))
@@ -61,7 +61,7 @@ func refused(resp *http.Response) error {
 	return err
 }
 
-// unreachable says what to do about an agent that did not answer.
+// unreachable adds advice to the error of an agent that did not answer.
 func (t *tool) unreachable(err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
@@ -80,7 +80,7 @@ func (t *tool) unreachable(err error) error {
 	return exitError{ExitUnreachable, err}
 }
 
-// gaveUp is unreachable for a request whose context may have ended of silence.
+// gaveUp is unreachable for a request whose context may have ended by its own timeout.
 func (t *tool) gaveUp(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
@@ -88,19 +88,19 @@ func (t *tool) gaveUp(ctx context.Context, err error) error {
 	return t.unreachable(err)
 }
 
-// lost is the error for an answer that broke off.
+// lost is the error for an incomplete response.
 func (t *tool) lost(err error) error {
 	return fmt.Errorf("lost the agent at %s in the middle: did it stop or restart? (%w)", t.socket, err)
 }
 
-// call sends a request and decodes its whole answer into out.
+// call sends a request and decodes the response into out.
 func (t *tool) call(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return t.callSlow(ctx, method, path, query, body, out)
 }
 
-// callSlow is call for what may take the agent any time.
+// callSlow is call without a timeout.
 func (t *tool) callSlow(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	resp, err := t.request(ctx, method, path, query, body)
 	if err != nil {
@@ -113,9 +113,9 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 	return nil
 }
 
-// stream sends a request whose answer is one JSON value a line, and reads it until
-// each says to stop. It gives up when the agent says nothing for too long, or, with
-// a body, does not take that either.
+// stream sends a request whose response is one JSON value per line, and reads it until each returns
+// true. It times out when the agent sends nothing, and with a body also reads nothing, for too
+// long.
 func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
 	each func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := t.watch(ctx)
@@ -135,12 +135,12 @@ func stream[T any](ctx context.Context, t *tool, method, path string, query url.
 	return err
 }
 
-// get is call for what is only looked at.
+// get is call with GET.
 func (t *tool) get(ctx context.Context, path string, out any) error {
 	return t.call(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// values reads an answer of one JSON value a line until each says to stop.
+// values reads one JSON value per line until each returns true.
 func values[T any](t *tool, body io.Reader, each func(T) (stop bool, err error)) error {
 	for dec := json.NewDecoder(body); ; {
 		var v T

@@ -19,7 +19,7 @@ func setupClock(t *tool, flags *pflag.FlagSet) runner {
 		case len(args) == 1 && args[0] == "reset":
 			method = http.MethodDelete
 		case len(args) > 0:
-			return usage("islet clock shows the time, islet clock reset forgets what was taken for proven")
+			return usage("islet clock shows the time, islet clock reset discards the recorded time limits")
 		}
 		var c api.Clock
 		if err := t.call(ctx, method, api.PathClock, nil, nil, &c); err != nil {

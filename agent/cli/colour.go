@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// colour is a word that needs somebody's eye: how a terminal shows it.
+// colour is the terminal colour of a word that needs attention.
 type colour string
 
 const (
@@ -18,8 +18,8 @@ const (
 	endColour string = "\x1b[0m"
 )
 
-// inColour says whether w is to have colours: a terminal that can, unless NO_COLOR
-// says no (https://no-color.org); CLICOLOR_FORCE also for a pipe.
+// inColour reports whether output to w is coloured: on a capable terminal, unless NO_COLOR is set
+// (https://no-color.org); with CLICOLOR_FORCE also to a pipe.
 func (t *tool) inColour(w io.Writer) bool {
 	switch {
 	case t.Getenv("NO_COLOR") != "":
@@ -30,7 +30,7 @@ func (t *tool) inColour(w io.Writer) bool {
 	return isTerminal(w) && t.Getenv("TERM") != "dumb"
 }
 
-// paint puts a word in its colour where there are colours.
+// paint colours a word if colours are on.
 func (t *tool) paint(c colour, s string) string {
 	if c == plain || !t.inColour(t.out) {
 		return s
@@ -38,7 +38,7 @@ func (t *tool) paint(c colour, s string) string {
 	return string(c) + s + endColour
 }
 
-// shade is the colour where there are colours.
+// shade returns the colour if colours are on.
 func (t *tool) shade(c colour) colour {
 	if !t.inColour(t.out) {
 		return plain
@@ -46,7 +46,7 @@ func (t *tool) shade(c colour) colour {
 	return c
 }
 
-// statusColour is that of a pod's status.
+// statusColour returns the colour of a pod's status.
 func statusColour(status string) colour {
 	switch {
 	case status == "Running" || status == "Completed" || status == "Succeeded":
@@ -59,7 +59,7 @@ func statusColour(status string) colour {
 	return red
 }
 
-// eventColour is that of an event's type, of a container's state.
+// eventColour returns the colour of an event's type or a container's state.
 func eventColour(word string) colour {
 	if word == "Warning" {
 		return yellow
@@ -67,8 +67,8 @@ func eventColour(word string) colour {
 	return plain
 }
 
-// shouting is the colour of a word in capitals, which is bad news: NO, DOWN,
-// EXPIRED, NOT READY.
+// shouting returns the colour of a word in capitals, which reports a problem: NO, DOWN, EXPIRED,
+// NOT READY.
 func shouting(text string) colour {
 	for _, word := range []string{"DOWN", "EXPIRED", "NOT READY"} {
 		if strings.Contains(text, word) {
@@ -81,7 +81,7 @@ func shouting(text string) colour {
 	return plain
 }
 
-// A severities writer colours the first word of a line of the doctor's.
+// A severities writer colours the first word of each line of doctor's output.
 type severities struct {
 	w    io.Writer
 	held []byte

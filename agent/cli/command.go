@@ -15,20 +15,20 @@ import (
 type command struct {
 	name    string
 	aliases []string
-	args    string // as in the usage line
+	args    string // for the usage line
 	summary string
-	detail  string // more for its own help
+	detail  string // further help
 	takes   argKind
 	sub     []command
 	hidden  bool
-	agent   bool // its flags are the agent's own: they are not parsed here
-	// setup declares the flags and returns what to run once they are parsed.
+	agent   bool // its flags are the agent's own and are not parsed here
+	// setup declares the flags and returns the function to run after parsing.
 	setup func(t *tool, flags *pflag.FlagSet) runner
 }
 
 type runner func(ctx context.Context, args []string) error
 
-// argKind says what completes a command's arguments.
+// argKind is the kind of a command's arguments, for completion.
 type argKind int
 
 const (
@@ -39,7 +39,7 @@ const (
 	takesCommands
 )
 
-// commands is the table. It is made anew for each use, so that nothing is shared.
+// commands returns the table of commands. It is created for each use, so nothing is shared.
 func commands() []command {
 	return []command{
 		{name: "status", summary: "show how the node is", setup: setupStatus,
@@ -80,7 +80,10 @@ func commands() []command {
 			},
 			{name: "pull", args: "IMAGE...", summary: "pull images from their registry", setup: setupImagesPull},
 			{name: "prune", summary: "remove the images that nothing needs, and say why the others stay", setup: setupImagesPrune,
-				detail: "An image stays that a container has, that any pod on this node names, whether it runs or not, or that the runtime pins.\nThe rules are those by which a disk that is too full is cleared up, but here the age of an image does not count.\nWhat belongs to no image goes too: downloads that stopped, and layers and content that nothing refers to."},
+				detail: "An image stays that a container has, that any pod on this node names, whether it runs " +
+					"or not, or that the runtime pins.\nThe rules are those by which a disk that is too full is " +
+					"cleared up, but here the age of an image does not count.\nWhat belongs to no image " +
+					"goes too: downloads that stopped, and layers and content that nothing refers to."},
 			{
 				name: "rm", aliases: []string{"remove"}, args: "IMAGE...",
 				summary: "take names from images, and remove those without any", takes: takesImages,
@@ -89,7 +92,8 @@ func commands() []command {
 		}},
 		{name: "devices", aliases: []string{"device", "dev"},
 			summary: "show which devices containers can have, and who has them", setup: setupDevices,
-			detail: "Built-in devices are those of 'devices' in the EdgeConfiguration; the others are of device plugins.\n--all shows what a match in the configuration can name of every device of this machine."},
+			detail: "Built-in devices are those of 'devices' in the EdgeConfiguration; the others are of device " +
+				"plugins.\n--all shows what a match in the configuration can name of every device of this machine."},
 		{
 			name: "apply", args: "-f FILE|DIR|-",
 			summary: "create or change pods and what they use from manifests", takes: takesFiles,
@@ -97,7 +101,8 @@ func commands() []command {
 		},
 		{name: "delete", args: "POD... | -f FILE|DIR|- | KIND NAME...",
 			summary: "delete pods, ConfigMaps, Secrets and claims that were applied", takes: takesPods, setup: setupDelete,
-			detail: "KIND is configmap, secret or pvc. The data of a claim stays, in its directory, until islet delete pvc NAME --delete-data."},
+			detail: "KIND is configmap, secret or pvc. The data of a claim stays, in its directory, until islet " +
+				"delete pvc NAME --delete-data."},
 		{name: "objects", args: "[KIND [NAME...]]",
 			summary: "list the ConfigMaps, Secrets and claims that manifests of this node hold", setup: setupObjects,
 			detail: "KIND is configmap, secret or pvc. Values are never shown. 'islet describe KIND NAME' shows more."},
@@ -106,21 +111,30 @@ func commands() []command {
 			summary: "send the node a configuration, which it tries and keeps only if that goes well",
 			sub:     configCommands(),
 		},
-		{name: "update", args: "ARCHIVE|URL", summary: "try another version of islet, and keep it if the node is then as well as before", takes: takesFiles, setup: setupUpdate,
-			detail: "The archive is one whose makers the node trusts (edge.update.keys); ARCHIVE.release lies beside it. The pods go on running.\nWhatever goes wrong, the version that runs now goes on by itself, at most a minute later. Exits with 1 when it is refused or fails."},
+		{name: "update", args: "ARCHIVE|URL", summary: "try another version of islet, and keep it if the node " +
+			"is then as well as before", takes: takesFiles, setup: setupUpdate,
+			detail: "The archive is one whose makers the node trusts (edge.update.keys); ARCHIVE.release lies " +
+				"beside it. The pods go on running.\nWhatever goes wrong, the version that runs now goes on by " +
+				"itself, at most a minute later. Exits with 1 when it is refused or fails."},
 		{name: "self-test", hidden: true, setup: setupSelfTest},
 		{name: "accept", summary: "end the pods that are held because the API server lost them", setup: setupAccept,
-			detail: "After a restore from a backup, in a cluster that was made anew, or when the Node was deleted, the\npods run on until this command says that the API server is right: see 'islet status'."},
+			detail: "After a restore from a backup, in a cluster that was made anew, or when the Node was " +
+				"deleted, the\npods run on until this command says that the API server is right: see 'islet status'."},
 		{name: "takeover", summary: "give the name of the node to this machine, when another one had it", setup: setupTakeOver,
-			detail: "A machine with a copied disk, or with the name of another one, tells the API server nothing and starts no pod that\nwrites to shared volumes: see 'islet status'. After a board or, without a serial number, a network card was replaced,\nthis command says that this machine is the node."},
+			detail: "A machine with a copied disk, or with the name of another one, tells the API server " +
+				"nothing and starts no pod that\nwrites to shared volumes: see 'islet status'. After a board " +
+				"or, without a serial number, a network card was replaced,\nthis command says that this machine is the node."},
 		{name: "shutdown", summary: "end all pods in order, as when the machine goes off", setup: setupShutdown,
-			detail: "Waits until they have ended, or had the time that shutdownGracePeriod gives them. The node takes no pods\nuntil the next boot, which starts them again, or until --cancel. Service managers without logind call it."},
+			detail: "Waits until they have ended, or had the time that shutdownGracePeriod gives them. The node " +
+				"takes no pods\nuntil the next boot, which starts them again, or until --cancel. Service managers without logind call it."},
 		{name: "clock", args: "[reset]", summary: "show what the node knows of the time, or forget what it took for proven",
 			setup:  setupClock,
 			detail: "Certificates are judged by a time that never goes back behind what has certainly passed. Reset when that is wrong."},
 		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]",
 			summary: "check this host and say what to do about each finding", setup: setupDoctor, agent: true,
-			detail: "Needs no agent. Without flags it examines the host for the agent that runs, else for the flags that are given.\n--fix removes what another kubelet or k3s left and certainly nobody uses, such as its bridge cni0;\nwith --dry-run it only says what that is."},
+			detail: "Needs no agent. Without flags it examines the host for the agent that runs, else for the " +
+				"flags that are given.\n--fix removes what another kubelet or k3s left and certainly nobody " +
+				"uses, such as its bridge cni0;\nwith --dry-run it only says what that is."},
 		{name: "agent", args: "[FLAG...]", summary: "run the agent: what the service does", setup: setupAgent, agent: true,
 			detail: "Flags before any command run it too: 'islet --pod-manifest-path=DIR' is 'islet agent --pod-manifest-path=DIR'."},
 		{name: "cleanup", args: "[AGENT FLAG...]",
@@ -136,7 +150,7 @@ func commands() []command {
 	}
 }
 
-// lookup finds a command by its name or another name it has.
+// lookup finds a command by its name or alias.
 func lookup(list []command, name string) *command {
 	i := slices.IndexFunc(list, func(c command) bool { return c.name == name || slices.Contains(c.aliases, name) })
 	if i < 0 {
@@ -145,7 +159,7 @@ func lookup(list []command, name string) *command {
 	return &list[i]
 }
 
-// parse returns the command's flags, with those that every command has.
+// parse returns the command's flags, including the common ones.
 func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 	flags := pflag.NewFlagSet(c.name, pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -210,7 +224,7 @@ func setupHelp(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// didYouMean suggests the nearest command.
+// didYouMean suggests the most similar command.
 func didYouMean(name string, list []command) string {
 	best, least := "", 3
 	for _, c := range list {
@@ -227,7 +241,7 @@ func didYouMean(name string, list []command) string {
 	return fmt.Sprintf(": did you mean %q?", best)
 }
 
-// distance is how many letters must be added, dropped, changed or swapped.
+// distance returns the number of letters to add, drop, change or swap.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// The scripts ask islet __complete with the words of the line so far, the last
-// being the one under the cursor, and take one candidate a line.
+// The scripts call islet __complete with the words of the line; the last word is at the cursor. It
+// prints one candidate per line.
 var shells = map[string]string{
 	"bash": `_islet() {
 	COMPREPLY=($(islet __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
@@ -47,7 +47,7 @@ func setupCompletion(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// completeTimeout bounds how long a person waits for the tab key.
+// completeTimeout bounds the wait for a completion.
 const completeTimeout = 2 * time.Second
 
 func setupComplete(t *tool, _ *pflag.FlagSet) runner {
@@ -67,7 +67,7 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// candidates lists what may stand at the cursor.
+// candidates returns the candidates for the word at the cursor.
 func (t *tool) candidates(ctx context.Context, list []command, before []string, word string) []string {
 	if len(before) == 0 {
 		return commandNames(list)
@@ -125,7 +125,7 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag whose value comes next after word, if any.
+// flagValue returns the flag whose value follows word; nil: none.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {
@@ -141,7 +141,7 @@ func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	return f
 }
 
-// flagCandidates completes the values of flags.
+// flagCandidates returns candidates for a flag's value.
 func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) []string {
 	switch flag {
 	case "output":
@@ -166,7 +166,7 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 	return nil
 }
 
-// podNames are the names, with the namespace where it is not the default one.
+// podNames returns the pods' names, with the namespace unless it is the default one.
 func (t *tool) podNames(ctx context.Context) (out []string) {
 	pods, _ := t.list(ctx)
 	for _, p := range pods {

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// configCommands are those of islet config.
+// configCommands returns the subcommands of islet config.
 func configCommands() []command {
 	return []command{
 		{
@@ -27,7 +27,9 @@ func configCommands() []command {
 		},
 		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node is then as well as before",
 			takes: takesFiles, setup: setupConfigApply,
-			detail: "FILE holds a KubeletConfiguration, an EdgeConfiguration or both. The pods go on running. Whatever goes wrong, the node goes\nback to the last known good configuration by itself. Exits with 1 when the configuration is refused or fails."},
+			detail: "FILE holds a KubeletConfiguration, an EdgeConfiguration or both. The pods go on running. " +
+				"Whatever goes wrong, the node goes\nback to the last known good configuration by itself. Exits " +
+				"with 1 when the configuration is refused or fails."},
 		{name: "revert", summary: "go back to the good configuration before the present one", setup: setupConfigRevert,
 			detail: "It is tried like any other. Without one before, the node's own files count again."},
 		{name: "history", summary: "list the configurations that were tried, and how that ended", setup: setupConfigHistory},
@@ -93,7 +95,7 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	}
 }
 
-// lines keeps the lines of a text, each safe for a terminal.
+// lines makes each line of a text safe for a terminal.
 func lines(text string) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range all {
@@ -201,8 +203,8 @@ func (c *configApply) read(file string) (data []byte, name string, err error) {
 	return data, file, err
 }
 
-// outcome waits until a configuration was tried. The agent is away for a moment at the
-// beginning of a trial and at its end.
+// outcome waits for the end of a configuration's trial. The agent restarts at the beginning and the
+// end of a trial.
 func (t *tool) outcome(ctx context.Context, id string) error {
 	return t.trial(ctx, id, func(c *api.Configuration) (bool, error) {
 		switch {
@@ -216,7 +218,7 @@ func (t *tool) outcome(ctx context.Context, id string) error {
 	})
 }
 
-// trial waits until something was tried, and asks ended how that ended.
+// trial waits for the end of a trial, and calls ended for the result.
 func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
@@ -253,7 +255,7 @@ func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configurati
 	}
 }
 
-// awayAtMost is how long the agent may take to start anew.
+// awayAtMost bounds a restart of the agent.
 const awayAtMost = 2 * time.Minute
 
 func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {

@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// copyCommand is islet cp. Like kubectl cp it needs tar in the container. What comes
-// out of a container is written below the target only, whatever the archive says.
+// copyCommand is islet cp. Like kubectl cp it requires tar in the container. Files from a container
+// are written only below the target, whatever the archive contains.
 type copyCommand struct {
 	*tool
 	podFlag
@@ -29,10 +29,10 @@ func setupCopy(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A place is a path here or, with a pod, in a container.
+// A place is a local path or, with a pod, a path in a container.
 type place struct{ pod, path string }
 
-// parsePlace reads PATH or POD:PATH. A path here that has a colon begins with / or .
+// parsePlace parses PATH or POD:PATH. A local path with a colon must begin with / or .
 func parsePlace(s string) place {
 	pod, path, ok := strings.Cut(s, ":")
 	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
@@ -87,18 +87,18 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 	done := make(chan error, 1)
 	go func() {
 		err := unpack(r, base, target)
-		r.CloseWithError(err) // lets tar go
+		r.CloseWithError(err) // unblocks tar
 		done <- err
 	}()
 	err := c.tar(ctx, pod, container, []string{"tar", "cf", "-", "-C", dir, "--", base}, nil, w)
 	w.CloseWithError(err)
-	if err := <-done; err != nil { // also what tar said
+	if err := <-done; err != nil { // includes tar's error messages
 		return err
 	}
 	return err
 }
 
-// upload sends an archive with one path of this machine.
+// upload sends an archive with one local path.
 func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, to string) error {
 	if _, err := os.Lstat(from); err != nil {
 		return exitError{ExitNotFound, err}
@@ -122,16 +122,16 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 		w.CloseWithError(err)
 	}()
 	err := c.tar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
-	r.Close() // lets pack go that nobody reads
+	r.Close() // unblocks pack
 	if failed := <-packed; failed != nil && (err == nil || !errors.Is(failed, io.ErrClosedPipe)) {
-		return failed // also where tar is content with what it got
+		return failed // even if tar succeeded
 	}
 	return err
 }
 
-// isDirectory reports whether a path of the container is a directory. Like kubectl cp
-// it asks the program test; without that the path is taken for the new name. An error
-// is that of an agent which could not be asked.
+// isDirectory reports whether a path in the container is a directory. Like kubectl cp it runs the
+// program test; without test the path is taken as the new name. An error means that the agent could
+// not be reached.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {
@@ -140,7 +140,7 @@ func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, n
 	return err == nil, nil
 }
 
-// tar runs tar in the container with those streams. Its complaints are the error.
+// tar runs tar in the container with these streams. Its error output becomes the error.
 func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
 	var complaint limited
 	t := *c.tool
@@ -165,7 +165,7 @@ func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, co
 	return err
 }
 
-// limited keeps the beginning of what is written.
+// limited keeps the beginning of the output.
 type limited struct{ strings.Builder }
 
 func (l *limited) Write(b []byte) (int, error) {

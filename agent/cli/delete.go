@@ -95,8 +95,8 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// applied names the pods that --all and -l mean: those of the namespace that were
-// applied here. The others are not this command's to delete.
+// applied returns the pods that --all and -l select: applied pods of the namespace. Other pods
+// cannot be deleted by this command.
 func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
 	if pods, err = c.selected(pods); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (c *deleteCommand) query() url.Values {
 	return q
 }
 
-// one asks the agent to delete the pod that is meant.
+// one requests the deletion of a pod.
 func (c *deleteCommand) one(ctx context.Context, pods []v1.Pod, name string, left map[types.UID]bool) error {
 	pod, err := choose(pods, c.namespace, name)
 	var done api.Deleted
@@ -140,7 +140,7 @@ func (c *deleteCommand) one(ctx context.Context, pods []v1.Pod, name string, lef
 	return c.report([]api.Deleted{done}, left)
 }
 
-// report prints what is being deleted and adds it to left.
+// report prints the deleted pods and adds them to left.
 func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) error {
 	var errs []error
 	for _, d := range done {
@@ -163,7 +163,7 @@ func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) erro
 	return errors.Join(errs...)
 }
 
-// await watches until none of the pods is left.
+// await waits until none of the pods is left.
 func (c *deleteCommand) await(ctx context.Context, left map[types.UID]bool) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc

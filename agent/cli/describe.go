@@ -53,7 +53,7 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// A page is indented text with aligned values, as kubectl describe writes it.
+// A page is indented text with aligned values, in kubectl describe's format.
 type page struct {
 	w io.Writer
 	t *tool // for colours; nil: none
@@ -66,8 +66,7 @@ func (p page) shade(c colour) colour {
 	return p.t.shade(c)
 }
 
-// line writes "name: value" at a depth, the value in the column that its
-// section uses.
+// line writes "name: value" at a depth, with the value in the section's column.
 func (p page) line(depth, column int, name, format string, args ...any) {
 	value := printable(fmt.Sprintf(format, args...))
 	indent := strings.Repeat("  ", depth)
@@ -128,7 +127,7 @@ func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	p.tolerations(pod.Spec.Tolerations)
 }
 
-// ephemeral are the containers that were added in order to look at the pod.
+// ephemeral returns the pod's ephemeral containers.
 func ephemeral(pod *v1.Pod) (out []v1.Container) {
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral {
@@ -145,7 +144,7 @@ func value[T int32 | int64](v *T) T {
 	return *v
 }
 
-// pairs lists a map, one pair a line.
+// pairs writes a map, one pair per line.
 func (p page) pairs(name string, m map[string]string, between string) {
 	if len(m) == 0 {
 		p.line(0, podColumn, name, "<none>")

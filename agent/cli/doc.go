@@ -1,5 +1,5 @@
-// Package cli is the commands for the person at the device. Each is one HTTP
-// request, or a stream, to the agent's unix socket (package server).
+// Package cli implements the commands for users of the device. Each command is an HTTP request or
+// stream to the agent's unix socket (package server).
 //
 //	main --> Main --> command table --> run --> client --> /run/islet/islet.sock
 //	                       |                      |

@@ -100,7 +100,7 @@ func (c *execCommand) query(command []string) url.Values {
 	return q
 }
 
-// terminal is standard input if it is one and wanted as one.
+// terminal returns standard input if it is a terminal and -t is set.
 func (c *execCommand) terminal() *terminal {
 	f, ok := c.Stdin.(*os.File)
 	if !c.tty || !ok {
@@ -136,8 +136,7 @@ const (
 	closeChannel  = 255
 )
 
-// talk connects the streams until the process has ended, and returns its code
-// as an error.
+// talk connects the streams until the process has ended, and returns its exit code as an error.
 func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
@@ -149,7 +148,7 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 		defer restore()
 		sizes, cancel := term.sizes()
 		defer cancel()
-		go func() { // ends with sizes
+		go func() { // ends when sizes is closed
 			for size := range sizes {
 				data, _ := json.Marshal(size)
 				s.send(resizeChannel, data)
@@ -158,7 +157,7 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 	}
 	failed := make(chan error, 1)
 	if c.stdin {
-		go c.feed(s, failed) // ends with standard input or, blocked there, with the process
+		go c.feed(s, failed) // ends with standard input or, blocked there, with the program
 	}
 	status, err := c.receive(s)
 	if ctx.Err() != nil {
@@ -168,15 +167,15 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 		err = outcome(status)
 	}
 	select {
-	case read := <-failed: // whatever the process made of it
+	case read := <-failed: // takes precedence over the process's result
 		return fmt.Errorf("standard input is incomplete: %w", read)
 	default:
 		return err
 	}
 }
 
-// feed sends standard input, and its end. A failure to read it goes to failed before the
-// process sees the end.
+// feed sends standard input and its end. It reports a read error to failed before the process sees
+// the end.
 func (c *execCommand) feed(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -194,7 +193,7 @@ func (c *execCommand) feed(s *socket, failed chan<- error) {
 	}
 }
 
-// receive writes the output until the status comes.
+// receive writes the output until the status arrives.
 func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 	var status *metav1.Status
 	pings := make(chan string, 1)
@@ -204,7 +203,7 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 		s.expect()
 		select {
 		case pings <- data:
-		default: // one is being answered
+		default: // another pong is pending
 		}
 		return nil
 	})
@@ -240,7 +239,7 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 	}
 }
 
-// outcome makes the exit code of a status.
+// outcome converts a status to an exit code.
 func outcome(status *metav1.Status) error {
 	if status.Status == metav1.StatusSuccess {
 		return nil
@@ -255,26 +254,26 @@ func outcome(status *metav1.Status) error {
 	return errors.New(printable(status.Message))
 }
 
-// A socket sends messages from several goroutines.
+// A socket serializes messages of several goroutines.
 type socket struct {
 	conn    *websocket.Conn
 	mu      sync.Mutex
-	silence time.Duration // how long the agent, which pings, may say nothing
+	silence time.Duration // maximum time without a message of the agent, which sends pings
 }
 
-// answer answers pings apart from the reader: the agent may have hung up while output is
-// still to be read, or be busy with our input, and neither is an end of the output.
+// answer answers pings independently of the reader: the agent may have disconnected while output is
+// still unread, or be busy with input, and neither ends the output.
 func (s *socket) answer(pings <-chan string) {
 	for data := range pings {
-		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // ends with the connection
+		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error: the connection has ended
 	}
 }
 
-// expect restarts the time limit on silence.
+// expect restarts the timeout for messages.
 func (s *socket) expect() { s.conn.SetReadDeadline(time.Now().Add(s.silence)) }
 
-// A timedReader restarts the time limit on silence before each read of a message, so that the
-// time which the caller spends between two reads does not count.
+// A timedReader restarts the timeout before each read of a message, so that the caller's own time
+// does not count.
 type timedReader struct {
 	io.Reader
 	s *socket

@@ -13,16 +13,16 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A followed log goes on when the agent comes back, within agentPatience unless
-// Env has another; it is asked again every askAgain.
+// A followed log resumes when the agent is back within agentPatience, or Env's value. The agent is
+// polled every askAgain.
 const (
 	agentPatience = 2 * time.Minute
 	askAgain      = 500 * time.Millisecond
 )
 
-// follow prints a container's log until the container has ended. An agent that
-// stops, as for an upgrade, leaves its containers running: the log goes on after
-// the last line when there is one again.
+// follow prints a container's log until the container has ended. When the agent stops, for example
+// for an upgrade, its containers keep running: follow resumes after the last printed line once an
+// agent answers again.
 func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	at := &position{w: out, stamps: c.timestamps}
 	q := c.query()
@@ -45,7 +45,7 @@ func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, co
 		if at.last != "" {
 			q.Del("tailLines")
 			q.Set("sinceTime", at.last)
-		} else if c.tail == 0 { // what was written meanwhile is new
+		} else if c.tail == 0 { // anything written since is new
 			q.Del("tailLines")
 			q.Set("sinceTime", began.UTC().Format(time.RFC3339Nano))
 		}
@@ -55,14 +55,14 @@ func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, co
 	return err
 }
 
-// isLost says whether the agent went away.
+// isLost reports whether the agent has disconnected.
 func isLost(err error) bool {
 	var exit exitError
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// await waits until an agent knows the container with that ID again: as the
-// present one or, with previous, as the one before. gone: it knows no such pod.
+// await waits until an agent knows the container with that ID: as the current one or, with
+// previous, the one before. gone: it knows no such pod.
 func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentPatience
 	if c.AgentPatience > 0 {
@@ -121,39 +121,40 @@ func containerID(pod *v1.Pod, container string) string {
 	switch {
 	case st == nil:
 		return ""
-	case st.ContainerID == "" && st.LastTerminationState.Terminated != nil: // waiting for its next attempt
+	case st.ContainerID == "" && st.LastTerminationState.Terminated != nil: // waiting for its restart
 		return st.LastTerminationState.Terminated.ContainerID
 	}
 	return st.ContainerID
 }
 
-// A position is how far a log was printed. It takes the log with times and
-// prints it with or without; what it is given again after resume, it leaves out.
+// A position is how far a log has been printed. It reads the log with times and prints it with or
+// without them. After resume it skips what it has printed.
 type position struct {
 	w      io.Writer
 	stamps bool
 
-	last   string // time of the newest line
-	lines  int    // that were printed of this time, whole
-	chars  int    // of the unfinished line after them
-	head   []byte // the beginning of a line, while its time is not complete
+	last   string // time of the last line
+	lines  int    // complete lines printed with this time
+	chars  int    // printed of the unfinished line after them
+	head   []byte // beginning of a line whose time is incomplete
 	inLine bool
 
-	again     int  // lines to leave out
-	againTail int  // characters to leave out of the line after them
-	resumed   bool // the next line must be one of the newest's time
+	again     int  // lines to skip
+	againTail int  // characters to skip of the line after them
+	resumed   bool // the next line must have the last line's time
 }
 
-// errMissed says that the newest line that was printed is no longer part of the log.
-var errMissed = errors.New("lines of the log are missing: they were removed before they could be printed (containerLogMaxSize, containerLogMaxFiles)")
+// errMissed means that the last printed line is no longer in the log.
+var errMissed = errors.New("lines of the log are missing: they were removed before they could be printed " +
+	"(containerLogMaxSize, containerLogMaxFiles)")
 
-// resume says that the log is given again from the time of the newest line.
+// resume prepares for the log from the time of the last line on.
 func (p *position) resume() {
 	p.head, p.inLine, p.again, p.againTail = nil, false, p.lines, p.chars
 	p.resumed = p.last != ""
 }
 
-// Write takes a part of the log. errMissed means that it does not go on where it ended.
+// Write prints a part of the log. errMissed means that it does not continue at the last line.
 func (p *position) Write(b []byte) (int, error) {
 	var out []byte
 	for rest := b; len(rest) > 0; {
@@ -188,11 +189,11 @@ func (p *position) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin begins a line of that time.
+// begin starts a line with that time.
 func (p *position) begin(out []byte, stamp string) []byte {
 	p.inLine = true
 	if stamp != p.last {
-		if p.chars > 0 { // its rest is not there any more
+		if p.chars > 0 { // the rest of the line has been removed
 			out = append(out, '\n')
 		}
 		p.last, p.lines, p.chars, p.again, p.againTail = stamp, 0, 0, 0, 0
@@ -200,7 +201,7 @@ func (p *position) begin(out []byte, stamp string) []byte {
 	return out
 }
 
-// more takes a part of a line, to its end at most.
+// more appends a part of a line.
 func (p *position) more(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// printObject writes an object as json or yaml, for scripts.
+// printObject writes an object as JSON or YAML, for scripts.
 func (t *tool) printObject(format string, object any) error {
 	data, err := json.MarshalIndent(object, "", "    ")
 	switch {
@@ -28,7 +28,7 @@ func (t *tool) printObject(format string, object any) error {
 	return err
 }
 
-// age is how long ago t was, as kubectl writes it (5m3s).
+// age returns the time since t in kubectl's format (5m3s).
 func age(t time.Time, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -36,7 +36,7 @@ func age(t time.Time, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(t)))
 }
 
-// size writes bytes as 12.3MiB.
+// size formats bytes as 12.3MiB.
 func size[T int64 | uint64](n T) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	f, i := float64(n), 0

@@ -100,7 +100,7 @@ func TestChoose(t *testing.T) {
 		{"", "dns", "kube-system/dns-pi"},
 		{"other", "db", "other/db-pi"},
 		{"", "other/d", "other/db-pi"},
-		{"", "we", `"we" may mean any of default/web-pi, default/web-pi-2: write more of it`},
+		{"", "we", `"we" is ambiguous: it matches default/web-pi, default/web-pi-2`},
 		{"", "x", `pod "x" not found`},
 		{"other", "web-pi", `pod "other/web-pi" not found`},
 		{"other", "default/db", "pod default/db is not in namespace other"},

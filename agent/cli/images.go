@@ -45,7 +45,7 @@ func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// imageNames are the tags; without any, the digests, or the ID.
+// imageNames returns the tags of an image, or its digests, or its ID.
 func imageNames(i api.Image) []string {
 	switch {
 	case len(i.Tags) > 0:
@@ -115,14 +115,14 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// watchProgress shows an import or pull until it is done, then names the images.
+// watchProgress shows the progress of an import or pull, then prints the images.
 func (t *tool) watchProgress(ctx context.Context, path string, query url.Values, body io.Reader, bar *progress, what string) error {
 	defer bar.clear()
 	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
 			bar.clear()
-			if strings.Contains(p.Error, what+": ") { // perhaps after a reason such as RegistryUnavailable
+			if strings.Contains(p.Error, what+": ") { // possibly after a reason such as RegistryUnavailable
 				return true, errors.New(printable(p.Error))
 			}
 			return true, fmt.Errorf("%s: %s", what, printable(p.Error))
@@ -133,7 +133,7 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 			}
 			return true, nil
 		}
-		if p.Ref != "" { // else a sign of life
+		if p.Ref != "" { // else a keep-alive line
 			bar.update(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return false, nil

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// A lineWriter writes whole lines, each with a prefix, so that several of them
-// can share an output.
+// A lineWriter writes complete lines, each with a prefix, so that several writers can share an
+// output.
 type lineWriter struct {
 	w      io.Writer
-	mu     *sync.Mutex // nil: nobody else writes
+	mu     *sync.Mutex // nil: the output is not shared
 	prefix string
-	held   []byte // of a line without its end
+	held   []byte // unfinished line
 }
 
-// maxHeld bounds a line that is held for its end.
+// maxHeld bounds an unfinished line.
 const maxHeld = 1 << 20
 
 func (l *lineWriter) Write(b []byte) (int, error) {
@@ -46,7 +46,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// finish writes a last line that has no end.
+// finish writes an unfinished last line.
 func (l *lineWriter) finish() error {
 	if len(l.held) == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (l *lineWriter) finish() error {
 	return err
 }
 
-// A readError is an error of the agent's answer, and not of our own output.
+// A readError is an error of the response, not of the output.
 type readError struct{ err error }
 
 func (e readError) Error() string { return e.err.Error() }
@@ -70,7 +70,7 @@ func (t tagged) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// copyAnswer copies an answer's body to an output.
+// copyAnswer copies a response's body to the output.
 func (t *tool) copyAnswer(w io.Writer, body io.Reader) error {
 	_, err := io.Copy(w, tagged{body})
 	var from readError

@@ -107,7 +107,7 @@ func (c *eventsCommand) row(e api.Event) {
 	c.table.painted(map[int]colour{1: c.shade(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
 }
 
-// follow prints the events there are and then each new one.
+// follow prints the present events and then each new one.
 func (c *eventsCommand) follow(ctx context.Context, of *v1.Pod) error {
 	if c.output != "" && c.output != "json" {
 		return usage("output %q: with -w it must be json", c.output)

@@ -72,8 +72,8 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 	return c.each(ctx, pod)
 }
 
-// each prints the logs of all containers: one after the other, or, followed, as
-// their lines come. What one of them lacks does not hide the others.
+// each prints the logs of all containers: one after the other, or when following, line by line as
+// they arrive. An error of one container does not hide the others.
 func (c *logsCommand) each(ctx context.Context, pod *v1.Pod) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -97,7 +97,7 @@ func (c *logsCommand) each(ctx context.Context, pod *v1.Pod) error {
 	return errors.Join(ctx.Err(), failed)
 }
 
-// one copies the log of one container; with mu, in whole lines.
+// one copies the log of one container; with mu in complete lines.
 func (c *logsCommand) one(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
 	if mu == nil && !c.prefix {
 		return c.to(ctx, c.out, pod, container)
@@ -116,7 +116,7 @@ func (c *logsCommand) to(ctx context.Context, out io.Writer, pod *v1.Pod, contai
 	return c.copy(ctx, out, pod, container, c.query())
 }
 
-// copy prints a log as the query asks.
+// copy prints a log with the query's options.
 func (c *logsCommand) copy(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
 	resp, err := c.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {

@@ -18,26 +18,25 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Env is what the commands take from their process.
+// Env is the environment of the commands.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
 	Version        string           // of islet
-	Now            func() time.Time // what ages are counted to
-	// AgentPatience is how long a followed log waits for an agent that stopped; 0:
-	// two minutes.
+	Now            func() time.Time // reference time for ages
+	// AgentPatience is how long a followed log waits for a stopped agent; 0: two minutes.
 	AgentPatience time.Duration
-	// Patience is how long any other command waits for an agent that says nothing; 0:
-	// 20 s to a minute.
+	// Patience is the timeout of other commands for an agent that sends nothing; 0: 20 s to a
+	// minute.
 	Patience time.Duration
-	// Agent runs the agent with its flags; it serves islet agent.
+	// Agent runs the agent with its flags, for islet agent.
 	Agent func(args []string) int
-	// Doctor checks the host and returns an exit code; it serves islet doctor.
+	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// SelfTest says whether this program can run here; it serves islet self-test.
+	// SelfTest checks whether this program can run here, for islet self-test.
 	SelfTest func(stdout, stderr io.Writer) int
-	// Cleanup removes what an agent that is stopped has on the host.
+	// Cleanup removes a stopped agent's remains from the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
@@ -51,8 +50,7 @@ const (
 	exitSignal      = 130
 )
 
-// An exitError is an error that chooses the exit code. With a nil error nothing
-// is printed.
+// An exitError is an error with an exit code. If the error is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -71,10 +69,9 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand says whether the arguments of the process, which was called by that
-// path, are meant for a person's command, right or wrong, and not for the agent,
-// which takes flags only: a name, the socket that a command is to use, or a cry for
-// help. Called as kubelet the process answers as one.
+// IsCommand reports whether the arguments are for a command, valid or not, and not for the agent,
+// which takes only flags: a name, the --socket flag, or a request for help. If the program is
+// called as kubelet, they are for the agent.
 func IsCommand(called string, args []string, atTerminal bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
@@ -90,7 +87,7 @@ func IsCommand(called string, args []string, atTerminal bool) bool {
 	}
 }
 
-// AtTerminal says whether a person is at both ends of the process.
+// AtTerminal reports whether both files are terminals.
 func AtTerminal(in, out *os.File) bool { return isTerminal(in) && isTerminal(out) }
 
 const (
@@ -98,7 +95,7 @@ const (
 	helpFlags  = "--help-flags" // as --help of a kubelet
 )
 
-// leadingSocket takes the socket off the front, where other tools have such flags.
+// leadingSocket removes the flag --socket in front of the command.
 func leadingSocket(args []string) (socket string, rest []string) {
 	if len(args) == 0 {
 		return "", args
@@ -114,8 +111,8 @@ func leadingSocket(args []string) (socket string, rest []string) {
 	return socket, rest
 }
 
-// Main runs a command, named by the first of args that is not about the socket, and
-// returns the exit code. Without arguments it shows the commands.
+// Main runs the command that args name and returns the exit code. Without arguments it shows the
+// commands.
 func Main(ctx context.Context, args []string, env Env) int {
 	switch {
 	case len(args) == 0:
@@ -148,13 +145,12 @@ func Main(ctx context.Context, args []string, env Env) int {
 	return ExitFailed
 }
 
-// lastMoment is what a command has for its end once ctx has ended: a terminal to put in order,
-// a request to take back.
+// lastMoment is how long a command may clean up after ctx has ended: restore a terminal, cancel a
+// request.
 const lastMoment = 2 * time.Second
 
-// interruptible runs a command until it ends, or until shortly after ctx has ended: a file that
-// it opens may be a pipe that nobody writes to, or on a server that is gone, and no context
-// ends such a system call.
+// interruptible runs a command until it ends, or until shortly after ctx has ended: a file may be a
+// pipe without a writer, or on an unreachable server, and no context cancels such a system call.
 func interruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
@@ -171,7 +167,7 @@ func interruptible(ctx context.Context, run func() error) error {
 	}
 }
 
-// complain prints an error, and of several joined ones each by itself.
+// complain prints an error; joined errors on separate lines.
 func complain(w io.Writer, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
@@ -190,7 +186,7 @@ type tool struct {
 	args   int // arguments before "--", or -1
 }
 
-// dispatch finds the command of args among list, parses its flags and runs it.
+// dispatch finds the command in list, parses its flags and runs it.
 func dispatch(ctx context.Context, list []command, path []string, args []string, t *tool) error {
 	if len(args) == 0 || isHelp(args[0]) {
 		printCommands(t.out, list, path)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// setupMan writes the manual pages: one of all commands, and one of each.
+// setupMan sets up islet man, which writes the manual pages.
 func setupMan(t *tool, _ *pflag.FlagSet) runner {
 	return func(_ context.Context, args []string) error {
 		if len(args) != 1 {
@@ -29,15 +29,16 @@ func setupMan(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// manPages are the pages by file name. They depend on the table of commands only, so
-// that they are the same wherever and whenever they are made.
+// manPages returns the pages by file name. They depend only on the table of commands, so they are
+// reproducible.
 func manPages() map[string][]byte {
 	pages := map[string][]byte{}
 	var list, all bytes.Buffer
 	addManPages(pages, &list, commands(), nil)
 	heading(&all, "islet", "run and look after a Kubernetes node")
 	section(&all, "SYNOPSIS", ".B islet\n.I COMMAND\n[flags]\n.br\n.B islet agent\n[flags]\n")
-	section(&all, "DESCRIPTION", escape("islet makes a Linux machine a Kubernetes node: one program that is kubelet, container runtime and pod network. "+
+	section(&all, "DESCRIPTION", escape("islet makes a Linux machine a Kubernetes node: one program that is "+
+		"kubelet, container runtime and pod network. "+
 		"Its commands talk to the agent that runs on this machine, by its unix socket, and need root. "+
 		"The flags of the agent, which are a kubelet's and its own, are shown by 'islet --help-flags'.")+"\n")
 	section(&all, "COMMANDS", list.String())
@@ -111,7 +112,7 @@ func heading(b *bytes.Buffer, name, what string) {
 
 func section(b *bytes.Buffer, name, text string) { fmt.Fprintf(b, ".SH %s\n%s", name, text) }
 
-// escape makes plain text safe for troff: no line of it is a request.
+// escape escapes text for troff.
 func escape(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "\n", " ").Replace(s)
 	if strings.HasPrefix(s, ".") {

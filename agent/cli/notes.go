@@ -7,11 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// mostNotes is how many pods a note, or a list of notes, names.
+// mostNotes bounds the pods in a note or list of notes.
 const mostNotes = 5
 
-// notes lists what a person should know and need not act on: it does not count for the
-// exit code.
+// notes returns information that needs no action. It does not affect the exit code.
 func notes(st *api.Status) (out []string) {
 	for _, i := range st.Ignored[:min(len(st.Ignored), mostNotes)] {
 		out = append(out,
@@ -25,8 +24,10 @@ func notes(st *api.Status) (out []string) {
 		if n > mostNotes {
 			names += fmt.Sprintf(" and %d more", n-mostNotes)
 		}
-		out = append(out, fmt.Sprintf("the control plane deletes %s when this node does not answer for some time, by default 5 minutes: to stay they need "+
-			"tolerations without tolerationSeconds for node.kubernetes.io/not-ready and node.kubernetes.io/unreachable, effect NoExecute", names))
+		out = append(out, fmt.Sprintf("the control plane deletes %s when this node does not answer for some "+
+			"time, by default 5 minutes: to stay they need "+
+			"tolerations without tolerationSeconds for node.kubernetes.io/not-ready and "+
+			"node.kubernetes.io/unreachable, effect NoExecute", names))
 	}
 	return out
 }

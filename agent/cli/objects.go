@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// kinds are the words that people know for a kind.
+// kinds returns the names by which users know each kind.
 func kinds() map[string][]string {
 	return map[string][]string{
 		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
@@ -26,7 +26,7 @@ func kinds() map[string][]string {
 	}
 }
 
-// kindOf gives the kind that a word means; "": none.
+// kindOf returns the kind of a name; "": none.
 func kindOf(word string) string {
 	for kind, words := range kinds() {
 		if slices.Contains(words, strings.ToLower(word)) {
@@ -36,7 +36,7 @@ func kindOf(word string) string {
 	return ""
 }
 
-// shortKind is how a kind is printed before a name.
+// shortKind returns the printed form of a kind.
 func shortKind(kind string) string {
 	if kind == "" {
 		return "pod"
@@ -44,11 +44,11 @@ func shortKind(kind string) string {
 	return strings.ToLower(kind)
 }
 
-// An objectName is what a person calls an object.
+// An objectName identifies an object.
 type objectName struct{ kind, namespace, name string }
 
-// objectArgs takes apart "secret wifi other" and "secret/wifi"; ok: the arguments are about
-// objects and not about pods.
+// objectArgs parses "secret wifi other" and "secret/wifi"; ok: the arguments are about objects, not
+// pods.
 func objectArgs(args []string, namespace string) (names []objectName, ok bool) {
 	if len(args) == 0 {
 		return nil, false
@@ -89,7 +89,7 @@ func setupObjects(t *tool, flags *pflag.FlagSet) runner {
 	return (&objectsCommand{tool: t}).setup(flags, "")
 }
 
-// setupObjectsOf is islet get secrets and the like.
+// setupObjectsOf sets up islet get secrets and similar commands.
 func setupObjectsOf(kind string) func(*tool, *pflag.FlagSet) runner {
 	return func(t *tool, flags *pflag.FlagSet) runner { return (&objectsCommand{tool: t}).setup(flags, kind) }
 }
@@ -141,13 +141,13 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	return c.print(shown)
 }
 
-// objects asks for all of them.
+// objects returns all objects.
 func (t *tool) objects(ctx context.Context) (all []api.Object, err error) {
 	err = t.get(ctx, api.PathObjects, &all)
 	return all, err
 }
 
-// find gives the objects of that name: each source may have one.
+// find returns the objects of that name: each source may have one.
 func (n objectName) find(all []api.Object) ([]api.Object, error) {
 	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
@@ -197,7 +197,7 @@ func (c *objectsCommand) print(shown []api.Object) error {
 	return nil
 }
 
-// contentOf says in a few words what an object has.
+// contentOf summarizes an object's content.
 func contentOf(o *api.Object) string {
 	c := o.Claim
 	switch {
@@ -234,10 +234,10 @@ func usersOf(o *api.Object) string {
 	return text
 }
 
-// mostUsers is how many pods a row names.
+// mostUsers bounds the pods in a row.
 const mostUsers = 3
 
-// describeObjects is islet describe for what is no pod. Of a Secret it shows no value.
+// describeObjects is islet describe for objects. It shows no value of a Secret.
 func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
 	all, err := t.objects(ctx)
 	if err != nil {
@@ -301,7 +301,7 @@ func (t *tool) describeObject(o *api.Object) {
 	line("Used By", "%s", or(strings.Join(o.Pods, ", "), "<none>"))
 }
 
-// deleteObjects asks the agent to remove objects that were applied.
+// deleteObjects requests the removal of applied objects.
 func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) error {
 	var errs []error
 	for _, n := range names {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// How long a command waits for an agent that says nothing. A stream is never silent
-// for longer than a few seconds: the agent sends something now and then.
+// Timeouts for an agent that sends nothing. A stream is never silent for more than a few seconds:
+// the agent sends keep-alive lines.
 const (
-	lookTime   = 20 * time.Second // to begin an answer to what is only looked at
-	changeTime = time.Minute      // to begin an answer to a change
-	silentTime = time.Minute      // between two pieces of a stream
+	lookTime   = 20 * time.Second // until the response to a read begins
+	changeTime = time.Minute      // until the response to a change begins
+	silentTime = time.Minute      // between two parts of a stream
 )
 
-var errSilent = errors.New("the agent says nothing")
+var errSilent = errors.New("the agent does not respond")
 
-// patience is how long an answer may take to begin.
+// patience returns the timeout for the beginning of a response.
 func (t *tool) patience(method string) time.Duration {
 	switch {
 	case t.Patience > 0:
@@ -29,8 +29,7 @@ func (t *tool) patience(method string) time.Duration {
 	return changeTime
 }
 
-// A watchdog ends a context when the agent has said nothing, and accepted nothing,
-// for too long.
+// A watchdog cancels a context when the agent has sent and accepted nothing for too long.
 type watchdog struct {
 	timer *time.Timer
 	after time.Duration
@@ -50,8 +49,8 @@ func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	}
 }
 
-// An answer is what the agent sends. Only the time in which somebody waits for it
-// counts: a reader such as less may take as long as it likes.
+// An answer is a response of the agent. Only time spent waiting for it counts: a reader such as
+// less may pause for any time.
 type answer struct {
 	io.Reader
 	*watchdog
@@ -63,8 +62,8 @@ func (r answer) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// An upload is what is sent to the agent. What counts is the time that it takes to
-// accept a piece, not the time until there is one.
+// An upload is the body of a request. Only the time for the agent to accept a part counts, not the
+// time to read the part.
 type upload struct {
 	io.Reader
 	*watchdog

@@ -76,7 +76,7 @@ func (c *podsCommand) inNamespace() string {
 	return c.namespace
 }
 
-// choose picks the pods named, or all of the namespace.
+// choose returns the named pods, or all of the namespace.
 func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
 	pods, err := c.selected(pods)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
 	return out, nil
 }
 
-// show prints pods in the form asked for.
+// show prints pods in the requested format.
 func (c *podsCommand) show(pods []v1.Pod, single bool) error {
 	for i := range pods {
 		pods[i].TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}

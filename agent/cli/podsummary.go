@@ -10,10 +10,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// summary is what one row says about a pod.
+// summary is the content of a pod's row.
 type summary struct{ ready, status, restarts string }
 
-// born is when the pod came to this node.
+// born returns when the pod was first seen on this node.
 func born(p *v1.Pod) time.Time {
 	if t := p.CreationTimestamp; !t.IsZero() {
 		return t.Time
@@ -25,8 +25,8 @@ func born(p *v1.Pod) time.Time {
 	return t
 }
 
-// summarize puts a pod in the words of kubectl get pods: the reason that a
-// person looks for (CrashLoopBackOff, Init:0/1, Completed ...), not the phase.
+// summarize describes a pod as kubectl get pods does: by the reason (CrashLoopBackOff, Init:0/1,
+// Completed ...), not the phase.
 func summarize(p *v1.Pod, now time.Time) summary {
 	status := or(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
@@ -77,7 +77,7 @@ func summarize(p *v1.Pod, now time.Time) summary {
 	return s
 }
 
-// initializing names the init container that the pod waits for; "": none.
+// initializing describes the init container that the pod waits for; "": none.
 func initializing(p *v1.Pod) string {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
@@ -94,13 +94,13 @@ func initializing(p *v1.Pod) string {
 	return ""
 }
 
-// sidecar says whether an init container runs on beside the others.
+// sidecar reports whether an init container is a sidecar.
 func sidecar(p *v1.Pod, name string) bool {
 	kind, c := podspec.Find(&p.Spec, name)
 	return c != nil && kind == podspec.Sidecar
 }
 
-// stopped says why a container does not run; "": it runs, or nobody knows.
+// stopped returns why a container does not run; "": it runs, or the reason is unknown.
 func stopped(s v1.ContainerState) string {
 	switch t := s.Terminated; {
 	case s.Waiting != nil:

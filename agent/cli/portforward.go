@@ -36,7 +36,7 @@ func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A forwarded port of the pod, and where it is reached here.
+// A forwarded is a port of the pod and its local port.
 type forwarded struct{ local, remote uint16 }
 
 func (c *forwardCommand) run(ctx context.Context, args []string) error {
@@ -86,7 +86,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	}
 }
 
-// parseForwarded reads REMOTE, LOCAL:REMOTE or :REMOTE, which takes any free port.
+// parseForwarded parses REMOTE, LOCAL:REMOTE or :REMOTE, which uses any free local port.
 func parseForwarded(s string) (p forwarded, err error) {
 	local, remote, both := strings.Cut(s, ":")
 	if !both {
@@ -142,7 +142,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	return spdy.NewClientConnection(ahead{raw, in})
 }
 
-// ahead is a connection of which a part was read already.
+// ahead is a connection of which a part has already been read.
 type ahead struct {
 	net.Conn
 	in *bufio.Reader
@@ -175,9 +175,9 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 	}
 }
 
-// forward joins one connection with a pair of streams: one for its data and one for
-// what goes wrong. Each direction ends by itself; data that broke off resets the local
-// connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
+// forward connects one connection with a pair of streams: data and errors. Each direction ends
+// independently. If the data is incomplete, the local connection is reset.
+// https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
 func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, port uint16) error {
 	headers := http.Header{}
 	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
@@ -188,31 +188,31 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 		return err
 	}
 	defer to.RemoveStreams(failed)
-	failed.Close() // nothing is said there from here
+	failed.Close() // the client sends no errors
 	headers.Set(portforward.StreamType, portforward.StreamTypeData)
 	data, err := to.CreateStream(headers)
 	if err != nil {
 		return err
 	}
 	defer to.RemoveStreams(data)
-	var closed atomic.Bool // our direction
+	var closed atomic.Bool // the direction to the pod
 	sent := make(chan struct{})
 	go func() { // ends with the local connection or the stream
 		defer close(sent)
 		if _, err := io.Copy(data, local); err != nil {
-			data.Reset() // the pod must not take this for the end
+			data.Reset() // the pod must not treat this as the end of the data
 			return
 		}
 		closed.Store(true)
-		data.Close() // the pod sees the end, and may still answer
+		data.Close() // the pod sees the end of the data, and may still respond
 	}()
-	if _, err := io.Copy(local, data); err != nil { // the local client has gone
+	if _, err := io.Copy(local, data); err != nil { // the local client has disconnected
 		data.Reset()
 		reset(local)
 	} else if lostStream(to, data, &closed) {
 		reset(local)
 	} else {
-		local.CloseWrite() // it may have more to say
+		local.CloseWrite() // the local client may still send data
 	}
 	<-sent
 	text, err := io.ReadAll(io.LimitReader(failed, maxMessage))
@@ -222,9 +222,9 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 	return err
 }
 
-// lostStream reports whether a stream that gives no more has not ended, but was reset or
-// lost with its connection. Once our own direction is closed only the latter shows; the
-// stream of errors tells the former.
+// lostStream reports whether a stream was reset or lost with its connection instead of being
+// closed. Once the direction to the pod is closed, only a lost connection can be detected; the
+// error stream reports the other case.
 func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic.Bool) bool {
 	select {
 	case <-to.CloseChan():
@@ -235,7 +235,7 @@ func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic
 	return ok && s.IsFinished() && !closed.Load()
 }
 
-// reset closes a connection so that its peer does not take it for the end of the data.
+// reset closes a connection such that its peer sees an error, not the end of the data.
 func reset(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	mostBar    = 30 // characters in a bar
-	leastName  = 16 // characters of a name, for which a bar gives way
+	mostBar    = 30 // maximum width of a bar
+	leastName  = 16 // minimum width of a name; the bar is shortened first
 	redrawTime = 100 * time.Millisecond
 )
 
-// A progress shows how something goes on standard error: a bar that is redrawn
-// on a terminal, else a line whenever the status changes.
+// A progress shows progress on standard error: on a terminal a bar that is redrawn, otherwise a
+// line for each change of the status.
 type progress struct {
 	w      io.Writer                  // nil: quiet
 	screen func() (width, height int) // nil: no terminal
 	mu     sync.Mutex
 	order  []string
 	items  map[string]item
-	drawn  int // lines on the screen
+	drawn  int // lines drawn on the screen
 	at     time.Time
 }
 
@@ -39,7 +39,7 @@ func (t *tool) progress(quiet bool) *progress {
 	return p
 }
 
-// update shows how far ref is. It may be called from any goroutine.
+// update shows the progress of ref. It may be called from any goroutine.
 func (p *progress) update(ref, status string, current, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *progress) update(ref, status string, current, total int64) {
 		p.order = append(p.order, ref)
 	}
 	if total == 0 {
-		total = old.total // the agent does not know the size of what it is sent
+		total = old.total // the agent does not know the size of an upload
 	}
 	p.items[ref] = item{status, current, total}
 	changed := !known || old.status != status
@@ -65,15 +65,15 @@ func (p *progress) draw() {
 	p.at = time.Now()
 	p.erase()
 	width, height := p.screen()
-	// What has scrolled away cannot be taken back.
+	// Lines that have scrolled away cannot be erased.
 	for _, ref := range p.order[max(0, len(p.order)-max(1, height-1)):] {
 		fmt.Fprintln(p.w, p.items[ref].line(printable(ref), width-1))
 		p.drawn++
 	}
 }
 
-// line is one row: the status, a bar, the bytes and the end of the name, in at most
-// that many cells.
+// line returns one row in at most width cells: the status, a bar, the bytes and the end of the
+// name.
 func (i item) line(name string, width int) string {
 	status, bytes := fmt.Sprintf("%-11s", printable(i.status)), ""
 	switch {
@@ -91,7 +91,7 @@ func (i item) line(name string, width int) string {
 	return shortenEnd(status+bar+bytes+" "+shorten(name, max(0, left-len(bar))), width)
 }
 
-// shortenEnd cuts what does not fit.
+// shortenEnd cuts a text to a width.
 func shortenEnd(s string, width int) string {
 	r := []rune(strings.TrimRight(s, " "))
 	for textWidth(string(r)) > max(0, width) {
@@ -100,7 +100,7 @@ func shortenEnd(s string, width int) string {
 	return string(r)
 }
 
-// erase takes back what is drawn.
+// erase removes the drawn lines.
 func (p *progress) erase() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.w, "\x1b[%dA\x1b[J", p.drawn)
@@ -115,7 +115,7 @@ func (p *progress) clear() {
 	p.erase()
 }
 
-// shorten keeps the end of a long name, which says more than its beginning.
+// shorten cuts a long name, keeping its end, which is more specific.
 func shorten(s string, n int) string {
 	if textWidth(s) <= n {
 		return s

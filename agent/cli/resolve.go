@@ -14,15 +14,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A podFlag is the flag -n. Without it every namespace is looked at when the
-// default one has no such pod.
+// A podFlag is the flag -n. Without it, pods of other namespaces are found too if the default
+// namespace has no match.
 type podFlag struct{ namespace string }
 
 func (p *podFlag) declare(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.namespace, "namespace", "n", "", `the pod's namespace (default "default", then any)`)
 }
 
-// list fetches every pod of the node.
+// list returns every pod of the node.
 func (t *tool) list(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
 	if err := t.get(ctx, "/pods", &l); err != nil {
@@ -31,7 +31,7 @@ func (t *tool) list(ctx context.Context) ([]v1.Pod, error) {
 	return l.Items, nil
 }
 
-// pod finds the pod that the person means.
+// pod finds the pod that the user names.
 func (t *tool) pod(ctx context.Context, p podFlag, name string) (*v1.Pod, error) {
 	pods, err := t.list(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (t *tool) pod(ctx context.Context, p podFlag, name string) (*v1.Pod, error)
 	return choose(pods, p.namespace, name)
 }
 
-// withoutKind lets people say "delete pod NAME" as they would to kubectl.
+// withoutKind removes the kind in "delete pod NAME", as kubectl users write it.
 func withoutKind(args []string) []string {
 	if len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) {
 		return args[1:]
@@ -48,8 +48,8 @@ func withoutKind(args []string) []string {
 	return args
 }
 
-// choose picks the pod called NAMESPACE/NAME, NAME, or with a name that only it
-// begins with; from the given namespace, else the default one, else any.
+// choose returns the pod called NAMESPACE/NAME or NAME, or the only one whose name begins so: from
+// the given namespace, else the default one, else any.
 func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
@@ -72,13 +72,13 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 			found := map[string]*v1.Pod{}
 			for i, p := range pods {
 				key := p.Namespace + "/" + p.Name
-				// While a pod is replaced there are two: the one with containers is meant.
+				// While a pod is replaced there are two: choose the one with containers.
 				if in(p.Namespace) && match(p.Name) && (found[key] == nil || len(p.Status.ContainerStatuses) > 0) {
 					found[key] = &pods[i]
 				}
 			}
 			if len(found) > 1 {
-				return nil, usage("%q may mean any of %s: write more of it", name, names(found))
+				return nil, usage("%q is ambiguous: it matches %s", name, names(found))
 			}
 			for _, p := range found {
 				return p, nil
@@ -91,8 +91,8 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	return nil, exitError{ExitNotFound, fmt.Errorf("pod %q not found", name)}
 }
 
-// container returns the container that is meant in a pod: the named one, the
-// annotated one, else the first; and says which it took of several.
+// container returns the requested container of a pod: the named one, the annotated one, else the
+// first. If it chose one of several, it prints which.
 func (t *tool) container(pod *v1.Pod, name string) (string, error) {
 	if name != "" {
 		for _, n := range containerNames(pod) {

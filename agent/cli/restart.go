@@ -80,8 +80,7 @@ func (c *restartCommand) one(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// await watches until each container runs as another than before, and the pod is
-// ready.
+// await waits until each container has been replaced by a new one, and the pod is ready.
 func (c *restartCommand) await(ctx context.Context, pod *v1.Pod, names []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()

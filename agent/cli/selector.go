@@ -27,7 +27,7 @@ func (s *selectorFlag) selector() (labels.Selector, error) {
 	return selector, nil
 }
 
-// selected keeps the pods that the flag is about.
+// selected returns the pods that match the flag.
 func (s *selectorFlag) selected(pods []v1.Pod) ([]v1.Pod, error) {
 	selector, err := s.selector()
 	if err != nil || selector == nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// shortcuts are words that people know from other tools, and the command here that
-// each means.
+// shortcuts maps words from other tools to commands.
 func shortcuts() map[string][]string {
 	return map[string][]string{
 		"rmi":    {"images", "rm"},
@@ -20,10 +19,10 @@ func shortcuts() map[string][]string {
 	}
 }
 
-// instead returns what a word of another tool means, or nil.
+// instead returns the command for a word of another tool, or nil.
 func instead(word string) []string { return slices.Clone(shortcuts()[word]) }
 
-// getCommands are what "islet get" takes, as kubectl has it.
+// getCommands are the subcommands of islet get, as in kubectl.
 func getCommands() []command {
 	return []command{
 		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", takes: takesPods, setup: setupPods},

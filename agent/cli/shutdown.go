@@ -59,14 +59,14 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	return nil
 }
 
-// goesOff reports whether the machine is going off, as its service manager says: OpenRC to
-// the scripts that it runs, systemd to all.
+// goesOff reports whether the machine is shutting down according to its service manager: OpenRC
+// sets variables for its scripts, systemd reports its state.
 func goesOff(ctx context.Context, getenv func(string) string) bool {
 	if strings.EqualFold(getenv("RC_GOINGDOWN"), "yes") || getenv("RC_RUNLEVEL") == "shutdown" {
 		return true
 	}
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	state, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // which fails unless all is well
+	state, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // it fails unless the state is running
 	return strings.TrimSpace(string(state)) == "stopping"
 }

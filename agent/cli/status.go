@@ -60,10 +60,10 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 	}
 }
 
-// lowDisk is the part of a file system that should be free.
+// lowDisk is the fraction of a file system that should be free.
 const lowDisk = 0.1
 
-// needsAttention lists what a person should look at.
+// needsAttention returns the problems that need attention.
 func needsAttention(st *api.Status) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -118,7 +118,8 @@ func troubleText(p api.Trouble) string {
 	if p.Container != "" {
 		text += "container " + p.Container + ": "
 	}
-	if text += p.Reason; p.Message != "" {
+	text += p.Reason
+	if p.Message != "" {
 		text += ": " + p.Message
 	}
 	return text
@@ -132,7 +133,7 @@ func problemText(p api.Problem) string {
 	return text + ": " + p.Message
 }
 
-// printStatus prints what there is to know, a line each.
+// printStatus prints the status, one item per line.
 func (t *tool) printStatus(st *api.Status) {
 	var out table
 	row := func(name, format string, args ...any) {
@@ -184,7 +185,7 @@ func (t *tool) printStatus(st *api.Status) {
 	out.print(t.out)
 }
 
-// flashText says what was written to the disk, and by what.
+// flashText describes the disk writes by cause.
 func flashText(f *api.Flash) string {
 	w := f.Today
 	text := fmt.Sprintf("%s (database %s, images %s, logs %s, pods %s)", size(w.Stack), size(w.Database),
@@ -201,10 +202,10 @@ func flashText(f *api.Flash) string {
 	return text
 }
 
-// mostWarnings of the node are shown.
+// mostWarnings bounds the warnings of the node.
 const mostWarnings = 5
 
-// printWarnings prints what happened to the node lately and is no good news.
+// printWarnings prints the node's recent warnings.
 func (t *tool) printWarnings(st *api.Status) {
 	bad := slices.DeleteFunc(slices.Clone(st.Events), func(e api.Event) bool { return e.Type != "Warning" })
 	if len(bad) == 0 {
@@ -256,7 +257,8 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	return text
 }
 
-// certificatesText names those there are: one to serve with is made when it is needed.
+// certificatesText describes the existing certificates. A serving certificate is requested only
+// when needed.
 func certificatesText(c *api.Cluster, now time.Time) string {
 	var all []string
 	for _, cert := range []struct {

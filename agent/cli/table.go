@@ -9,18 +9,18 @@ import (
 	"golang.org/x/text/width"
 )
 
-// columnGap is kubectl's.
+// columnGap is the same as kubectl's.
 const columnGap = 3
 
-// A table prints rows with aligned columns, as wide as the terminal shows them.
-// Rows that come after a print are aligned with those before.
+// A table prints rows with aligned columns. Rows that are added after a print are aligned with the
+// earlier ones.
 type table struct {
 	indent string
 	rows   []row
 	widths []int
 }
 
-// A row has cells, some of them in a colour.
+// A row has cells, some of them coloured.
 type row struct {
 	cells   []string
 	colours map[int]colour
@@ -61,7 +61,7 @@ func (t *table) print(w io.Writer) {
 	t.rows = nil
 }
 
-// textWidth is how many cells of a terminal s takes.
+// textWidth returns the number of terminal cells of s.
 func textWidth(s string) int {
 	n := 0
 	for _, r := range s {
@@ -81,8 +81,8 @@ func wide(r rune) bool {
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
 
-// printable replaces what could change the terminal or the layout: names and
-// messages come from manifests and from containers.
+// printable replaces characters that could change the terminal or the layout: names and messages
+// come from manifests and containers.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupTakeOver is islet takeover: this machine is the node, and no other one.
+// setupTakeOver sets up islet takeover, which assigns the node's name to this machine.
 func setupTakeOver(t *tool, flags *pflag.FlagSet) runner {
 	force := flags.Bool("force", false, "also while the other machine is alive: it backs off, but its pods go on")
 	return func(ctx context.Context, _ []string) error {

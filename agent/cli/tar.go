@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pack writes an archive of the file or directory from, called base in it.
+// pack writes an archive of the file or directory from under the name base.
 func pack(w io.Writer, from, base string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
@@ -64,10 +64,9 @@ func packOne(out *tar.Writer, file, name string, e fs.DirEntry) error {
 	return nil
 }
 
-// unpack writes what an archive has below base to target. The archive comes from a
-// container, which may be hostile: nothing is written outside of target, no link
-// that leads out is followed, and only files, directories and symbolic links that
-// stay inside are made.
+// unpack extracts the archive's files below base to target. The archive comes from a container and
+// is not trusted: nothing is written outside of target, links that lead outside are not followed,
+// and only files, directories and symbolic links within target are created.
 func unpack(r io.Reader, base, target string) error {
 	in := tar.NewReader(r)
 	parent, name := filepath.Split(filepath.Clean(target))
@@ -117,17 +116,17 @@ func unpack(r io.Reader, base, target string) error {
 	return errors.Join(left...)
 }
 
-// mostLeft is after how many links that lead out the rest is not copied.
+// mostLeft bounds the symbolic links that are skipped before the copy fails.
 const mostLeft = 100
 
-// leadsOut is the error of a symbolic link that is left out: the rest is copied.
+// leadsOut is the error for a skipped symbolic link; the rest is copied.
 type leadsOut struct{ file, to string }
 
 func (l leadsOut) Error() string {
 	return fmt.Sprintf("%s is a symbolic link to %q, which leads out of what is copied: it is left out", l.file, l.to)
 }
 
-// relativeTo is the path of an entry below base.
+// relativeTo returns the path of an entry relative to base.
 func relativeTo(base, name string) (rel string, ok bool) {
 	name, base = path.Clean(name), path.Clean(base)
 	switch {
@@ -178,8 +177,8 @@ func unpackOne(root *os.Root, in io.Reader, head *tar.Header, top, file string) 
 	return errors.Join(err, f.Close())
 }
 
-// withoutLinks refuses a directory below top that is reached by a symbolic link:
-// what ".." means in it could not be read off its name.
+// withoutLinks rejects a directory below top that is reached through a symbolic link, because ".."
+// in it would be ambiguous.
 func withoutLinks(root *os.Root, top, dir string) error {
 	for ; dir != top && below(dir, top); dir = path.Dir(dir) {
 		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
@@ -189,9 +188,8 @@ func withoutLinks(root *os.Root, top, dir string) error {
 	return nil
 }
 
-// staysBelow says whether a symbolic link at file leads to what is at or below top.
-// It may go up at its beginning only, because further on its way could go by other
-// links.
+// staysBelow reports whether a symbolic link at file points to top or below. ".." is allowed only
+// at its beginning, because later components could be symbolic links.
 func staysBelow(file, to, top string) bool {
 	rest := to
 	for strings.HasPrefix(rest, "../") {
@@ -201,7 +199,7 @@ func staysBelow(file, to, top string) bool {
 	return !path.IsAbs(to) && !up && below(path.Join(path.Dir(file), to), top)
 }
 
-// below says whether a cleaned relative path is at or below top.
+// below reports whether a cleaned relative path is top or below.
 func below(file, top string) bool {
 	file, top = path.Clean(file), path.Clean(top)
 	if top == "." {

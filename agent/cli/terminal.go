@@ -10,10 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the one a person types at.
+// A terminal is the user's terminal.
 type terminal struct{ f *os.File }
 
-// openTerminal returns nil for a file that is no terminal.
+// openTerminal returns nil if the file is not a terminal.
 func openTerminal(f *os.File) *terminal {
 	if !term.IsTerminal(int(f.Fd())) {
 		return nil
@@ -21,7 +21,7 @@ func openTerminal(f *os.File) *terminal {
 	return &terminal{f}
 }
 
-// raw passes every key on, until restore, which may be called twice.
+// raw sets raw mode until restore, which may be called twice.
 func (t *terminal) raw() (restore func(), err error) {
 	state, err := term.MakeRaw(int(t.f.Fd()))
 	if err != nil {
@@ -33,11 +33,11 @@ func (t *terminal) raw() (restore func(), err error) {
 // terminalSize is the message of a resize.
 type terminalSize struct{ Width, Height uint16 }
 
-// sizes yields the size and then each new one, until cancel.
+// sizes sends the size and each change, until cancel.
 func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
-	changed <- syscall.SIGWINCH // the first is now
+	changed <- syscall.SIGWINCH // send the current size first
 	out, done := make(chan terminalSize), make(chan struct{})
 	go func() {
 		defer close(out)
@@ -64,13 +64,13 @@ func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
 	}
 }
 
-// usualWidth and usualHeight are those of a terminal that does not say.
+// usualWidth and usualHeight are the defaults for terminals of unknown size.
 const (
 	usualWidth  = 80
 	usualHeight = 24
 )
 
-// screen returns what asks a terminal for its size in characters; nil: w is none.
+// screen returns a function for the terminal's size in characters; nil: w is not a terminal.
 func (t *tool) screen(w io.Writer) func() (width, height int) {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(f) {
@@ -85,7 +85,7 @@ func (t *tool) screen(w io.Writer) func() (width, height int) {
 	}
 }
 
-// isTerminal says whether w is a person's screen.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -42,7 +42,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// sampleTime is between two measurements when the agent has only the first.
+// sampleTime is the interval between two measurements if the agent has only one.
 const sampleTime = time.Second
 
 func (c *topCommand) run(ctx context.Context, args []string) error {
@@ -84,7 +84,7 @@ func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
 	return nil
 }
 
-// measure asks twice when a rate is not known yet.
+// measure measures twice if a rate is not known yet.
 func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, error) {
 	sum, err := c.figures(ctx, node)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, er
 	return c.figures(ctx, node)
 }
 
-// figures asks once for what is to be shown.
+// figures requests the figures once.
 func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
 	if err := c.get(ctx, api.PathStats, &sum); err != nil {
@@ -165,7 +165,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	var titles []string
 	if c.output == "wide" {
 		titles, wide = append([]string{"DISK", "READ/s", "WRITE/s", "IN/s", "OUT/s"}, waitTitles...), c.wide
-		if c.containers { // which share the network of their pod
+		if c.containers { // containers share the network of their pod
 			titles = append([]string{"DISK", "READ/s", "WRITE/s"}, waitTitles...)
 		}
 	}
@@ -186,7 +186,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	c.remember(shown)
 }
 
-// choose picks the pods named, or all of the namespace, by the rules for names.
+// choose returns the named pods, or all of the namespace.
 func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
 	selector, err := c.selector()
 	if err != nil {
@@ -239,7 +239,7 @@ func workingSet(m *stats.MemoryStats) uint64 {
 	return *m.WorkingSetBytes
 }
 
-// cores writes CPU as kubectl does, in thousandths of a core.
+// cores formats CPU as kubectl does, in thousandths of a core.
 func cores(c *stats.CPUStats) string {
 	if c == nil || c.UsageNanoCores == nil {
 		return "-"

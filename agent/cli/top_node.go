@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// traffic is what came and went over a network, or from and to disks, until some time.
+// traffic is the bytes of a network interface or of disks at a time.
 type traffic struct {
 	at      time.Time
 	in, out uint64 // bytes
@@ -26,8 +26,7 @@ func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
 	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
 }
 
-// rates remembers what is there at first, and reports whether rates are to be shown for which
-// a second measurement is needed.
+// rates stores the first counters, and reports whether a second measurement is needed for rates.
 func (c *topCommand) rates(sum *stats.Summary) bool {
 	if c.output != "wide" {
 		return false
@@ -37,7 +36,7 @@ func (c *topCommand) rates(sum *stats.Summary) bool {
 	return true
 }
 
-// rememberLinks keeps the traffic of the node's interfaces for the next time.
+// rememberLinks stores the traffic of the node's interfaces.
 func (c *topCommand) rememberLinks(n *stats.NetworkStats) {
 	if n == nil {
 		return
@@ -52,7 +51,7 @@ func (c *topCommand) rememberLinks(n *stats.NetworkStats) {
 	}
 }
 
-// remember keeps the traffic of pods for the next time.
+// remember stores the traffic of pods.
 func (c *topCommand) remember(pods []stats.PodStats) {
 	if c.before == nil {
 		c.before = map[string]traffic{}
@@ -67,8 +66,7 @@ func (c *topCommand) remember(pods []stats.PodStats) {
 	}
 }
 
-// readDisks asks what was read from disks and written to them. An agent that is older than this
-// program may not have that.
+// readDisks requests the disk IO. An older agent may not support it.
 func (c *topCommand) readDisks(ctx context.Context) error {
 	var all []api.DiskIO
 	if err := c.get(ctx, api.PathIO, &all); err != nil {
@@ -84,14 +82,13 @@ func (c *topCommand) readDisks(ctx context.Context) error {
 	return nil
 }
 
-// diskRates are those of a pod, or one container of it.
+// diskRates returns the rates of a pod or container.
 func (c *topCommand) diskRates(uid, container string) []string {
 	key := uid + "/" + container
 	return shownRates(since(c.beforeDisks[key], c.disks[key]))
 }
 
-// perSecond is the traffic of an interface since it was shown before, which is zero if it was not,
-// in bytes; false: it is not known.
+// perSecond returns the rates of an interface in bytes since before; false: unknown.
 func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)
 	if !ok {
@@ -100,7 +97,7 @@ func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out f
 	return since(before, now)
 }
 
-// since is what came and went in a second between two moments. One that is zero is not known.
+// since returns the rates between two moments; false: one of them is zero.
 func since(before, now traffic) (in, out float64, ok bool) {
 	took := now.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
@@ -109,7 +106,7 @@ func since(before, now traffic) (in, out float64, ok bool) {
 	return float64(now.in-before.in) / took, float64(now.out-before.out) / took, true
 }
 
-// podTraffic is that of a pod: in and out.
+// podTraffic returns a pod's rates: in and out.
 func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	if p.Network == nil {
 		return shownRates(0, 0, false)
@@ -117,8 +114,8 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	return shownRates(perSecond(c.before[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
-// nodeTraffic is that of the interfaces that lead out of the machine, together: it may be
-// connected by others than the one that the Summary API names.
+// nodeTraffic returns the rates of all external interfaces together: the machine may use others
+// than the one that the Summary API names.
 func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string {
 	if n == nil {
 		return shownRates(0, 0, false)
@@ -141,7 +138,7 @@ func shownRates(in, out float64, known bool) []string {
 	return []string{size(uint64(in)), size(uint64(out))}
 }
 
-// wide are the columns of a pod that -o wide adds.
+// wide returns the columns that -o wide adds for a pod.
 func (c *topCommand) wide(p *stats.PodStats) []string {
 	disk := "-"
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
@@ -150,11 +147,11 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waits(p.CPU, p.Memory, p.IO))
 }
 
-// waitTitles are those of the columns that waits gives.
+// waitTitles are the titles of the columns of waits.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waits are the shares of the last ten seconds in which a process waited for CPU, which it does
-// also at its limit, for memory, and for disks. With cgroup v1 nobody knows.
+// waits returns the shares of the last ten seconds in which a process waited for CPU (also because
+// of its limit), memory, and disks. They are unknown with cgroup v1.
 func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {
@@ -174,8 +171,8 @@ func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []
 	return out
 }
 
-// wideContainer are the columns of a container that -o wide adds: what it has written, and its
-// logs; how fast it reads and writes; and for what it waits.
+// wideContainer returns the columns that -o wide adds for a container: written bytes and logs, disk
+// rates, and waits.
 func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) []string {
 	if c.output != "wide" {
 		return nil
@@ -193,7 +190,7 @@ func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) [
 	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, k.Name), waits(k.CPU, k.Memory, k.IO))
 }
 
-// showNode shows the machine: what is used, and the sensors of its board.
+// showNode prints the machine's use and the sensors of its board.
 func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	var board api.Board
 	if err := c.get(ctx, api.PathBoard, &board); err != nil {
@@ -217,7 +214,7 @@ func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	return nil
 }
 
-// boardLines says what the sensors show; nothing of a machine without them.
+// boardLines describes the sensors' values; empty for a machine without sensors.
 func boardLines(b api.Board) (out []string) {
 	if len(b.Temperatures) > 0 {
 		var all []string

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupUpdate is islet update.
+// setupUpdate sets up islet update.
 func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	older := flags.Bool("older", false, "take a version that is not newer, too")
 	despite := flags.Bool("despite-pods", false, "keep it also if pods are not ready that were, while node, link and API are well")
@@ -60,7 +60,7 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// stage has the agent fetch and test an archive, and shows how far that is.
+// stage has the agent fetch and verify an archive, and shows the progress.
 func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
 	defer bar.clear()
 	err := stream(ctx, t, http.MethodPost, api.PathUpdate, query, nil, func(p api.Progress) (bool, error) {
@@ -70,7 +70,7 @@ func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u ap
 		case p.Done && p.Update != nil:
 			u = *p.Update
 			return true, nil
-		case p.Ref != "": // else a sign of life
+		case p.Ref != "": // else a keep-alive line
 			bar.update(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return p.Done, nil
@@ -78,7 +78,7 @@ func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u ap
 	return u, err
 }
 
-// setupSelfTest is islet self-test, which a node asks of a program before it tries it.
+// setupSelfTest sets up islet self-test, which a node runs with a new program before its trial.
 func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 	return func(context.Context, []string) error {
 		if code := t.SelfTest(t.Stdout, t.Stderr); code != ExitOK {
@@ -88,8 +88,8 @@ func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// updated waits until a version was tried. The agent is away for a moment at the beginning
-// of a trial and at its end.
+// updated waits for the end of a version's trial. The agent restarts at the beginning and the end
+// of a trial.
 func (t *tool) updated(ctx context.Context, u api.Update) error {
 	return t.trial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
 		switch n := len(c.History); {

@@ -1,7 +1,7 @@
-// Package host is the district of what the agent is to the machine.
+// Package host is the district of the agent's process and its host.
 //
-//	process   one process with limits, which holds its directories and writes a log
-//	home      cgroups of the agent and of the system
-//	volatile  memory over directories on a disk that takes no writes
-//	shutdown  ends pods in order when the machine goes off
+// process   a process with limits, locked directories and a log
+// home      cgroups of the agent and of the system
+// volatile  overlays in memory for directories on a read-only disk
+// shutdown  ends pods in order when the machine shuts down
 package host

@@ -69,7 +69,7 @@ func TestEvictsForMemory(t *testing.T) {
 		if strings.Contains(line, "conditions=[") {
 			t.Log(line)
 		}
-		if strings.Contains(line, "pod is evicted") {
+		if strings.Contains(line, " signal=") && strings.Contains(line, " uid=") {
 			evictions = append(evictions, line)
 			t.Logf("%v after its manifest came: %s", loggedAt(t, line).Sub(came), line)
 		}
@@ -108,7 +108,7 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 		switch {
 		case strings.Contains(line, "conditions=[MemoryPressure] before=[]"):
 			pressed = loggedAt(t, line)
-		case strings.Contains(line, "pod is evicted"):
+		case strings.Contains(line, " signal=") && strings.Contains(line, " uid="):
 			ended = append(ended, loggedAt(t, line))
 			_, pod, _ := strings.Cut(line, " pod=default/")
 			pod, _, _ = strings.Cut(pod, "-edge ")
@@ -240,7 +240,7 @@ func (x scarce) test(t *testing.T) {
 		switch {
 		case strings.Contains(line, "conditions=["+x.condition+"] before=[]"):
 			pressed = loggedAt(t, line)
-		case strings.Contains(line, "pod is evicted"):
+		case strings.Contains(line, " signal=") && strings.Contains(line, " uid="):
 			ended = loggedAt(t, line)
 		}
 	}

@@ -1,7 +1,7 @@
-// Package home settles the agent on its host as a KubeletConfiguration asks, beyond what
-// pods need.
+// Package home configures the host for the agent as a KubeletConfiguration says, beyond the
+// settings for pods.
 //
 //	kubeletCgroups, systemCgroups  --> Enter, and Run once a minute
-//	makeIPTablesUtilChains         --> Run, once: the hint by which others find out
-//	                                   which iptables the host uses
+//	makeIPTablesUtilChains         --> Run, once: a chain that shows which iptables
+//	                                   variant the host uses
 package home

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// hintChain is the chain by which pods that bring an iptables of their own, such as those of
-// network plugins, find out whether the host's is the legacy one or that of nftables.
+// hintChain is the chain by which pods with their own iptables, such as network plugins, detect
+// whether the host uses the legacy or the nftables variant.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/3178-iptables-cleanup
 const hintChain = "KUBE-IPTABLES-HINT"
 
-// hintTime bounds a call: another program may hold iptables' lock.
+// hintTime bounds a call: another program may hold the iptables lock.
 const hintTime = 30 * time.Second
 
-// hint makes the chain with the host's own iptables, for which it is to speak. A host without
-// one has no need of it.
+// hint creates the chain with the host's own iptables. A host without iptables does not need it.
 func hint(ctx context.Context, log *slog.Logger) {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		path, err := exec.LookPath(program)
@@ -26,19 +25,19 @@ func hint(ctx context.Context, log *slog.Logger) {
 			continue
 		}
 		if err := makeChain(ctx, path); err != nil && ctx.Err() == nil {
-			log.Info("the chain that tells others which iptables this host uses cannot be made", "program",
+			log.Info("cannot create the iptables hint chain", "program",
 				path, "chain", hintChain, "error", err)
 		}
 	}
 }
 
-// makeChain makes the chain, if it is not there.
+// makeChain creates the chain unless it exists.
 func makeChain(ctx context.Context, iptables string) error {
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
 	call := func(args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, iptables, append([]string{"-w", "5", "-t", "mangle"}, args...)...)
-		cmd.WaitDelay = time.Second // what it may have started holds its output
+		cmd.WaitDelay = time.Second // a child process may hold its output open
 		return cmd.CombinedOutput()
 	}
 	said, err := call("-N", hintChain)
@@ -46,7 +45,7 @@ func makeChain(ctx context.Context, iptables string) error {
 		return nil
 	}
 	if _, missing := call("-n", "-L", hintChain); missing == nil {
-		return nil // it was there
+		return nil // it exists
 	}
 	return fmt.Errorf("%w: %.300s", err, strings.TrimSpace(string(said)))
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A Home is what a configuration says of the agent's host.
+// A Home configures the host.
 type Home struct {
 	Config *config.Config
 	Log    *slog.Logger
 }
 
-// Enter moves this process and those of the system to their cgroups. It comes before anybody
-// asks in which cgroup the agent is.
+// Enter moves this process and those of the system to their cgroups. It must be called before the
+// agent's cgroup is read.
 func (h Home) Enter() error { return h.system().Enter() }
 
-// Run does the rest until ctx ends.
+// Run repeats this once a minute and creates the hint chain, until ctx ends.
 func (h Home) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.system().Run(ctx) })

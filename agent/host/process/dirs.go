@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Used reports whether an agent has run with these directories. It fails for those
-// that hold something else than an agent's files.
+// Used reports whether an agent has used these directories. It returns an error for directories
+// with other files.
 func Used(d config.Dirs) (bool, error) {
 	state, err := names(d.State)
 	if err != nil {
@@ -29,19 +29,21 @@ func Used(d config.Dirs) (bool, error) {
 		return false, err
 	}
 	stored := slices.Contains(state, Database)
-	brought := func(n string) bool { return n == "images" } // before the first start
+	brought := func(n string) bool { return n == "images" } // may exist before the first start
 	if others := slices.DeleteFunc(state, brought); !stored && len(others) > 0 {
-		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s: nothing was changed; give the --state-dir of the agent",
+		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s: nothing was changed; give "+
+			"the --state-dir of the agent",
 			d.State, Database)
 	}
 	if len(run) > 0 && !locked(d.Run, run) {
-		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was changed; give the --run-dir of the agent",
+		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was "+
+			"changed; give the --run-dir of the agent",
 			d.Run)
 	}
 	return stored || len(run) > 0, nil
 }
 
-// names lists what is in a directory; nothing is in one that does not exist.
+// names lists a directory; a missing directory is empty.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -54,8 +56,8 @@ func names(dir string) ([]string, error) {
 	return all, nil
 }
 
-// locked reports whether an agent has locked the directory. Early agents left the
-// lock empty: then their other files must be there.
+// locked reports whether an agent has locked the directory. Early agents left the lock file empty;
+// then other files of theirs must exist.
 func locked(dir string, has []string) bool {
 	path := filepath.Join(dir, lockFile)
 	fi, err := os.Lstat(path)
@@ -67,8 +69,8 @@ func locked(dir string, has []string) bool {
 	return err == nil && (string(text) == lockMark || early)
 }
 
-// RemoveRun removes what an agent makes in its run directory, and the directory if
-// nothing else is in it.
+// RemoveRun removes the agent's files from its run directory, and the directory if it is empty
+// then.
 func RemoveRun(dir string, sockets ...string) error {
 	if err := mounts.DetachBelow(dir); err != nil {
 		return fmt.Errorf("%w; nothing was removed below %s", err, dir)
@@ -89,7 +91,7 @@ func RemoveRun(dir string, sockets ...string) error {
 		errs = append(errs, mounts.RemoveAll(filepath.Join(dir, n)))
 	}
 	if len(others) > 0 {
-		errs = append(errs, fmt.Errorf("%s holds what is not islet's and stays: %s", dir, strings.Join(others, ", ")))
+		errs = append(errs, fmt.Errorf("%s contains files that are not islet's, so it is not removed: %s", dir, strings.Join(others, ", ")))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

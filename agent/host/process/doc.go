@@ -1,4 +1,3 @@
-// Package process is what the agent is to the host that it runs on: one process with
-// limits of its own, that holds two directories, writes a log, ends in bounded time and
-// reports to a service manager.
+// Package process manages the agent's process: its limits, the locks on its directories, the log, a
+// bounded end, and reports to the service manager.
 package process

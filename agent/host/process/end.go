@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// lastCalls is how long calls that go on may take once the agent is to end.
+// lastCalls bounds running calls once the agent is ending.
 const lastCalls = 8 * time.Second
 
-// ErrAbandoned says that what Bounded called did not end in time.
+// ErrAbandoned means that the function of Bounded did not return in time.
 var ErrAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
 
-// Bounded calls run, and leaves it behind when ctx has ended and run has not for 8
-// seconds: a process may be killed at any moment and lose nothing, so one whose
-// helpers hang need not wait for them.
+// Bounded calls run. It returns without it when ctx has ended for 8 seconds. The process can be
+// killed at any time without losing data, so it does not wait for helpers that hang.
 func Bounded(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()

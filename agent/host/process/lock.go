@@ -12,29 +12,28 @@ import (
 
 const (
 	lockFile = "lock"
-	lockMark = "islet\n" // in the lock of a directory that an agent uses
+	lockMark = "islet\n" // content of a directory's lock file
 
-	// Database is the store's file in the state directory.
+	// Database is the name of the store's file in the state directory.
 	Database = "islet.db"
-	// Claims is the folder of the directories of claims in the state directory.
+	// Claims is the parent of the claims' directories in the state directory.
 	Claims = "claims"
-	// Hooks is the directory in the run directory for what is known of containers' hooks.
+	// Hooks is the directory in the run directory with the state of containers' hooks.
 	Hooks = "hooks"
-	// Probes is the file there for what a restart must not forget of probes.
+	// Probes is the file in the run directory with the state of probes that survives a restart.
 	Probes = "probes"
-	// Shutdown is the file there that records how far a shutdown of the machine has ended the pods.
+	// Shutdown is the file in the run directory with the progress of a shutdown.
 	Shutdown = "shutdown"
-	// OOM is the file there that records which of the kernel's kills have been reported.
+	// OOM is the file in the run directory with the last reported kill of the kernel.
 	OOM = "oom"
-	// Devices is a directory of device nodes for containers, in the run directory.
+	// Devices is the directory in the run directory with device nodes for containers.
 	Devices = "devices"
 )
 
-// Locks are directories that this process has taken.
+// Locks are the directories that this process has locked.
 type Locks []*os.File
 
-// Lock takes directories for this process; the kernel gives them back when the
-// process ends, however it ends.
+// Lock locks directories for this process. The kernel releases the locks when the process ends.
 func Lock(dirs ...string) (l Locks, err error) {
 	for _, dir := range dirs {
 		if err := l.Add(dir); err != nil {
@@ -44,7 +43,7 @@ func Lock(dirs ...string) (l Locks, err error) {
 	return l, nil
 }
 
-// Add takes one more directory.
+// Add locks another directory.
 func (l *Locks) Add(dir string) error {
 	f, err := lock(dir)
 	if err == nil {
@@ -53,7 +52,7 @@ func (l *Locks) Add(dir string) error {
 	return err
 }
 
-// Retake takes a directory again whose lock somebody removed while this process runs.
+// Retake locks a directory again after its lock file was removed.
 func (l *Locks) Retake(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, lockFile)); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -61,7 +60,7 @@ func (l *Locks) Retake(dir string) error {
 	return l.Add(dir)
 }
 
-// Close gives them back.
+// Close releases the locks.
 func (l *Locks) Close() error {
 	var errs []error
 	for _, f := range *l {
@@ -75,7 +74,7 @@ func lock(dir string) (*os.File, error) {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, unix.EROFS) { // a disk that takes no writes: what is there can be locked all the same
+	if errors.Is(err, unix.EROFS) { // existing files can be locked on a read-only disk
 		f, err = os.Open(filepath.Join(dir, lockFile))
 		if errors.Is(err, os.ErrNotExist) {
 			f, err = os.Open(dir)
@@ -92,19 +91,19 @@ func lock(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
-		f.WriteString(lockMark) // a full disk is no reason not to start; see Used
+		f.WriteString(lockMark) // a full disk must not prevent a start; see Used
 	}
 	return f, nil
 }
 
-// A process that was killed keeps its locks until the kernel has ended it: take waits so long,
-// and tries so often.
+// A killed process keeps its locks until the kernel has ended it: take waits that long, at this
+// interval.
 const (
 	dying = 3 * time.Second
 	again = 20 * time.Millisecond
 )
 
-// take locks a file, which another process may be about to give back.
+// take locks a file that another process may be about to release.
 func take(f *os.File) error {
 	tick := time.NewTicker(again)
 	defer tick.Stop()

@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Logger writes to errors, in the format and from the level that are configured; with
-// splitStream what is no error goes to out.
+// Logger returns a logger to errors with the configured format and level. With splitStream lines
+// below the error level go to out.
 func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)
 	logging := &cfg.Kubelet.Logging
-	all := &slog.HandlerOptions{Level: slog.Level(-128)} // what is below never gets there
+	all := &slog.HandlerOptions{Level: slog.Level(-128)} // levels are filtered by leveled
 	format := func(w io.Writer) slog.Handler {
 		if logging.Format == "json" {
 			return slog.NewJSONHandler(w, all)
@@ -39,14 +39,14 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	return slog.New(h)
 }
 
-// A leveled handler is one whose level may be set while the agent runs.
+// A leveled handler has a level that can be changed at run time.
 type leveled struct {
 	slog.Handler
 	level *slog.LevelVar
-	files *files // with levels of their own; nil: none
+	files *files // files with their own levels; nil: none
 }
 
-// LevelOf returns what sets the level of a Logger while the agent runs; nil: log is none.
+// LevelOf returns a function that changes the level of a Logger; nil: log is no Logger.
 func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 	if l, ok := log.Handler().(leveled); ok {
 		return l.level.Set
@@ -54,8 +54,8 @@ func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 	return nil
 }
 
-// Enabled implements slog.Handler. Of a line in a file with a level of its own it says yes to
-// what may be one; Handle sees where it is from.
+// Enabled implements slog.Handler. If source files have levels of their own, it returns true for
+// every level that some file has, and Handle filters by file.
 func (l leveled) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= l.level.Level() || l.files != nil && l.files.may(level)
 }
@@ -80,7 +80,7 @@ func (l leveled) WithGroup(name string) slog.Handler {
 	return l
 }
 
-// divided is two streams: of errors, and of the rest.
+// divided writes errors to one stream and other lines to another.
 type divided struct{ rest, errors slog.Handler }
 
 func (d divided) to(level slog.Level) slog.Handler {
@@ -110,13 +110,13 @@ func (d divided) WithGroup(name string) slog.Handler {
 	return divided{d.rest.WithGroup(name), d.errors.WithGroup(name)}
 }
 
-// files are the levels of source files, as klog's vmodule has them: the first pattern that
-// matches counts. One without a slash is of a file's name, without .go; one with a slash is
-// of as many directories too.
+// files are levels of source files, as in klog's vmodule: the first matching pattern applies. A
+// pattern without a slash matches a file name without .go; a pattern with slashes matches as many
+// directories too.
 type files struct {
-	level    *slog.LevelVar // of the others
+	level    *slog.LevelVar // of all other files
 	patterns []pattern
-	known    sync.Map // from the program counter of a call to its *slog.Level; nil: that of the others
+	known    sync.Map // program counter of a call to *slog.Level; nil: the default level
 }
 
 type pattern struct {

@@ -7,21 +7,19 @@ import (
 	"time"
 )
 
-// A ServiceManager is told how the agent fares: the address of systemd's
-// notification socket, empty where there is none.
+// A ServiceManager is the address of systemd's notification socket; empty: none.
 // https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
 type ServiceManager string
 
-// TakeServiceManager takes the address out of the environment. Were it left
-// there, OCI runtimes would inherit it, and wait for each container to report
-// that it is ready.
+// TakeServiceManager removes the address from the environment and returns it. Otherwise OCI
+// runtimes would inherit it and wait for each container to report that it is ready.
 func TakeServiceManager() ServiceManager {
 	m := ServiceManager(os.Getenv("NOTIFY_SOCKET"))
 	os.Unsetenv("NOTIFY_SOCKET")
 	return m
 }
 
-// Extend asks for that much more time to stop, or to start.
+// Extend requests that much more time to start or stop.
 func (m ServiceManager) Extend(by time.Duration) error {
 	return m.Tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (by + 10*time.Second).Microseconds()))
 }

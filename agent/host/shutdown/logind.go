@@ -17,18 +17,18 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 )
 
-// Logind follows systemd's logind, or elogind, over D-Bus.
+// Logind follows systemd's logind or elogind over D-Bus.
 // https://systemd.io/INHIBITOR_LOCKS/
 type Logind struct {
 	Bus     string // address of the system bus
-	DropIns string // directory of logind's configuration; empty: what logind grants is taken
+	DropIns string // directory of logind's configuration; empty: its delay is not raised
 	Log     *slog.Logger
 
 	mu   sync.Mutex
-	lock *os.File // that holds the machine up; nil: none
+	lock *os.File // inhibitor lock; nil: none
 }
 
-// SystemBus is where the system's D-Bus listens; an address in the environment is stronger.
+// SystemBus returns the address of the system bus. The environment takes precedence.
 func SystemBus() string {
 	if a := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); a != "" {
 		return a
@@ -36,24 +36,23 @@ func SystemBus() string {
 	return "unix:path=/run/dbus/system_bus_socket"
 }
 
-// DropIns is where an administrator's changes to logind's configuration lie.
+// DropIns is the directory for drop-ins of logind's configuration.
 const DropIns = "/etc/systemd/logind.conf.d"
 
-// SystemLogind is this machine's.
+// SystemLogind returns the Logind of this machine.
 func SystemLogind(log *slog.Logger) *Logind {
 	return &Logind{Bus: SystemBus(), DropIns: DropIns, Log: log}
 }
 
-// dropIn is the file there that lets logind wait as long as the pods may take. It begins with
-// madeBy, by which packages and install.sh know it too.
+// dropIn is the file that raises logind's delay. It begins with madeBy, by which packages and
+// install.sh recognize it.
 const (
 	dropIn = "99-islet.conf"
 	madeBy = "# Made by islet:"
 )
 
-// Forget removes the file that lets logind wait for the pods, if islet has made it. A logind that
-// runs waits on until it starts anew: another agent of this machine may count on it, and makes
-// the file again then.
+// Forget removes the drop-in if islet has created it. A running logind keeps the delay until it
+// restarts: another agent on this machine may depend on it, and creates the file again.
 func Forget(dropIns string) error {
 	file := filepath.Join(dropIns, dropIn)
 	text, err := regular.Read(file, 4096)
@@ -61,7 +60,7 @@ func Forget(dropIns string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("remove what lets logind wait for the pods: %w", err)
+		return fmt.Errorf("remove the drop-in that raises logind's delay: %w", err)
 	case !strings.HasPrefix(string(text), madeBy):
 		return nil
 	}
@@ -72,11 +71,11 @@ const (
 	login   = "org.freedesktop.login1"
 	manager = login + ".Manager"
 
-	soon, seldom = time.Second, time.Minute // between two tries to reach it
-	answer       = 5 * time.Second          // it has to answer
+	soon, seldom = time.Second, time.Minute // between two attempts to connect
+	answer       = 5 * time.Second          // timeout of a call
 )
 
-// Run implements Host. A logind that is not there, or restarts, is looked for again.
+// Run implements Host. It reconnects when logind is missing or restarts.
 func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool, release func())) {
 	defer l.release()
 	for pause := soon; ; pause = min(2*pause, seldom) {
@@ -89,7 +88,7 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool
 			pause = soon
 		}
 		if pause == soon {
-			l.Log.Warn("logind does not tell when this machine goes off; it is asked again, and until then pods end in order only by islet shutdown",
+			l.Log.Warn("cannot follow logind, so pods end in order only by islet shutdown: retrying",
 				"error", err)
 		}
 		select {
@@ -100,7 +99,7 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool
 	}
 }
 
-// session follows one logind as long as it is there.
+// session follows logind until the connection ends.
 func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool, func())) error {
 	bus, err := dbus.Connect(l.Bus, dbus.WithContext(ctx))
 	if err != nil {
@@ -124,7 +123,8 @@ func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool
 	}
 	if time.Duration(delay)*time.Microsecond < need && l.DropIns != "" {
 		if err := l.raise(ctx, bus, o, need); err != nil {
-			l.Log.Error("pods may be cut off when this machine goes off: logind does not wait as long as they may take", "error", err)
+			l.Log.Error("pods may be killed at a shutdown of this machine: logind's delay is shorter than their grace periods",
+				"error", err)
 		}
 	}
 	var off bool
@@ -142,7 +142,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool
 		case s, ok := <-signals:
 			switch {
 			case !ok:
-				return errors.New("the system bus hung up")
+				return errors.New("the system bus closed the connection")
 			case s.Name == "org.freedesktop.DBus.NameOwnerChanged":
 				return errors.New("logind ended or was restarted")
 			case s.Name != manager+".PrepareForShutdown" || len(s.Body) == 0:
@@ -160,7 +160,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool
 	}
 }
 
-// Delay is how long logind holds the machine up for those who ask.
+// Delay returns logind's maximum delay for inhibitor locks.
 func Delay(ctx context.Context, address string) (time.Duration, error) {
 	ctx, stop := context.WithTimeout(ctx, answer)
 	defer stop()
@@ -183,12 +183,12 @@ func property(ctx context.Context, o dbus.BusObject, name string, value any) err
 		err = v.Store(value)
 	}
 	if err != nil {
-		return fmt.Errorf("ask logind for %s: %w", name, err)
+		return fmt.Errorf("read %s of logind: %w", name, err)
 	}
 	return nil
 }
 
-// take gets a lock that holds the machine up, if there is none.
+// take acquires an inhibitor lock unless it is held.
 func (l *Logind) take(ctx context.Context, o dbus.BusObject) error {
 	ctx, stop := context.WithTimeout(ctx, answer)
 	defer stop()
@@ -205,7 +205,7 @@ func (l *Logind) take(ctx context.Context, o dbus.BusObject) error {
 	return nil
 }
 
-// release lets the machine go off.
+// release releases the inhibitor lock.
 func (l *Logind) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,8 +215,7 @@ func (l *Logind) release() {
 	}
 }
 
-// raise lets logind wait as long as the pods may take, by a drop-in of its configuration,
-// as a kubelet does.
+// raise sets logind's delay to the pods' total grace period with a drop-in, as a kubelet does.
 func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, need time.Duration) error {
 	if err := os.MkdirAll(l.DropIns, 0o755); err != nil {
 		return fmt.Errorf("make room for logind's InhibitDelayMaxSec: %w", err)
@@ -227,7 +226,7 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("set logind's InhibitDelayMaxSec: %w", err)
 	}
-	const hangUp = int32(1) // SIGHUP has it read its configuration
+	const hangUp = int32(1) // SIGHUP reloads its configuration
 	call, stop := context.WithTimeout(ctx, answer)
 	defer stop()
 	systemd := bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
@@ -249,6 +248,6 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%s says %ds, but logind waits only %s: another file in that directory is stronger",
+	return fmt.Errorf("%s says %ds, but logind waits only %s: another file in that directory takes precedence",
 		file, seconds, time.Duration(delay)*time.Microsecond)
 }

@@ -9,16 +9,14 @@ import (
 	"time"
 )
 
-// A mark records how far a shutdown has come. It lies in the run directory, for the next agent
-// of this boot.
+// A mark records the progress of a shutdown in the run directory, for the next agent of this boot.
 type mark struct {
 	Logind bool        `json:"logind"` // logind announced it; else islet shutdown was called
-	Turns  []time.Time `json:"turns"`  // when the pods of period i began to end; as many as have begun
-	Done   bool        `json:"done"`   // the pods of the last period have ended, or their time is over
+	Turns  []time.Time `json:"turns"`  // start of the turn of period i, for turns that have begun
+	Done   bool        `json:"done"`   // the pods of the last period have ended, or its time has passed
 }
 
-// recall reads the mark that an agent left; nil: there is none. Nobody but root writes to
-// the run directory.
+// recall reads the mark of a previous agent; nil: none. Only root can write to the run directory.
 func recall(file string) (*mark, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +27,7 @@ func recall(file string) (*mark, error) {
 		err = json.Unmarshal(text, m)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read how far the shutdown is: %w", err)
+		return nil, fmt.Errorf("read the progress of the shutdown: %w", err)
 	}
 	return m, nil
 }
@@ -44,7 +42,7 @@ func (m *mark) write(file string) error {
 		err = os.Rename(file+".new", file)
 	}
 	if err != nil {
-		return fmt.Errorf("note how far the shutdown is: %w", err)
+		return fmt.Errorf("store the progress of the shutdown: %w", err)
 	}
 	return nil
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// A Period is how long pods have to end whose priority is at least so high, and lower than
-// that of the next one.
+// A Period is the grace period of pods whose priority is at least Priority and below that of the
+// next Period.
 type Period struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Periods are those of a configuration, by priority; none: pods do not end with the machine.
+// Periods returns the configured periods by priority; none: pods are not ended in order.
 func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	for _, p := range k.ShutdownGracePeriodByPodPriority {
 		all = append(all, Period{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
@@ -31,7 +31,7 @@ func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	return all
 }
 
-// Total is how long all may take together.
+// Total returns the sum of all periods.
 func Total(periods []Period) (d time.Duration) {
 	for _, p := range periods {
 		d += p.Grace
@@ -39,7 +39,7 @@ func Total(periods []Period) (d time.Duration) {
 	return d
 }
 
-// group is the period of a pod: a priority below the lowest belongs to that.
+// group returns the index of a pod's period. Priorities below the lowest belong to the first.
 func group(periods []Period, pod *v1.Pod) int {
 	var priority int32
 	if pod.Spec.Priority != nil {

@@ -15,35 +15,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Host tells when the machine goes off. *Logind is one.
+// Host reports when the machine shuts down. *Logind implements it.
 type Host interface {
-	// Run calls told with each change, and first with how it is now, until ctx ends. The
-	// machine stays up until release, or until it is tired of waiting.
+	// Run calls told with the current state and with each change, until ctx ends. The machine waits
+	// until release is called, or its maximum delay has passed.
 	Run(ctx context.Context, need time.Duration, told func(off bool, release func()))
 }
 
-// Events takes those of the node. *outbox.Events is one.
+// Events records events of the node. *outbox.Events implements it.
 type Events interface {
 	Node(eventType, reason, message string)
 }
 
-// Meta keeps a value. *store.Store is one.
+// Meta stores single values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Periods []Period // none: nothing is done
-	Host    Host     // nil: nobody tells
-	File    string   // where it is noted what goes on; it goes with the boot
+	Host    Host     // nil: shutdowns of the machine are not detected
+	File    string   // stores the progress; does not survive a reboot
 	Meta    Meta
-	Pods    func() []*v1.Pod     // all that are wanted
-	AtRest  func(types.UID) bool // nothing of the pod runs
-	Poke    func(types.UID)      // Off says something else about the pod
-	Changed func()               // Going says something else
-	// Extend asks the service manager not to end this process for so long.
+	Pods    func() []*v1.Pod     // all desired pods
+	AtRest  func(types.UID) bool // reports that the pod has no running container
+	Poke    func(types.UID)      // called when the result of Off changes for the pod
+	Changed func()               // called when the result of Going changes
+	// Extend asks the service manager for more time before it kills this process.
 	Extend func(time.Duration) error
 	Events Events
 	Log    *slog.Logger
@@ -53,22 +53,22 @@ type Config struct {
 type Shutdown struct {
 	c       Config
 	events  chan event
-	touched chan struct{} // capacity 1: a pod's worker has done something
+	touched chan struct{} // capacity 1: a pod's worker made progress
 	metrics metrics
 
 	mu   sync.Mutex
-	mark *mark         // nil: the machine stays up
-	done chan struct{} // closed when all pods have had their turn, or need not
+	mark *mark         // nil: no shutdown
+	done chan struct{} // closed when all pods have had their turn, or at a cancellation
 }
 
 type event struct {
 	off     bool
 	logind  bool
 	release func()
-	taken   chan struct{} // closed once it counts; nil: nobody waits for that
+	taken   chan struct{} // closed once the event is handled; nil: not waited for
 }
 
-// New takes up what an agent left that was killed while the machine went off.
+// New resumes a shutdown that an agent was killed in.
 func New(ctx context.Context, c Config) (*Shutdown, error) {
 	s := &Shutdown{c: c, events: make(chan event), touched: make(chan struct{}, 1), done: make(chan struct{}), metrics: newMetrics()}
 	if len(c.Periods) == 0 {
@@ -76,7 +76,7 @@ func New(ctx context.Context, c Config) (*Shutdown, error) {
 	}
 	var err error
 	if s.mark, err = recall(c.File); err != nil {
-		c.Log.Error("it is not known whether this machine goes off", "error", err)
+		c.Log.Error("cannot read whether a shutdown is in progress", "error", err)
 	}
 	if s.mark != nil && s.mark.Done {
 		close(s.done)
@@ -89,15 +89,15 @@ func New(ctx context.Context, c Config) (*Shutdown, error) {
 	return s, nil
 }
 
-// Going reports whether the machine goes off: then the node is not ready and takes no
-// pods. https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
+// Going reports whether a shutdown is in progress. The node is then not ready and admits no pods.
+// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 func (s *Shutdown) Going() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mark != nil
 }
 
-// NotReady is why the node is not ready, in a kubelet's words; empty: it may be.
+// NotReady returns why the node is not ready, in a kubelet's words; empty: no shutdown.
 func (s *Shutdown) NotReady() string {
 	if s.Going() {
 		return "node is shutting down"
@@ -105,7 +105,7 @@ func (s *Shutdown) NotReady() string {
 	return ""
 }
 
-// Off says whether it is a pod's turn to end: since when, and how long it has at most.
+// Off returns since when it is a pod's turn to end, and its maximum time; zero: not yet.
 func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
 	return time.Time{}, 0
 }
 
-// Touched says that something was done about a pod. It never blocks.
+// Touched reports that a pod's worker made progress. It never blocks.
 func (s *Shutdown) Touched() {
 	select {
 	case s.touched <- struct{}{}:
@@ -126,8 +126,8 @@ func (s *Shutdown) Touched() {
 	}
 }
 
-// Begin ends all pods in order, as if the machine went off, and returns once they have
-// ended or had their time. False: none ends, for nobody said how long they may take.
+// Begin ends all pods in order, as at a shutdown of the machine, and returns when they have ended
+// or their time has passed. False: no periods are configured, so no pod is ended.
 func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 	if len(s.c.Periods) == 0 {
 		return false, nil
@@ -146,12 +146,12 @@ func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 		return true, ctx.Err()
 	}
 	if !s.Going() {
-		return true, errors.New("it was cancelled: the pods run again")
+		return true, errors.New("the shutdown was cancelled: the pods are started again")
 	}
 	return true, nil
 }
 
-// Cancel lets the pods run again that Begin ended.
+// Cancel cancels Begin, so that the pods are started again.
 func (s *Shutdown) Cancel(ctx context.Context) error {
 	if len(s.c.Periods) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 		wg.Go(func() {
 			s.c.Host.Run(ctx, Total(s.c.Periods), func(off bool, release func()) {
 				if s.tell(ctx, event{off: off, logind: true, release: release}) != nil && release != nil {
-					release() // it would hold the machine up for nothing
+					release() // the lock would delay the machine needlessly
 				}
 			})
 		})
@@ -211,7 +211,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	}
 }
 
-// take begins or undoes a shutdown. What logind did not begin it does not undo.
+// take starts or cancels a shutdown. Logind cannot cancel one that it did not start.
 func (s *Shutdown) take(e event) {
 	s.mu.Lock()
 	m := s.mark
@@ -232,20 +232,21 @@ func (s *Shutdown) take(e event) {
 		}
 		s.mark = nil
 		if err := os.Remove(s.c.File); err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.c.Log.Error("the next agent will take this machine for one that goes off", "error", err)
+			s.c.Log.Error("cannot remove the record of a shutdown: the next agent will continue it", "error", err)
 		}
 	}
 	s.mu.Unlock()
 	if e.off {
-		s.c.Log.Warn("this machine goes off: pods end in order", "within", Total(s.c.Periods))
+		s.c.Log.Warn("this machine is shutting down: ending pods in order", "within", Total(s.c.Periods))
 		s.c.Events.Node(v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown event")
 		if err := s.c.Extend(Total(s.c.Periods)); err != nil {
-			s.c.Log.Warn("the service manager may end this process before all pods", "error", err)
+			s.c.Log.Warn("cannot extend the service manager's stop timeout: this process may be killed before all pods have ended",
+				"error", err)
 		}
 		s.c.Changed()
 		return
 	}
-	s.c.Log.Warn("this machine stays up: pods start again")
+	s.c.Log.Warn("the shutdown was cancelled: pods are started again")
 	s.c.Events.Node(v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown cancellation")
 	s.c.Changed()
 	for _, p := range s.c.Pods() {
@@ -253,16 +254,16 @@ func (s *Shutdown) take(e event) {
 	}
 }
 
-// step gives the next pods their turn once those before them have ended, or their time is
-// over. It says when to look again at the latest, and whether all have had their turn. Only
-// Run's goroutine changes the mark, so here it is read without the lock, which Off needs.
+// step starts the next turn once the pods of the current one have ended, or its time has passed. It
+// returns when to call it again at the latest, and whether all turns are over. Only Run's goroutine
+// changes the mark, so it reads it without the lock, which Off needs.
 func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 	for m := s.mark; m != nil; {
 		if m.Done {
 			return time.Time{}, true
 		}
 		turn, now := len(m.Turns)-1, time.Now()
-		if turn >= 0 { // a clock that was set meanwhile does not make it longer
+		if turn >= 0 { // a change of the clock must not extend it
 			grace := s.c.Periods[turn].Grace
 			if end := m.Turns[turn].Add(grace); end.After(now) && end.Sub(now) <= grace && s.busy(turn) {
 				return end, false
@@ -290,23 +291,24 @@ func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 	return time.Time{}, false
 }
 
-// note keeps what the metrics show, and tells how far it is.
+// note updates the metrics and logs the progress.
 func (s *Shutdown) note(ctx context.Context, err error, done bool, turn, pods int) {
 	if turn == 0 || done {
 		err = errors.Join(err, s.c.Meta.SetMeta(ctx, metaKey, s.metrics.text()))
 	}
 	if err != nil {
-		s.c.Log.Warn("what goes on is not noted: an agent that starts now would not know", "error", err)
+		s.c.Log.Warn("cannot store the progress of the shutdown: an agent that starts now would not continue it", "error", err)
 	}
 	switch {
 	case done:
-		s.c.Log.Info("all pods had their time to end")
+		s.c.Log.Info("all pods have ended or their time has passed")
 	case pods > 0:
-		s.c.Log.Info("pods end with this machine", "priority", s.c.Periods[turn].Priority, "pods", pods, "within", s.c.Periods[turn].Grace)
+		s.c.Log.Info("ending pods for the shutdown", "priority", s.c.Periods[turn].Priority, "pods", pods,
+			"within", s.c.Periods[turn].Grace)
 	}
 }
 
-// of lists the pods of a period.
+// of returns the pods of a period.
 func (s *Shutdown) of(turn int) (theirs []*v1.Pod) {
 	for _, p := range s.c.Pods() {
 		if group(s.c.Periods, p) == turn {
@@ -316,7 +318,7 @@ func (s *Shutdown) of(turn int) (theirs []*v1.Pod) {
 	return theirs
 }
 
-// busy reports whether something of a period's pods still runs.
+// busy reports whether a pod of the period still has a running container.
 func (s *Shutdown) busy(turn int) bool {
 	for _, p := range s.of(turn) {
 		if !s.c.AtRest(p.UID) {
@@ -326,10 +328,10 @@ func (s *Shutdown) busy(turn int) bool {
 	return false
 }
 
-// metaKey is where the store has the times of the last shutdown.
+// metaKey is the key of the times of the last shutdown in the store.
 const metaKey = "shutdown"
 
-// metrics are the kubelet's, kept over the boot: they say how long the last shutdown took.
+// metrics are the kubelet's metrics of the last shutdown. They survive a reboot.
 type metrics struct {
 	Start, End float64
 	gauges     [2]prometheus.Gauge
@@ -360,11 +362,11 @@ func (m *metrics) begin(at time.Time) { m.Start, m.End = float64(at.UnixMilli())
 func (m *metrics) end(at time.Time)   { m.End = float64(at.UnixMilli()) / 1000; m.show() }
 
 func (m *metrics) text() string {
-	text, _ := json.Marshal(m) // of two numbers
+	text, _ := json.Marshal(m) // two numbers
 	return string(text)
 }
 
-// Collectors are the kubelet's metrics of graceful shutdowns.
+// Collectors returns the kubelet's metrics of graceful shutdowns.
 func (s *Shutdown) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{s.metrics.gauges[0], s.metrics.gauges[1]}
 }

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// seed makes a directory like another: regular files are copied, and so many levels of
-// directories made, of which the last are links. What is neither file nor directory is of
-// no use to anybody and left out.
+// seed copies a directory's regular files and creates its subdirectories down to levels, the last
+// of which are symbolic links. Special files are not copied.
 func seed(from, to string, levels int) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -55,7 +54,7 @@ func copyFile(from, to string) error {
 	return alike(from, to)
 }
 
-// alike gives a file or directory the owner and mode of another.
+// alike sets the owner and mode of from on to.
 func alike(from, to string) error {
 	st, err := os.Stat(from)
 	if err != nil {

@@ -17,49 +17,50 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Source is what the layer's mounts are known by in the mount table.
+// Source is the source name of the layer's mounts in the mount table.
 const Source = "islet-volatile"
 
-// Name is that of the layer's home in the run directory.
+// Name is the name of the layer's directory in the run directory.
 const Name = "volatile"
 
 // A Dir is a directory that the agent writes to.
 type Dir struct {
 	Path  string
-	Apart []string // relative to Path; one that is not there is left out
+	Apart []string // relative to Path; missing ones are skipped
 }
 
-// Config is what Cover needs.
+// Config configures Cover.
 type Config struct {
-	Dirs []Dir  // of the agent, which nobody else uses meanwhile
-	Run  string // the run directory, which can be written
-	// Bytes bounds what is kept in memory for all directories; 0: a quarter of it.
+	Dirs []Dir  // of the agent; not used by others meanwhile
+	Run  string // the run directory, which must be writable
+	// Bytes bounds the memory for all directories; 0: a quarter of the machine's.
 	Bytes uint64
 }
 
-// A Layer is what is in memory instead of on a disk. Nil: nothing is.
+// A Layer is the set of directories that are in memory. Nil: none.
 type Layer struct {
-	Dirs  []string // that are covered
-	Bytes uint64   // that it holds at most
+	Dirs  []string // covered directories
+	Bytes uint64   // maximum size
 
 	fresh []string // of Dirs: covered by this call
 }
 
-// Fresh reports whether a directory was covered just now, and files in it that were
-// opened before are not those that are seen there now.
+// Fresh reports whether this call covered a directory. Files that were opened in it before are then
+// not the visible ones.
 func (l *Layer) Fresh(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
 
-// String is what a person must know; empty: all disks take writes.
+// String describes the layer for the user; empty: no directory is covered.
 func (l *Layer) String() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is lost at the next boot; repair the disk and reboot",
+	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is "+
+		"lost at the next boot; repair the disk and reboot",
 		strings.Join(l.Dirs, ", "), l.Bytes>>20)
 }
 
-// Cover lays memory over each of the directories that cannot be written, and goes on with
-// what an earlier call has laid. A directory that is not there is left to who makes it.
+// Cover covers each directory that is on a read-only disk, and keeps the layers of an earlier call.
+// It skips missing directories.
 func Cover(c Config) (*Layer, error) {
 	l := &Layer{}
 	var err error
@@ -83,7 +84,8 @@ func Cover(c Config) (*Layer, error) {
 				continue
 			}
 			if err := c.cover(real, d.Apart); err != nil {
-				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no memory can be laid over it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
+				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no memory can be laid over "+
+					"it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
 					d.Path, err)
 			}
 			l.fresh = append(l.fresh, d.Path)
@@ -101,8 +103,8 @@ func Cover(c Config) (*Layer, error) {
 	return l, nil
 }
 
-// Uncover shows the disk again. What the layer holds is lost once its home, Name in the
-// run directory, is unmounted. Nothing may use the directories.
+// Uncover removes the layers, which must not be in use. Their data is lost once Name in the run
+// directory is unmounted.
 func Uncover(dirs ...Dir) error {
 	var errs []error
 	for _, d := range slices.Backward(dirs) {
@@ -120,20 +122,20 @@ func Uncover(dirs ...Dir) error {
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("unmount what is laid over %s: %w", d.Path, err))
+			errs = append(errs, fmt.Errorf("unmount the layer over %s: %w", d.Path, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// isCovered reports whether what is mounted at a directory is of a layer.
+// isCovered reports whether the mount at a directory belongs to a layer.
 func isCovered(real string) (bool, error) {
 	m, err := mounts.At(real)
 	return err == nil && m.Mountpoint == real && m.Source == Source, err
 }
 
-// cover builds the layer of a directory aside and puts it in place in one step, so that
-// one that was left half done is in nobody's way.
+// cover builds the layer in a separate place and moves it over the directory in one step, so that
+// an interrupted call has no effect.
 func (c Config) cover(dir string, apart []string) error {
 	base := filepath.Join(c.Run, Name)
 	if err := c.mountBase(base); err != nil {
@@ -152,7 +154,7 @@ func (c Config) cover(dir string, apart []string) error {
 	if err := bind(dir, in("disk")); err != nil {
 		return err
 	}
-	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // what comes over dir is not to come here
+	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // later mounts over dir must not propagate here
 		return fmt.Errorf("make the mount %s private: %w", in("disk"), err)
 	}
 	if err := alike(in("disk"), in("upper")); err != nil {
@@ -187,8 +189,8 @@ func (c Config) cover(dir string, apart []string) error {
 	return nil
 }
 
-// mountBase mounts the tmpfs, once. It has an inode for 16 KiB, as ext4: inodes take
-// memory that is not counted.
+// mountBase mounts the tmpfs, once. It has an inode per 16 KiB, as ext4 has: the memory for inodes
+// is not counted in its size.
 func (c Config) mountBase(base string) error {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return err
@@ -207,10 +209,10 @@ func (c Config) mountBase(base string) error {
 		fmt.Sprintf("mode=700,size=%d,nr_inodes=%d", c.Bytes, max(c.Bytes>>14, 1<<10))); err != nil {
 		return fmt.Errorf("mount a tmpfs at %s: %w", base, err)
 	}
-	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // for only from there a mount can be moved
+	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // mounts can only be moved from a private mount
 }
 
-// carry has what is mounted below a directory mounted below another in its place.
+// carry mounts everything that is mounted below from at the same place below to.
 func carry(from, to string) error {
 	on, err := mounts.At(from)
 	if err != nil {
@@ -225,8 +227,8 @@ func carry(from, to string) error {
 			continue
 		}
 		source, target := m.Mountpoint, to+strings.TrimPrefix(m.Mountpoint, from)
-		// A directory that was made a mount point of itself becomes one again, else it
-		// would be the disk's.
+		// A directory that is a bind mount of itself becomes one again; otherwise it would be the
+		// disk's.
 		if m.Major == on.Major && m.Minor == on.Minor && m.Root == filepath.Join(on.Root, strings.TrimPrefix(m.Mountpoint, on.Mountpoint)) {
 			source = target
 		}

@@ -82,12 +82,13 @@ func (a *authorities) current() *x509.CertPool {
 	if err == nil && same(a.seen, info) {
 		return a.pool
 	}
-	if a.seen = info; err == nil {
+	a.seen = info
+	if err == nil {
 		err = a.read()
 	}
 	text := fmt.Sprint(err)
 	if err != nil && text != a.told {
-		a.log.Error("the authorities of client certificates cannot be read", "file", a.path, "still known", a.pool != nil, "error", err)
+		a.log.Error("cannot read the authorities of client certificates", "file", a.path, "still known", a.pool != nil, "error", err)
 	}
 	a.told = text
 	return a.pool

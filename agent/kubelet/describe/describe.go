@@ -91,14 +91,16 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.Runtime.Endpoint, s.Runtime.Left = a.c.Endpoint, a.c.Left
 	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
 		s.Problems = append(s.Problems,
-			fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); work that can wait is postponed until the day is over",
+			fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); work "+
+				"that can wait is postponed until the day is over",
 				s.Flash.Today.Stack>>20, s.Flash.Budget>>20))
 	}
 	s.Store.Path = a.c.Database
 	h := a.c.Store.Health()
 	if h.Aside != "" {
 		s.Store.Rebuilt = true
-		s.Store.Message = fmt.Sprintf("the database was damaged: it was moved to %s and rebuilt from the %d rows that could be read, the sources and what runs",
+		s.Store.Message = fmt.Sprintf("the database was damaged: it was moved to %s and rebuilt from the %d "+
+			"rows that could be read, the sources and what runs",
 			h.Aside, h.Salvaged)
 	}
 	if h.Volatile != "" {

@@ -15,7 +15,8 @@ func (a *Describer) twin() []string {
 	}
 	if why := t.Held(); why != "" {
 		return []string{
-			why + ": pods of the API server that write to volumes outside of this machine do not start. Turn the other machine off, or give one of them another name; then islet takeover",
+			why + ": pods of the API server that write to volumes outside of this machine do not start. Turn " +
+				"the other machine off, or give one of them another name; then islet takeover",
 		}
 	}
 	return nil

@@ -132,7 +132,8 @@ func (s *scanner) line() (line []byte, complete bool, err error) {
 			s.end -= s.start
 			s.start = 0
 		}
-		if searched = s.end; s.end == len(s.buf) {
+		searched = s.end
+		if s.end == len(s.buf) {
 			s.start = s.end
 			return s.buf, false, nil
 		}

@@ -116,7 +116,8 @@ func localName(host string) bool {
 }
 
 // policy lets the page load only its own files, and forbids frames.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'"
 
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",

@@ -61,7 +61,8 @@ func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 			return nil, refusal{http.StatusConflict, "apply: " + err.Error()}
 		}
 	}
-	if done = append(done, pods...); dry || len(m.Pods) == 0 {
+	done = append(done, pods...)
+	if dry || len(m.Pods) == 0 {
 		return done, nil
 	}
 	if err := s.Local.Apply(r.Context(), m.Pods); err != nil {

@@ -46,7 +46,8 @@ const (
 // serveChannels connects a process to a WebSocket.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
 	if offered := websocket.Subprotocols(r); len(offered) > 0 && !slices.ContainsFunc(offered, isChannelProtocol) {
-		fail(w, refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this server supports %s, and assumes %s without one",
+		fail(w, refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this "+
+			"server supports %s, and assumes %s without one",
 			strings.Join(offered, ", "), strings.Join(channelProtocols(), ", "), remotecommand.StreamProtocolV1Name))
 		return
 	}

@@ -45,7 +45,8 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 				said = time.Now()
 			}
 		}
-		if seen = now; time.Since(said) >= relook {
+		seen = now
+		if time.Since(said) >= relook {
 			out.send(api.Event{Type: api.EventAlive})
 			said = time.Now()
 		}

@@ -35,7 +35,8 @@ func Listen(ctx context.Context, address string, port int32, what, field string,
 	}}
 	ln, err := lc.Listen(ctx, "tcp", where)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %s for %s: the port is taken, perhaps by a kubelet or another agent; stop it, or choose another %s",
+		return nil, fmt.Errorf("listen on %s for %s: the port is taken, perhaps by a kubelet or another agent; "+
+			"stop it, or choose another %s",
 			where, what, field)
 	}
 	if err != nil {

@@ -112,7 +112,8 @@ func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 		if first {
 			out.send(api.PodEvent{Type: "SYNCED"})
 		}
-		if seen = now; out.err != nil {
+		seen = now
+		if out.err != nil {
 			return
 		}
 		select {

@@ -14,7 +14,8 @@ import (
 
 // zpageHead starts a page for humans, in the format of k8s.io/apiserver, which is not stable for
 // programs (KEP-4827, KEP-4828).
-const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n"
+const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting " +
+	"compatibility guarantees and is for debugging purposes only.\n"
 
 // routeZPages adds the pages about this process and its flags.
 func (s *Server) routeZPages(m mux) {
@@ -40,7 +41,8 @@ func (s *Server) statusz(w io.Writer, roots []string) {
 	}
 	roots = slices.DeleteFunc(roots, func(root string) bool { return root == "/statusz" })
 	fmt.Fprintf(w, zpageHead, "statusz")
-	fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nPaths: %s\nislet version: %s\n",
+	fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation "+
+		"version: %s\nPaths: %s\nislet version: %s\n",
 		s.started.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), version, minor, strings.Join(roots, " "), s.Version)
 }
 

@@ -71,7 +71,7 @@ func TestNobodyForDisk(t *testing.T) {
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
 			"reclaim images", "age of nodefs.available", "age of containerfs.available",
 		}
-		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted: "+
+		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted: " +
 			"the pods use only 0 of it. Other files, or critical pods, fill the disk. Unused images and containers were removed."
 		said := append(slices.Clone(disk), foreign)
 		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)

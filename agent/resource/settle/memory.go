@@ -85,7 +85,8 @@ func cgroupLimit(root string) (lowest uint64) {
 		}
 		for at := path.Clean("/" + part[2]); ; at = path.Dir(at) {
 			text, err := os.ReadFile(path.Join(root, dir, at, file))
-			if n, perr := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && perr == nil && (lowest == 0 || n < lowest) {
+			n, perr := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+			if err == nil && perr == nil && (lowest == 0 || n < lowest) {
 				lowest = n // "max" is not a number; the v1 equivalent is larger than any memory
 			}
 			if at == "/" {
