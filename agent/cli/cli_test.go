@@ -126,11 +126,11 @@ func TestApplyDelete(t *testing.T) {
 	check(t, n, run(t, n, "bad: x", "apply", "-f", "-"), 1, "",
 		"islet: standard input: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\n")
 	check(t, n, run(t, n, "", "apply", "-f", filepath.Join(n.Dir, "none")), ExitNotFound, "", "islet: no file DIR/none\n")
-	check(t, n, run(t, n, "", "apply", "-f", "/dev/zero"), 1, "", "islet: /dev/zero is larger than a manifest may be, 8 MiB\n")
+	check(t, n, run(t, n, "", "apply", "-f", "/dev/zero"), 1, "", "islet: /dev/zero is too large: a manifest may have at most 8 MiB\n")
 	bad := filepath.Join(n.Dir, "bad.yaml")
 	os.WriteFile(bad, []byte("bad: x"), 0o600)
 	check(t, n, run(t, n, "kind: Pod", "apply", "-f", bad, "-f", "-"), 1, "",
-		"islet: DIR/bad.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\nislet: standard input has no pod and nothing that pods use\n")
+		"islet: DIR/bad.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\nislet: standard input contains no pod and no object that pods use\n")
 	check(t, n, run(t, n, "", "delete", "-f", file, "--force"), 0, "pod/hello deleted\n", "")
 	check(t, n, run(t, n, "", "delete", "-f", file), ExitNotFound, "", "islet: pod \"hello\" does not exist\n")
 	check(t, n, run(t, n, "", "delete", "pod", "hello", "--ignore-not-found"), 0, "", "")

@@ -46,6 +46,17 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
+// checkPodArgs rejects arguments that name no pod, or name pods beside --all or -l (many).
+func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
+	switch {
+	case len(args) == 0 && len(c.files) == 0 && !many:
+		return usage("which pod? islet delete POD, -f FILE, -l LABELS or --all")
+	case many && len(args)+len(c.files) > 0:
+		return usage("--all and -l choose the pods: name none besides")
+	}
+	return nil
+}
+
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	if names, ok := objectArgs(args, c.namespace); ok {
 		if len(names) == 0 || len(c.files) > 0 || c.all || c.text != "" {
@@ -58,11 +69,8 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	}
 	args = withoutKind(args)
 	many := c.all || c.text != ""
-	switch {
-	case len(args) == 0 && len(c.files) == 0 && !many:
-		return usage("which pod? islet delete POD, -f FILE, -l LABELS or --all")
-	case many && len(args)+len(c.files) > 0:
-		return usage("--all and -l choose the pods: name none besides")
+	if err := c.checkPodArgs(args, many); err != nil {
+		return err
 	}
 	if c.force {
 		c.grace = max(0, c.grace)

@@ -39,7 +39,7 @@ func TestExec(t *testing.T) {
 	io.ReadFull(r, make([]byte, 1))
 	stop()
 	code := <-done
-	check(t, n, result{err: errw.String(), code: code}, 1, "", "islet: the agent stops; the command went with it\n")
+	check(t, n, result{err: errw.String(), code: code}, 1, "", "islet: the agent is stopping; the command was ended\n")
 	w.Close()
 	n.Runtime.Streams.Wait()
 }

@@ -98,7 +98,7 @@ func TestLogIncomplete(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(n.Dir, "web-pi-nginx", "0.log.20261121-000001.gz"), []byte("this is not gzip"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const message = "islet: the log of container nginx is not complete: lines are missing, as 0.log.20261121-000001.gz is damaged: gzip: invalid header\n"
+	const message = "islet: the log of container nginx is not complete: lines are missing because 0.log.20261121-000001.gz is damaged: gzip: invalid header\n"
 	for _, args := range [][]string{{"logs"}, {"logs", "-f"}, {"logs", "--tail=2"}} {
 		var out, errw bytes.Buffer
 		code := Main(t.Context(), append(args, "web", "-c", "nginx"), env(n, nil, &out, &errw))

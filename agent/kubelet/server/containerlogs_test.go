@@ -30,7 +30,7 @@ func TestLogErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const reason = "lines are missing, as 0.log.20261126-000002.gz is damaged: gzip: invalid header"
+	const reason = "lines are missing because 0.log.20261126-000002.gz is damaged: gzip: invalid header"
 	for _, query := range []string{"?", "?follow=true", "?tailLines=2", "?follow=true&tailLines=2"} {
 		if code, body := do(t, n, "GET", "/containerLogs/default/none/nginx"+query, ""); code != 404 || !strings.Contains(body, "has no log") {
 			t.Errorf("%s: a log that is not there: %d %q", query, code, body)
@@ -70,7 +70,7 @@ func TestLogStopping(t *testing.T) {
 			t.Fatalf("%q, %v", begin, err)
 		}
 		stop()
-		want := "\nislet: the log is not complete: the agent stops; the container goes on, and so does its log\n"
+		want := "\nislet: the log is not complete: the agent is stopping; the container and its log continue\n"
 		if trailers {
 			want = ""
 		}

@@ -220,7 +220,7 @@ func TestPorts(t *testing.T) {
 		{part, "GET", "/runningpods/", 200, "web"},
 		{readOnly, "GET", "/pods", 200, "PodList"},
 		{readOnly, "GET", "/stats/summary", 200, "pi"},
-		{readOnly, "GET", "/stats/flash", 404, "nobody counts what is written here"},
+		{readOnly, "GET", "/stats/flash", 404, "disk writes are not measured on this node"},
 		{readOnly, "GET", "/metrics", 200, `server_type="readonly"`},
 		{readOnly, "POST", "/exec/default/web/nginx?command=x&output=1", 405, off},
 		{readOnly, "GET", "/containerLogs/default/web/nginx", 405, off},
