@@ -249,7 +249,7 @@ func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) 
 		if p.Addr() != want.Addr() {
 			what = fmt.Sprintf("the address %s, in the pods' network %s,", p, want.Masked())
 		}
-		return fmt.Errorf("interface %s already has %s: islet doctor shows its owner, and islet doctor --fix removes it if it is unused; "+
+		return fmt.Errorf("interface %s has %s already: islet doctor shows its owner, and islet doctor --fix removes it if it is unused; "+
 			"or choose another podCIDR", holder, what)
 	}
 	return nil
