@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestOneBoot: programs and scripts ask bootid which boot this is. The kernel's boot ID alone is
-// that of the machine: in a container it does not change when the container starts again.
+// TestOneBoot: only package bootid reads the kernel's boot ID, which is the host's inside a container
+// and does not change when the container restarts.
 func TestOneBoot(t *testing.T) {
 	looked := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -33,7 +33,7 @@ func TestOneBoot(t *testing.T) {
 		}
 		looked++
 		if bytes.Contains(text, []byte("random/boot_id")) || bytes.Contains(text, []byte(`"boot_id")`)) {
-			t.Errorf("%s reads the kernel's boot ID by itself: use bootid", path)
+			t.Errorf("%s reads the kernel's boot ID itself: use bootid", path)
 		}
 		return nil
 	})
@@ -41,6 +41,6 @@ func TestOneBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if looked < 500 {
-		t.Fatalf("only %d files were looked at", looked)
+		t.Fatalf("only %d files were searched", looked)
 	}
 }

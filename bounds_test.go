@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// bounded are types whose zero value takes headers of megabytes, each line of which becomes an
-// entry of a map, and the fields that a literal of them must set.
+// bounded are types whose zero value accepts megabytes of headers, and the fields that every literal
+// must set. Each header line becomes an entry of a map.
 var bounded = map[string][]string{
 	"net/http.Transport": {"MaxResponseHeaderBytes"},
 	"net/http.Server":    {"MaxHeaderBytes", "ReadHeaderTimeout"},
 }
 
-// TestHTTPBounds: every client and server of HTTP bounds the headers that it takes.
+// TestHTTPBounds: every HTTP client and server limits the size of headers.
 func TestHTTPBounds(t *testing.T) {
 	looked := 0
 	for folder := range shippedFolders(t) {
@@ -52,18 +52,18 @@ func TestHTTPBounds(t *testing.T) {
 		}
 	}
 	if looked < 8 {
-		t.Errorf("only %d fields were looked at", looked)
+		t.Errorf("only %d fields were found", looked)
 	}
 }
 
-// A source is a file of a shipped program.
+// A source is a source file of a shipped program.
 type source struct {
 	*ast.File
 	name     string
 	packages map[string]string // import paths by the names that the file has for them
 }
 
-// sources parses the files of a folder, but its tests.
+// sources parses the files of a folder without its tests.
 func sources(t *testing.T, folder string) (all []source) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(filepath.FromSlash(folder), "*.go"))
@@ -83,7 +83,7 @@ func sources(t *testing.T, folder string) (all []source) {
 	return all
 }
 
-// importNames are the import paths of a file by the name that it uses.
+// importNames returns the import paths of a file by their local names.
 func importNames(t *testing.T, name string, f *ast.File) map[string]string {
 	t.Helper()
 	names := map[string]string{}

@@ -17,21 +17,21 @@ import (
 	"testing"
 )
 
-// decodersFile lists every function of the shipped programs that decodes, unpacks or reads a
-// whole input: the calls, who sends the input, and the test that sends it a bomb. Its head
-// says how a row is written.
+// decodersFile lists every function of the shipped programs that decodes, unpacks or reads a whole
+// input: the calls, the sender of the input, and the test that sends a bomb. The format of a row is
+// explained at the top of the file.
 const decodersFile = "decoders.txt"
 
-// foreign are the senders whose inputs need a bomb. The others need a reason.
+// foreign are the senders whose rows need a bomb. The others need a reason.
 var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release"}
 
-// trusted are the senders that could do anything to the node anyway: islet itself in files that
-// only root can write, the kernel, root, what was embedded when islet was built, and whoever
-// runs a command, which then takes memory of his own process.
+// trusted are the senders that can do anything to the node anyway: islet itself in files that only
+// root can write, the kernel, root, embedded files, and the user who runs a command, which then
+// uses memory of the user's own process.
 var trusted = []string{"own", "kernel", "root", "embedded", "caller"}
 
-// decoders are the functions of packages that decode, by import path. A name that ends with *
-// stands for all that begin so, and one that begins with & for a literal of that type.
+// decoders are the decoding functions of packages, by import path. A name that ends with * matches
+// all names with that prefix, and one that begins with & matches a literal of that type.
 var decoders = map[string][]string{
 	"archive/tar":       {"NewReader"},
 	"archive/zip":       {"*"},
@@ -100,14 +100,14 @@ var decoders = map[string][]string{
 	"github.com/moby/sys/mountinfo":                                  {"GetMounts*"},
 }
 
-// decodingMethods are names of methods that decode, of whatever type.
+// decodingMethods are names of methods that decode, for any type.
 var decodingMethods = []string{
 	"AppendCertsFromPEM", "Decode", "DecodeElement", "Into", "NextReader", "ParseForm", "ParseMultipartForm", "ReadBytes",
 	"ReadFile", "ReadFrame", "ReadJSON", "ReadLine", "ReadMessage", "ReadSlice", "ReadString", "Unmarshal", "UnmarshalStrict",
 }
 
-// TestDecoders compares the calls of decoders in the shipped programs with the list of them. A
-// call that is not listed fails, as does a row without a call, and one whose bomb is no test.
+// TestDecoders compares the calls of decoders in the shipped programs with decodersFile. It fails for
+// a call that is not listed, a row without a call, and a row whose bomb is not a test.
 func TestDecoders(t *testing.T) {
 	found := map[string]string{} // the calls of a function, by its folder and name
 	for folder := range shippedFolders(t) {
@@ -121,7 +121,7 @@ func TestDecoders(t *testing.T) {
 		r, listed := rows[where]
 		switch {
 		case !listed:
-			t.Errorf("%s is not in %s. Say who sends what it reads, and which test sends it a bomb:\n%s | %s | SENDER | FOLDER.TestNAME", where, decodersFile, where, found[where])
+			t.Errorf("%s is not in %s. Add the sender of its input, and the test that sends a bomb:\n%s | %s | SENDER | FOLDER.TestNAME", where, decodersFile, where, found[where])
 		case r.calls != found[where]:
 			t.Errorf("%s calls %q, and %s says %q: does the bomb still reach all of them?", where, found[where], decodersFile, r.calls)
 		}
@@ -129,7 +129,7 @@ func TestDecoders(t *testing.T) {
 	tests := testNames{}
 	for _, where := range slices.Sorted(maps.Keys(rows)) {
 		if found[where] == "" {
-			t.Errorf("%s is in %s and decodes nothing: remove its row", where, decodersFile)
+			t.Errorf("%s is in %s but does not decode: remove its row", where, decodersFile)
 			continue
 		}
 		if err := rows[where].check(tests); err != nil {
@@ -138,39 +138,39 @@ func TestDecoders(t *testing.T) {
 	}
 }
 
-// A decoderRow is a line of the list.
+// A decoderRow is a row of decodersFile.
 type decoderRow struct {
 	line                  int
 	calls, sender, answer string
 }
 
-// check reports a row that names no sender, no existing test, or no reason.
+// check returns an error for a row without a sender, or without an existing test or a reason.
 func (r decoderRow) check(tests testNames) error {
 	for sender := range strings.SplitSeq(r.sender, ",") {
 		if !slices.Contains(foreign, sender) && !slices.Contains(trusted, sender) {
-			return fmt.Errorf("%q is no sender: one of %q needs a bomb, one of %q a reason", sender, foreign, trusted)
+			return fmt.Errorf("%q is not a sender: one of %q needs a bomb, one of %q a reason", sender, foreign, trusted)
 		}
 	}
 	first, _, _ := strings.Cut(r.sender, ",")
 	if !slices.Contains(foreign, first) {
 		if len(strings.Fields(r.answer)) < 3 {
-			return fmt.Errorf("%q is no reason", r.answer)
+			return fmt.Errorf("%q is not a reason", r.answer)
 		}
 		return nil
 	}
 	named := strings.FieldsFunc(r.answer, func(c rune) bool { return c == ',' || c == ' ' })
 	if len(named) == 0 {
-		return fmt.Errorf("no bomb is named")
+		return fmt.Errorf("the row has no bomb")
 	}
 	for _, test := range named {
 		if folder, name, ok := strings.Cut(test, "."); !ok || !strings.HasPrefix(name, "Test") || !tests.in(folder)[name] {
-			return fmt.Errorf("%q is no test: write FOLDER.TestNAME", test)
+			return fmt.Errorf("%q is not a test: write FOLDER.TestNAME", test)
 		}
 	}
 	return nil
 }
 
-// decoderRows reads the list.
+// decoderRows parses decodersFile.
 func decoderRows(t *testing.T) map[string]decoderRow {
 	t.Helper()
 	f, err := os.Open(decodersFile)
@@ -199,7 +199,7 @@ func decoderRows(t *testing.T) map[string]decoderRow {
 	return rows
 }
 
-// shippedFolders are the folders of our packages that are linked into islet and its shim.
+// shippedFolders returns the folders of our packages that are linked into islet and its shim.
 func shippedFolders(t *testing.T) map[string]bool {
 	t.Helper()
 	folders := map[string]bool{}
@@ -213,7 +213,7 @@ func shippedFolders(t *testing.T) map[string]bool {
 	return folders
 }
 
-// decodersOf finds the calls of decoders in a folder, by function.
+// decodersOf returns the calls of decoders in a folder, by function.
 func decodersOf(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	counts := map[string]map[string]int{}
@@ -242,7 +242,7 @@ func decodersOf(t *testing.T, folder string) map[string]string {
 	return found
 }
 
-// decodingCalls lists the decoders that a declaration calls, or passes on, by their names.
+// decodingCalls returns the names of the decoders that a declaration calls or passes on.
 func decodingCalls(decl ast.Decl, packages map[string]string) (calls []string) {
 	ast.Inspect(decl, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -268,7 +268,7 @@ func decodingCalls(decl ast.Decl, packages map[string]string) (calls []string) {
 	return calls
 }
 
-// named reports whether a name is among patterns.
+// named reports whether a name matches one of the patterns.
 func named(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
@@ -276,7 +276,7 @@ func named(patterns []string, name string) bool {
 	})
 }
 
-// declName is the name of a function with its receiver, or of a variable.
+// declName returns the name of a function with its receiver, or of a variable.
 func declName(decl ast.Decl) string {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
@@ -303,7 +303,7 @@ func declName(decl ast.Decl) string {
 	return "?"
 }
 
-// testNames are the names of the tests in folders.
+// testNames has the names of the tests in folders.
 type testNames map[string]map[string]bool
 
 // in parses the tests of a folder once.

@@ -16,11 +16,11 @@ import (
 
 var update = flag.Bool("update", false, "write dependencies.txt anew")
 
-// dependenciesFile lists every module that is linked into islet and into its shim, and which
-// rooms, or else which other modules, bring it in. A change to it is reviewed like code.
+// dependenciesFile lists every module that is linked into islet and its shim, with the packages of
+// islet, or else the other modules, that import it. A change to it is reviewed like code.
 const dependenciesFile = "dependencies.txt"
 
-// A goPackage is what go list says of a package.
+// A goPackage has the fields of go list for a package.
 type goPackage struct {
 	ImportPath string
 	Imports    []string
@@ -28,7 +28,7 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// linked lists all packages that are linked into a program for Linux, by import path.
+// linked returns all packages that are linked into a program for Linux, by import path.
 func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", program)
@@ -49,7 +49,7 @@ func linked(t *testing.T, program string) map[string]goPackage {
 	}
 }
 
-// TestDependencies compares the modules that are linked with the reviewed list.
+// TestDependencies compares the linked modules with the reviewed list.
 func TestDependencies(t *testing.T) {
 	now := "# Every module that is linked into islet, and which of islet's rooms import it, or else\n# which modules do. Write it anew with: go test -run TestDependencies -update .\n" +
 		importers(linked(t, ".")) +
@@ -65,11 +65,11 @@ func TestDependencies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(stored) != now {
-		t.Errorf("%s is not what is linked: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s", dependenciesFile, now)
+		t.Errorf("%s differs from the linked modules: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s", dependenciesFile, now)
 	}
 }
 
-// importers returns a line for each module of others among packages: its path, and who imports it.
+// importers returns a line for each external module among packages: its path and its importers.
 func importers(packages map[string]goPackage) string {
 	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range packages {
@@ -109,8 +109,8 @@ func union(a, b map[string]map[string]bool) map[string]bool {
 	return out
 }
 
-// TestHomes finds heavy dependencies that a room brings in through another module.
-// That which comes through one of our own rooms is that room's.
+// TestHomes finds heavy dependencies that a package imports through another module. Dependencies of
+// another package of islet belong to that package.
 func TestHomes(t *testing.T) {
 	all := linked(t, ".")
 	for path, p := range all {

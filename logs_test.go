@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// nameless are the files that log a pod of which nothing but the UID is known.
+// nameless are the files that log a pod whose name is unknown, so that they log only its UID.
 var nameless = []string{
 	"agent/pod/life/observe/observe.go", // the runtime did not answer for it
 	"agent/pod/life/worker/set.go",      // the worker that panicked may know nothing
@@ -22,8 +22,8 @@ var nameless = []string{
 	"edge/store/statuses.go",
 }
 
-// TestLogKeys: who reads logs finds errors under one key, and pods by the name that
-// people use, with the UID.
+// TestLogKeys: every log line has an error under the key "error", and a pod under the keys "pod"
+// (namespace/name) and "uid".
 func TestLogKeys(t *testing.T) {
 	calls := 0
 	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
@@ -67,7 +67,7 @@ func TestLogKeys(t *testing.T) {
 	}
 }
 
-// logs says whether a call is one of a logger's: log.Warn, s.Log.Error ...
+// logs reports whether a call is one of a logger's methods: log.Warn, s.Log.Error ...
 func logs(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 || !slices.Contains([]string{"Debug", "Info", "Warn", "Error", "With"}, method.Sel.Name) {
@@ -82,7 +82,7 @@ func logs(call *ast.CallExpr) bool {
 	return false
 }
 
-// literals are the strings among arguments: for a logger, its keys and some values.
+// literals returns the string literals among arguments: for a logger, the keys and some values.
 func literals(args []ast.Expr) (all []string) {
 	for _, a := range args {
 		if lit, ok := a.(*ast.BasicLit); ok && lit.Kind == token.STRING {

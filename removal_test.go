@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestOneRemoval: trees are removed in one place, which stops at mount points.
-// os.RemoveAll and that of os.Root walk into what is mounted. In edge and net
-// nothing is mounted.
+// TestOneRemoval: directory trees are removed by one package, which stops at mount points.
+// os.RemoveAll and the method of os.Root descend into mounted file systems. edge and net are exempt,
+// because nothing is mounted in their directories.
 func TestOneRemoval(t *testing.T) {
 	looked := 0
 	for _, top := range []string{"agent", "runtime"} {
@@ -32,7 +32,7 @@ func TestOneRemoval(t *testing.T) {
 			ast.Inspect(f, func(n ast.Node) bool {
 				if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "RemoveAll" {
 					if x, ok := s.X.(*ast.Ident); !ok || x.Name != "mounts" {
-						t.Errorf("%s removes a tree by itself: use runtime/mounts, which stops at mount points", fset.Position(n.Pos()))
+						t.Errorf("%s removes a tree itself: use runtime/mounts, which stops at mount points", fset.Position(n.Pos()))
 					}
 				}
 				return true
@@ -44,6 +44,6 @@ func TestOneRemoval(t *testing.T) {
 		}
 	}
 	if looked < 100 {
-		t.Fatalf("only %d files were looked at", looked)
+		t.Fatalf("only %d files were searched", looked)
 	}
 }

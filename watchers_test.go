@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWatchers: who watches directories also reads that events were lost. fsnotify waits until
-// somebody does, and tells of nothing more.
+// TestWatchers: every watcher of directories reads the Errors channel, which reports lost events.
+// fsnotify blocks until it is read, and then reports no more events.
 func TestWatchers(t *testing.T) {
 	looked := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
