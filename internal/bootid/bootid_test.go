@@ -6,8 +6,9 @@ import (
 	"testing/fstest"
 )
 
-// TestIn: a container that is restarted on one boot of its host has had two boots, whatever its
-// first process is called; a machine's ID is the kernel's, as earlier versions stored it.
+// TestIn: the restart of a container counts as a boot, even while its host keeps running, and
+// whatever the name of its first process is. The ID of a machine is the kernel's, as earlier
+// versions stored it.
 func TestIn(t *testing.T) {
 	stat := func(name, start string) string {
 		return "1 (" + name + ") S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 " + start + " 170000 3000\n"

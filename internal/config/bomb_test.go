@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSentBombs: no configuration that is sent takes much memory before it is refused.
+// TestSentBombs: a sent configuration takes little memory before it is rejected.
 func TestSentBombs(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for name, body := range map[string]string{

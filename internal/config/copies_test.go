@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// fault makes a file answer EIO: at address 0 of a process nothing is mapped.
+// fault makes reads of a file fail with EIO, because nothing is mapped at address 0 of a process.
 func fault(t *testing.T, file string) {
 	t.Helper()
 	if err := errors.Join(os.Remove(file), os.Symlink("/proc/self/mem", file)); err != nil {
@@ -23,8 +23,9 @@ func fault(t *testing.T, file string) {
 	}
 }
 
-// TestCopies: a node that has run before is configured as at its last start when the disk does not
-// give one of its configuration files, and says so. One that never ran gets the disk's error.
+// TestCopies: if the disk fails for a configuration file, a node that has run before uses the
+// file's content at its last start, and reports that. A node that has never run returns the disk's
+// error.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -118,7 +119,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesOfDirectory: a drop-in directory that the disk does not give counts as at the last start.
+// TestCopiesOfDirectory: if the disk fails for a drop-in directory, its files at the last start are
+// used.
 func TestCopiesOfDirectory(t *testing.T) {
 	own := &ownFiles{before: []copiedFile{
 		{"/d/0.conf", []byte("x")}, {"/e/1.conf", []byte("x")}, {"/e/sub/2.conf", []byte("x")},

@@ -94,8 +94,8 @@ func TestEdgeConfiguration(t *testing.T) {
 	}
 }
 
-// FuzzKubeletConfiguration: no text makes decoding, defaults or validation
-// panic, and defaults are stable.
+// FuzzKubeletConfiguration: no text makes decoding, defaulting or validation panic, and defaulting
+// is idempotent.
 func FuzzKubeletConfiguration(f *testing.F) {
 	f.Add(kubeletHead + "port: 1\n")
 	f.Add(kubeletHead + "authentication: {webhook: {cacheTTL: 5}}\nevictionHard: {memory.available: 1%}\n")
@@ -124,7 +124,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 	})
 }
 
-// FuzzEdgeConfiguration: no text panics, and what is valid has all defaults.
+// FuzzEdgeConfiguration: no text causes a panic, and a valid configuration has all defaults.
 func FuzzEdgeConfiguration(f *testing.F) {
 	head := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 	f.Add(head + "shimPods: 1\ncniBinDirs: [a]\n")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDirs: the directories that other programs look for are there, not open to all.
+// TestDirs: the directories that other programs expect exist, and are not accessible to everybody.
 func TestDirs(t *testing.T) {
 	d := Dirs{Root: filepath.Join(t.TempDir(), "kubelet")}
 	for range 2 {

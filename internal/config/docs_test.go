@@ -26,8 +26,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// leaves lists the JSON paths of a struct's fields; a struct whose type is
-// another package's is entered only where the table describes its parts.
+// leaves returns the JSON paths of a struct's fields. It descends into a struct of another package
+// only if the table describes its fields.
 func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

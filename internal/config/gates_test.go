@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// TestGatesOfTheKubelet: what is said here of feature gates is so of those of a kubelet.
+// TestGatesOfTheKubelet: the table of feature gates agrees with a kubelet's.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
 	for stage, names := range map[string][]string{"ALPHA": append(offGates(), unsupportedGates()...), "BETA": betaGates(), "GA": {gateQuotaPeriod}} {

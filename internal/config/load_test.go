@@ -16,7 +16,7 @@ import (
 
 const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// put writes files below a directory of the test's own and gives it.
+// put writes files to a temporary directory and returns its path.
 func put(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,8 +41,7 @@ func mustLoad(t *testing.T, args ...string) (*Config, []Notice) {
 	return c, notices
 }
 
-// What a production guide has: every value arrives, and only what belongs to
-// resource management is said to have no effect yet.
+// A typical configuration of production guides: every value is applied.
 func TestProductionExample(t *testing.T) {
 	c, notices := mustLoad(t, "--config=testdata/production.yaml")
 	file, err := filepath.Abs("testdata/production.yaml")
@@ -86,8 +85,8 @@ func TestProductionExample(t *testing.T) {
 	}
 }
 
-// dropinArgs gives the flags of the drop-in for kubeadm that islet ships, but
-// the file that kubeadm would have written.
+// dropinArgs returns the flags of islet's drop-in for kubeadm, without the file that kubeadm would
+// have written.
 func dropinArgs(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile("../../packaging/kubeadm/10-kubeadm.conf")
@@ -107,7 +106,7 @@ func dropinArgs(t *testing.T) []string {
 	return slices.DeleteFunc(args, func(a string) bool { return a == "--config=/var/lib/kubelet/config.yaml" })
 }
 
-// What kubeadm and systemd hand over.
+// The arguments that kubeadm and systemd pass.
 func TestKubeadmChain(t *testing.T) {
 	dir := put(t, map[string]string{"config.yaml": kubeletHead + `
 cpuManagerReconcilePeriod: 0s
@@ -152,7 +151,7 @@ nodeStatusReportFrequency: 0s
 	}
 }
 
-// TestGatesTold: of a gate that nothing looks at that is said, by its name; of one that acts nothing.
+// TestGatesTold: a gate without effect is reported by name, and one with an effect is not.
 func TestGatesTold(t *testing.T) {
 	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
@@ -165,8 +164,8 @@ func TestGatesTold(t *testing.T) {
 	}
 }
 
-// A CRI endpoint in the run directory is where islet serves CRI, so that kubeadm,
-// which was told by --cri-socket, needs no file of islet's own.
+// A CRI endpoint in the run directory is the socket at which islet serves CRI, so that kubeadm with
+// --cri-socket needs no file of islet.
 func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -341,8 +340,8 @@ func TestDerivedSettings(t *testing.T) {
 	}
 }
 
-// TestFlagValues: /flagz shows every flag that acts, with its default, what a file says or
-// what was given, and no password.
+// TestFlagValues: /flagz shows every flag with an effect, with its default, the value of a file or
+// the given value, and no password.
 func TestFlagValues(t *testing.T) {
 	file := filepath.Join(put(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
 	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1", "--vmodule=y/z=4", "--lock-file=/x"})
@@ -360,8 +359,8 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// TestLooksEvery: what nobody tells of is looked at a third less often than syncFrequency
-// says, and neither without a pause nor never.
+// TestLooksEvery: the period of polling is a third longer than syncFrequency, and has a minimum and
+// a default.
 func TestLooksEvery(t *testing.T) {
 	for frequency, want := range map[time.Duration]time.Duration{0: 80 * time.Second, time.Nanosecond: 4 * time.Second / 3, 3 * time.Second: 4 * time.Second, time.Minute: 80 * time.Second} {
 		c := &Config{}

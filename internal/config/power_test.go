@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsSorted: each field of both kinds either belongs to the node, or is named among
-// those that a node takes from whoever sends it a configuration, with why that gives no power.
+// TestEveryFieldIsSorted: each field of both kinds either belongs to the node, or is listed with
+// the reason why it gives no power.
 func TestEveryFieldIsSorted(t *testing.T) {
 	sorted := map[string]int{}
 	for _, b := range Bound() {
@@ -50,7 +50,7 @@ func TestEveryFieldIsSorted(t *testing.T) {
 	}
 }
 
-// samples are a value for each field that gives power, other than that of newSentNode.
+// samples has a value for each field that gives power, which differs from the one in newSentNode.
 var samples = map[string]string{
 	"authentication.anonymous.enabled": "true", "authentication.webhook.enabled": "false", "authentication.webhook.cacheTTL": "9h",
 	"authorization.mode": "AlwaysAllow", "authorization.webhook.cacheAuthorizedTTL": "9h", "authorization.webhook.cacheUnauthorizedTTL": "9h",
@@ -65,7 +65,7 @@ var samples = map[string]string{
 	"featureGates": "{GracefulNodeShutdown: false}", "registerWithTaints": "[{key: a, effect: NoSchedule}]",
 }
 
-// fieldDocument sets a field in a document of its kind.
+// fieldDocument returns a document of the field's kind that sets the field.
 func fieldDocument(path, value string) (kubelet, edge string) {
 	name, isEdge := strings.CutPrefix(path, "edge.")
 	text, parts := "", strings.Split(name, ".")
@@ -81,9 +81,9 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 	return kubeletDocHead + text, ""
 }
 
-// TestPowerNeedsConsent: whoever may send a node a configuration cannot set a field by which it
-// gains power, but for what the node consents to. What a node keeps since it was free means what it
-// meant, and every way back to the node's own files is open.
+// TestPowerNeedsConsent: a sent configuration cannot set a field that gives power without the
+// node's consent. A configuration from before that rule keeps its meaning, and every change back to
+// the node's own files is allowed.
 func TestPowerNeedsConsent(t *testing.T) {
 	n := newSentNode(t)
 	for _, b := range powers() {
@@ -124,9 +124,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 	}
 }
 
-// TestOwnPowerStays: where a document leaves out a field that gives power, the node's own value
-// counts, and so it does where the value is empty. A configuration that the node keeps since before
-// that was so means what it meant.
+// TestOwnPowerStays: if a document leaves out a field that gives power, or sets it to an empty
+// value, the node's own value stays. A configuration from before that rule keeps its meaning.
 func TestOwnPowerStays(t *testing.T) {
 	n := newSentNode(t)
 	file := strings.TrimPrefix(n.args[1], "--config=")
@@ -154,7 +153,7 @@ func TestOwnPowerStays(t *testing.T) {
 
 const securityFile = "../../SECURITY.md"
 
-// TestSecurityNamesTheRest: SECURITY.md has every field that needs no consent, with why.
+// TestSecurityNamesTheRest: SECURITY.md lists every field that needs no consent, with the reason.
 func TestSecurityNamesTheRest(t *testing.T) {
 	have, err := os.ReadFile(securityFile)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 const kubeletDocHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 const edgeDocHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// A sentNode has files of its own, and is sent documents.
+// A sentNode has its own files and receives documents.
 type sentNode struct {
 	args []string
 	own  *Config
@@ -78,8 +78,8 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	}
 }
 
-// TestSentEmpty: an empty value of a field that belongs to the node is as one that is left out,
-// as kubeadm's containerRuntimeEndpoint for all nodes is; with consent it empties the field.
+// TestSentEmpty: an empty value of a field that belongs to the node counts as left out, such as
+// kubeadm's containerRuntimeEndpoint for all nodes. With consent it clears the field.
 func TestSentEmpty(t *testing.T) {
 	n := newSentNode(t)
 	own := n.own
@@ -109,8 +109,8 @@ func TestSentEmpty(t *testing.T) {
 	}
 }
 
-// TestWithheldAdvice: what to do is right for a field that is set, and for one that the node has
-// by an earlier consent and that is left out.
+// TestWithheldAdvice: the advice is right for a changed field, and for a left-out field that has
+// its present value from an earlier consent.
 func TestWithheldAdvice(t *testing.T) {
 	n := newSentNode(t)
 	const consent = "name it in configuration.consent"
@@ -154,7 +154,7 @@ func TestWithheldAdvice(t *testing.T) {
 	}
 }
 
-// TestHeldByPods: with consent or not, pods that are here hold some fields.
+// TestHeldByPods: even with consent, some fields cannot change while the node has pods.
 func TestHeldByPods(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"podLogsDir: /elsewhere\ncgroupDriver: systemd\nmaxPods: 5\npodCIDR: 10.9.0.0/24\n", "", "podLogsDir", "cgroupDriver", "podCIDR")
@@ -199,8 +199,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// hostile are configurations of somebody who wants to lose the node, or made a mistake: every
-// field with values that are wrong, extreme or of another type, and whole documents.
+// hostile are configurations from an attacker or with mistakes: every field with wrong and extreme
+// values and values of another type, and whole documents.
 func hostile() map[string][2]string {
 	all := map[string][2]string{}
 	set := func(path, value string) string {
@@ -261,8 +261,8 @@ func manyWrong(n int) string {
 	return b.String()
 }
 
-// TestHostile: whatever a node is sent, it says soon what is wrong with it, by field where
-// there is one, or what it would do by it is valid, and leaves alone what belongs to the node.
+// TestHostile: every sent document is either rejected quickly, with the name of the field if there
+// is one, or is valid and does not change what belongs to the node.
 func TestHostile(t *testing.T) {
 	all := hostile()
 	if len(all) < 200 {
@@ -303,7 +303,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestBoundFieldsAreFields: the names of what belongs to the node are those of the tables.
+// TestBoundFieldsAreFields: the fields that belong to the node are in the tables of fields.
 func TestBoundFieldsAreFields(t *testing.T) {
 	known := fields()
 	for _, b := range Bound() {
@@ -316,8 +316,8 @@ func TestBoundFieldsAreFields(t *testing.T) {
 	}
 }
 
-// TestSentCounts: what a document sets is as set as in a file: no default of this machine's
-// own, nor one of a node without a control plane, comes in its place.
+// TestSentCounts: a value in a document has the same effect as in a file: it is not replaced by a
+// default for small machines or standalone nodes.
 func TestSentCounts(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")

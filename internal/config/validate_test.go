@@ -223,7 +223,7 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// TestSwapUnasked: nobody asked whether swap is right, so somebody should know.
+// TestSwapUnasked: if failSwapOn is not set, swap causes a warning.
 func TestSwapUnasked(t *testing.T) {
 	swapping := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n/var/swap file 1 0 100\n")}}
 	for _, c := range []struct {
@@ -246,8 +246,8 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
-// TestFlexVolume: drivers that nobody runs are named, whatever else is in their directory, and
-// many of them do not fill the log.
+// TestFlexVolume: FlexVolume drivers are listed in a warning, whatever else is in their directory,
+// and only the first ones.
 func TestFlexVolume(t *testing.T) {
 	program := &fstest.MapFile{Mode: 0o755}
 	many := fstest.MapFS{}
@@ -299,7 +299,7 @@ func TestSwapCgroup(t *testing.T) {
 	}
 }
 
-// TestFeatures: each gate is told of once, with what was asked for or Kubernetes' default.
+// TestFeatures: each gate is reported once, with its configured value or Kubernetes' default.
 func TestFeatures(t *testing.T) {
 	c := &Config{}
 	c.Kubelet.FeatureGates = map[string]bool{gateMemoryQoS: true, gateShutdown: false}
@@ -317,8 +317,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestUpdateKeys: as many different keys are named as have to have signed; to name one twice is
-// no second one.
+// TestUpdateKeys: there must be as many different keys as required signatures; a repeated key
+// counts once.
 func TestUpdateKeys(t *testing.T) {
 	a, b := release.Key(make([]byte, 32)).String(), release.Key(slices.Repeat([]byte{1}, 32)).String()
 	for _, c := range []struct{ text, want string }{

@@ -15,8 +15,8 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// TestPodLevel: what spec.resources says counts for the pod as a whole, and for
-// containers that say nothing (KEP-2837).
+// TestPodLevel: spec.resources applies to the pod as a whole, and to containers without values of
+// their own (KEP-2837).
 func TestPodLevel(t *testing.T) {
 	limited := v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "10Mi"), Limits: list("cpu", "200m", "memory", "20Mi")}}
 	free := v1.Container{Name: "free"}
@@ -72,7 +72,7 @@ func TestPodLevel(t *testing.T) {
 	}
 }
 
-// TestSidecarMemory: a sidecar goes no sooner than the main containers.
+// TestSidecarMemory: a sidecar is not killed before the main containers.
 func TestSidecarMemory(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	main := v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: list("memory", "10Mi")}}
@@ -86,7 +86,7 @@ func TestSidecarMemory(t *testing.T) {
 	}
 }
 
-// TestHostile: no pod, however odd, makes it panic.
+// TestHostile: no pod causes a panic.
 func TestHostile(t *testing.T) {
 	for _, p := range []*v1.Pod{{}, {Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list("memory", "-1"), Limits: list("example.com/x", "1", "hugepages-2Mi", "0")}}},
 		{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: list("cpu", "9E", "memory", "-9E")}}}, Overhead: list("cpu", "9E")}}} {

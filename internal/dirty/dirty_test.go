@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Nothing that is added is lost, however often the reader comes, and what is added
-// twice comes once.
+// No added key is lost, however often the reader calls Take, and a key that was added twice is
+// returned once.
 func TestNothingIsLost(t *testing.T) {
 	s := New[int]()
 	s.Add(1)

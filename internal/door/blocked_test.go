@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// writes serves connections that are taken over, each with as many bytes as it takes; how the
-// writing ended comes from ended.
+// writes serves hijacked connections and writes to each until the write fails. The results are sent
+// to ended.
 func writes(t *testing.T, overTLS bool) (addr string, ended chan error) {
 	t.Helper()
 	ended = make(chan error, 1)
@@ -48,7 +48,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	return c
 }
 
-// ask sends a request, and reads the first bytes of the answer.
+// ask sends a request and reads the first bytes of the response.
 func ask(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
 	t.Helper()
 	c := raw
@@ -64,8 +64,8 @@ func ask(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
 	return c
 }
 
-// TestVanished: a write to a client that has vanished ends soon after the silence. One to a
-// client that has only stopped waits for it.
+// TestVanished: a write to a lost client fails shortly after the silence. A write to a client that
+// has only stopped reading keeps waiting.
 func TestVanished(t *testing.T) {
 	for name, overTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {

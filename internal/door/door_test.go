@@ -11,7 +11,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// newSilence is for what a server says of clients that break off.
+// newSilence discards the server's log of connections that clients abort.
 func newSilence() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // A fake is a net.Conn that records only whether it was closed.
@@ -22,7 +22,7 @@ type fake struct {
 
 func (f *fake) Close() error { f.closed = true; return nil }
 
-// A house is a room whose connections come from wherever a test says.
+// A house is a Listener whose connections have arbitrary addresses.
 type house struct {
 	*testing.T
 	*Listener
@@ -33,7 +33,7 @@ func newHouse(t *testing.T, most int) *house {
 	return &house{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
 }
 
-// enter has a connection of an address come in. Nil: it found no place.
+// enter adds a connection from an address. nil: there was no place for it.
 func (h *house) enter(addr string) *conn {
 	h.port++
 	c := &conn{Conn: &fake{}, l: h.Listener, from: netip.AddrPortFrom(netip.MustParseAddr(addr), h.port)}
@@ -63,7 +63,8 @@ func (h *house) has(n int) {
 	}
 }
 
-// TestGivesWay: the oldest stranger of the address with the most in the network with the most.
+// TestGivesWay: the oldest stranger of the address with the most connections, in the network with
+// the most, is closed.
 func TestGivesWay(t *testing.T) {
 	h := newHouse(t, 8)
 	lan := h.enter("192.0.2.7")
@@ -86,7 +87,8 @@ func TestGivesWay(t *testing.T) {
 	h.has(8)
 }
 
-// TestHalf: no network has more than half of the places, and its own oldest one makes room.
+// TestHalf: no network has more than half of the places; beyond that its own oldest stranger is
+// closed.
 func TestHalf(t *testing.T) {
 	h := newHouse(t, 8)
 	first := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -108,7 +110,8 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestServerIsBehind: connections that gave way and that their server did not give up are bounded.
+// TestServerIsBehind: the number of closed connections that their server has not noticed is
+// limited.
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
@@ -126,8 +129,8 @@ func TestServerIsBehind(t *testing.T) {
 	}
 }
 
-// TestKnownStay: what was let in does not give way, an address that was let in keeps places for its
-// next connections, and known ones leave room for strangers.
+// TestKnownStay: known connections are not closed, an address that authenticated has reserved
+// places for its next connections, and known connections leave places for strangers.
 func TestKnownStay(t *testing.T) {
 	h := newHouse(t, 32)
 	server := h.enter("192.0.2.1")
@@ -169,8 +172,8 @@ func TestKnownStay(t *testing.T) {
 	}
 }
 
-// TestTooManyFriends: addresses that were let in before are bounded, and the first of them cannot hold
-// more than half of the places.
+// TestTooManyFriends: the number of remembered addresses is limited, and the oldest of them cannot
+// have more than half of the places.
 func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
@@ -191,7 +194,7 @@ func TestTooManyFriends(t *testing.T) {
 }
 
 // TestExpect: a connection of the agent to itself keeps its place, whether it was accepted before
-// that was said or after.
+// or after the call of Expect.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
 	early := h.enter("127.0.0.1")
@@ -213,7 +216,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestSessionsApart: connections that a handler took over need no place, up to a bound.
+// TestSessionsApart: hijacked connections need no place, up to a limit.
 func TestSessionsApart(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(4, "192.0.2.1")

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A network is a namespace with addresses of pods, of this machine and of others.
+// A network is a network namespace with addresses of pods, of this machine and of others.
 type network struct {
 	*testing.T
 	fd int
 }
 
-// newNetwork makes one that goes with the test. It needs root.
+// newNetwork creates a network that is removed at the end of the test. It needs root.
 func newNetwork(t *testing.T, addrs ...string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,7 +60,7 @@ func addresses(all []string) (out [][]string) {
 	return out
 }
 
-// in runs f in the network, on a thread of its own.
+// in runs f in the network, on its own thread.
 func (n *network) in(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -83,7 +83,7 @@ func (n *network) dial(from, to string) (c net.Conn, err error) {
 	return c, err
 }
 
-// stall is a client that gets so far and says no more.
+// stall is a client that sends a part of its request and then nothing more.
 type stall func(c net.Conn)
 
 func inHandshake(net.Conn) {}
@@ -99,7 +99,7 @@ func betweenRequests(c net.Conn) {
 	t.Read(make([]byte, 1))
 }
 
-// flood holds connections of an address until the end, and makes new ones for those that are closed.
+// flood keeps connections from an address open until the end, and replaces those that are closed.
 func (n *network) flood(ctx context.Context, from, to string, how stall, held *atomic.Int64) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	var all sync.WaitGroup
@@ -130,8 +130,8 @@ func (n *network) flood(ctx context.Context, from, to string, how stall, held *a
 	all.Wait()
 }
 
-// TestFloods: while two pods and a user of this machine with two addresses hold all the connections
-// that they get, in every state, an administrator whose address was never seen succeeds each time.
+// TestFloods: while two pods and a user of this machine with two addresses hold as many connections
+// as they can, in every state, an administrator with a new address always succeeds.
 func TestFloods(t *testing.T) {
 	addrs := []string{"10.42.0.5", "10.42.0.6", "192.0.2.10"}
 	for i := range 20 {
@@ -196,7 +196,7 @@ func TestFloods(t *testing.T) {
 	t.Logf("the floods made %d connections", held.Load())
 }
 
-// TestHijacked: a hijacked connection counts as a session and frees its place, over TLS as well.
+// TestHijacked: a hijacked connection counts as a session and frees its place, also over TLS.
 func TestHijacked(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()

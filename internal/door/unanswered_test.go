@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// TestTalkers: beyond the bound of bytes the stranger gives way that sent most, of the network that
-// did. What was answered, known, or taken over does not count.
+// TestTalkers: beyond the limit of unanswered bytes, the stranger that sent most, in the network
+// that sent most, is closed. Answered bytes, and those of known and hijacked connections, are not
+// counted.
 func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -56,7 +57,8 @@ func TestTalkers(t *testing.T) {
 	}
 }
 
-// headerBomb is a request of so many bytes without an end, with as many headers as that can have.
+// headerBomb returns the beginning of a request, with as many headers as fit into the given number
+// of bytes.
 func headerBomb(size int) string {
 	var b strings.Builder
 	b.WriteString("GET / HTTP/1.1\r\nHost: x\r\n")
@@ -66,8 +68,8 @@ func headerBomb(size int) string {
 	return b.String()
 }
 
-// TestHeaderBombs: hundreds of clients that send headers as long as a server takes them cost little
-// memory, and another client is answered meanwhile.
+// TestHeaderBombs: hundreds of clients that send the longest accepted headers cost little memory,
+// and another client is served meanwhile.
 func TestHeaderBombs(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

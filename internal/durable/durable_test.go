@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWrite: a file is made and replaced, also over what a killed process left, and nothing else
-// is there.
+// TestWrite: a file is created and replaced, also if a killed process left a temporary file, and no
+// other file remains.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -32,7 +32,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteFails: of a write that fails nothing is left, and the old file stays.
+// TestWriteFails: a failed write leaves no temporary file and keeps the old file.
 func TestWriteFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -50,8 +50,8 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// TestWriteOverLeft: what has the name of the file to come is not opened: neither a link is followed,
-// nor does a pipe hold up the write.
+// TestWriteOverLeft: an existing file with the temporary name is not opened: a symlink is not
+// followed, and a FIFO does not block.
 func TestWriteOverLeft(t *testing.T) {
 	dir := t.TempDir()
 	path, next, elsewhere := filepath.Join(dir, "file"), filepath.Join(dir, ".file.new"), filepath.Join(dir, "elsewhere")

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// wiring is package agent itself, which has no test that could tell its event.
+// wiring is package agent itself, which has no test that could emit its event.
 const wiring = "agent"
 
 var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)
 
-// TestRooms: every room that the page names compares its events with the page, under the
-// name that it has there.
+// TestRooms: every package that the page names compares its events with the page, under the name
+// that the page has.
 func TestRooms(t *testing.T) {
 	root := filepath.Join("..", "..")
 	rows, err := readRows(filepath.Join(root, "docs", "events.md"))

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is set in the processes that the test starts: an odd parent, which becomes the
-// program in question.
+// stage is set in the processes that the test starts: first a parent with unusual state, which then
+// executes the program under test.
 const stage = "INHERIT_TEST_STAGE"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// odd makes the state of this process what no program expects, and executes it anew.
+// odd sets unusual state in this process and executes it again.
 func odd(next string) {
 	runtime.LockOSThread()
 	unix.Umask(0o077)
@@ -82,7 +82,7 @@ func limit(files, processes, stack unix.Rlimit) error {
 	return errors.Join(unix.Setrlimit(unix.RLIMIT_STACK, &stack), unix.Setrlimit(unix.RLIMIT_NOFILE, &files), unix.Setrlimit(unix.RLIMIT_NPROC, &processes))
 }
 
-// show prints what a child of this process inherits.
+// show prints the state that a child of this process inherits.
 func show(start func(*exec.Cmd) error) {
 	cmd := exec.Command("/bin/sh", "-c", `read -r line; umask; grep -E '^(Sig(Blk|Ign)|Cpus_allowed):' /proc/self/status; grep -E '^Max (file size|processes|stack)' /proc/self/limits
 		echo nice $(cut -d' ' -f19 /proc/self/stat); test -e /proc/self/fd/40 && echo descriptor 40; env`)
@@ -103,7 +103,7 @@ func show(start func(*exec.Cmd) error) {
 	}
 }
 
-// TestInherited has a parent that left everything odd.
+// TestInherited starts programs from a parent with unusual state of every kind.
 func TestInherited(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to lift limits")

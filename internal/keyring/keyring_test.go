@@ -111,7 +111,8 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// TestBombs: a docker configuration that is large once it is decoded is refused before.
+// TestBombs: a docker configuration that would be large once decoded is rejected before it is
+// decoded.
 func TestBombs(t *testing.T) {
 	var names, fields strings.Builder
 	for i := range 200_000 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestOnePlace: a key that is written here, or that k8s.io/api exports, is written
+// TestOnePlace: a key that is defined in this package, or that k8s.io/api exports, is written
 // nowhere else.
 func TestOnePlace(t *testing.T) {
 	set := token.NewFileSet()

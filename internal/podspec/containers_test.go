@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestContainers: every kind is met, in order, in place, and as far as one looks.
+// TestContainers: containers of every kind are returned in order and in place, and the iteration
+// can be stopped.
 func TestContainers(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	spec := v1.PodSpec{
@@ -37,7 +38,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestStatuses: likewise.
+// TestStatuses: the same for statuses.
 func TestStatuses(t *testing.T) {
 	st := v1.PodStatus{
 		InitContainerStatuses: []v1.ContainerStatus{{Name: "i"}}, ContainerStatuses: []v1.ContainerStatus{{Name: "a"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// pair makes the two ends of a connection.
+// pair returns the two ends of a connection.
 func pair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func cut(t *testing.T, c *net.TCPConn) {
 
 const silence = time.Second
 
-// lostBy waits until the peer is lost, or until a time that a living one must survive.
+// lostBy waits until the peer is lost, or until a time that a living peer must survive.
 func lostBy(c net.Conn, limit time.Duration) bool {
 	late := time.After(limit)
 	tick := time.NewTicker(silence / 10)
@@ -54,9 +54,8 @@ func lostBy(c net.Conn, limit time.Duration) bool {
 	}
 }
 
-// TestLost: a peer that takes nothing is slow as long as its machine answers, and lost
-// once that does not, whatever state the connection was in; one that nobody writes to is not
-// looked for.
+// TestLost: a peer that reads nothing is slow as long as its machine acknowledges, and lost once it
+// does not, in any state of the connection. A connection without unacknowledged data is not lost.
 func TestLost(t *testing.T) {
 	const alive, found = 8 * silence, time.Minute
 	full := func(c net.Conn) { // the rest is discarded at the deadline

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// must names a variable that, if it is set, makes a kernel without quotas an error.
+// must is a variable that, if it is set, makes a kernel without quotas an error.
 const must = "ISLET_QUOTA_MUST"
 
 func run(t *testing.T, name string, args ...string) {
@@ -33,7 +33,7 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// disk mounts a new file system of a type; without project quotas if not quotas.
+// disk mounts a new file system of the given type, with or without project quotas.
 func disk(t *testing.T, kind string, quotas bool) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,8 +66,8 @@ func disk(t *testing.T, kind string, quotas bool) string {
 	return at
 }
 
-// fill writes until there is no more room, and gives how many bytes that were. It writes as
-// a container does: a quota binds nobody who has CAP_SYS_RESOURCE.
+// fill writes until the limit and returns the number of bytes. It writes without CAP_SYS_RESOURCE,
+// like a container, because quotas do not apply with it.
 func fill(t *testing.T, path string, most int) (n int) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -102,7 +102,7 @@ func fill(t *testing.T, path string, most int) (n int) {
 	return n
 }
 
-// unprivileged takes CAP_SYS_RESOURCE from the thread.
+// unprivileged drops CAP_SYS_RESOURCE from the thread.
 func unprivileged() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -165,7 +165,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestNotEmpty: what was there before would not count, so it is not said to be kept.
+// TestNotEmpty: a directory with files gets no limit, because they would not be counted.
 func TestNotEmpty(t *testing.T) {
 	at := disk(t, "ext4", true)
 	dir := filepath.Join(at, "a")
@@ -181,7 +181,7 @@ func TestNotEmpty(t *testing.T) {
 	}
 }
 
-// TestUnsupported: without such quotas nothing is kept, and nothing fails.
+// TestUnsupported: without project quotas nothing is enforced, and no call fails.
 func TestUnsupported(t *testing.T) {
 	dirs := []string{t.TempDir()}
 	if os.Geteuid() == 0 {

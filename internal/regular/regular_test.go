@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead: a file of the size that is allowed is read, by a link too; a larger one and what
-// is no regular file are refused at once, by name.
+// TestRead: a file of the maximum size is read, also through a symlink. A larger file and anything
+// but a regular file are rejected at once, with the name in the error.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")

@@ -24,7 +24,7 @@ func newKey(t testing.TB) (Key, ed25519.PrivateKey) {
 	return Key(public), private
 }
 
-// packed is an archive of files with these contents.
+// packed returns an archive of files with these contents.
 func packed(t testing.TB, files ...string) []byte {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
@@ -139,7 +139,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSave: what is kept is what was signed, or nothing.
+// TestSave: either the signed archive is saved, or nothing.
 func TestSave(t *testing.T) {
 	archive := packed(t, "islet", strings.Repeat("x", 1000))
 	r, err := Of("0.2.0", "amd64", bytes.NewReader(archive))
@@ -244,8 +244,8 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-// TestExtractStops: what has no room is not begun, what unpacks without end is given up, and at
-// the end of its context nothing is read any more, wherever it is.
+// TestExtractStops: a program without space on the disk is not written, endless unpacking is
+// stopped, and nothing more is read after the context has ended.
 func TestExtractStops(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -290,7 +290,7 @@ func TestExtractStops(t *testing.T) {
 	}
 }
 
-// zeros is the beginning of an archive: an entry of so many of them.
+// zeros returns the beginning of an archive: an entry of so many zeros.
 func zeros(t testing.TB, size int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -307,7 +307,7 @@ func zeros(t testing.TB, size int64) []byte {
 	return append(b.Bytes(), bytes.Repeat(some.Bytes(), int(size/part))...)
 }
 
-// holes is an archive whose program is one hole: nothing of it is read from the archive.
+// holes returns an archive whose program is one hole, for which no data is read from the archive.
 func holes(t testing.TB, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -329,7 +329,7 @@ func gzipped(text string) []byte {
 	return b.Bytes()
 }
 
-// FuzzParse: what was parsed is what was signed, whatever else a text says.
+// FuzzParse: the parsed fields are the signed ones, whatever else a text contains.
 func FuzzParse(f *testing.F) {
 	key, private := newKey(f)
 	r, err := Of("0.2.0", "riscv64", strings.NewReader("archive"))

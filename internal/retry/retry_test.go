@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestShortOutage: whatever ends within a minute is tried again within five seconds.
+// TestShortOutage: within an outage of up to a minute, the next attempt is at most five seconds
+// away.
 func TestShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {
@@ -27,8 +28,8 @@ func TestShortOutage(t *testing.T) {
 	})
 }
 
-// TestReturnOfMany: machines that failed together for an hour come back spread over a
-// window, with a peak of less than three times its mean.
+// TestReturnOfMany: machines that failed together for an hour reconnect spread over a window, with
+// a peak of less than three times the mean.
 func TestReturnOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const machines, outage = 20000, time.Hour
@@ -56,8 +57,8 @@ func TestReturnOfMany(t *testing.T) {
 	})
 }
 
-// TestRetryAfter: a server is never asked before the time it named, and ever later if it
-// goes on naming one; all of that ends with Reset.
+// TestRetryAfter: no attempt is made before the server's Retry-After, and the waits grow while the
+// server keeps sending one; Reset ends that.
 func TestRetryAfter(t *testing.T) {
 	const least = 3 * time.Second
 	widest := func(refusals int) (most time.Duration) {
@@ -85,7 +86,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestWait: a signal ends it, but not what the server asked for.
+// TestWait: a signal ends the wait, but not before the server's Retry-After.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Backoff{First: time.Minute, Most: time.Hour}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// lines collects what is logged.
+// lines collects log lines.
 type lines struct {
 	mu        sync.Mutex
 	listeners bytes.Buffer
@@ -39,7 +39,7 @@ func (l *lines) String() string {
 	return l.listeners.String()
 }
 
-// wait waits until the log holds some text so many times.
+// wait waits until the log contains the text the given number of times.
 func (l *lines) wait(t *testing.T, text string, times int) {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -52,7 +52,7 @@ func (l *lines) wait(t *testing.T, text string, times int) {
 	}
 }
 
-// A site is two sockets in directories of their own, both served.
+// A site has two served sockets in different directories.
 type site struct {
 	*Sockets
 	log       *lines
@@ -112,7 +112,7 @@ func serve(t *testing.T) *site {
 	return s
 }
 
-// answers fails if one of the sockets does not answer, or another user could open it.
+// answers fails the test if a socket does not answer, or is accessible to other users.
 func (s *site) answers(t *testing.T) {
 	t.Helper()
 	for _, path := range s.paths {
@@ -130,7 +130,7 @@ func (s *site) answers(t *testing.T) {
 	}
 }
 
-// TestComesBack removes sockets in each way that there is, twice; they answer again.
+// TestComesBack removes sockets in every possible way, twice; they are created again each time.
 func TestComesBack(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, s *site) (removed int, err error){
 		"a socket":      func(t *testing.T, s *site) (int, error) { return 1, os.Remove(s.paths[0]) },
@@ -192,7 +192,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// dead puts a socket at a path at which nobody answers.
+// dead creates a socket that nobody serves.
 func dead(path string) error {
 	if err := os.Remove(path); err != nil {
 		return err
@@ -205,8 +205,8 @@ func dead(path string) error {
 	return l.Close()
 }
 
-// TestTaken: a socket that another process serves in the place of ours is left to it
-// and is ours again when the other one has gone.
+// TestTaken: a socket of another process at the path of ours is not replaced, and ours is created
+// again when the other one is gone.
 func TestTaken(t *testing.T) {
 	s := serve(t)
 	path := s.paths[0]
@@ -229,7 +229,7 @@ func TestTaken(t *testing.T) {
 	s.answers(t)
 }
 
-// TestClose removes the socket of the listener, and no other file.
+// TestClose: Close removes the listener's socket, and no other file.
 func TestClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for _, foreign := range []bool{false, true} {

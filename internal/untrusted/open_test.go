@@ -19,7 +19,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// tree makes a root with a file of every kind, and a secret beside it.
+// tree creates a root directory with a file of every kind, and a secret beside it.
 func tree(t *testing.T) (root string) {
 	t.Helper()
 	top := t.TempDir()
@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A device is not even opened: some act on that.
+// A device is not opened, because opening may act on it.
 func TestDevice(t *testing.T) {
 	if _, err := Open("/dev", "null"); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
 		t.Errorf("got %v", err)
@@ -169,7 +169,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A symlink that comes and goes is never followed.
+// A symlink that is created and removed repeatedly is never followed.
 func TestRace(t *testing.T) {
 	root := tree(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -199,8 +199,8 @@ func TestRace(t *testing.T) {
 	<-done
 }
 
-// FuzzOpen: whatever a name and a symlink's target say, nothing outside is read,
-// and no descriptor is left open.
+// FuzzOpen: for any name and symlink target, nothing outside root is read, and no descriptor is
+// leaked.
 func FuzzOpen(f *testing.F) {
 	f.Add("etc/x", "../../../secret")
 	f.Add("x/../x/secret", "/etc/../..")

@@ -42,7 +42,7 @@ func list(n int) *corev1.PodList {
 	return l
 }
 
-// bombs are short inputs that would be large objects.
+// bombs are short inputs that would become large objects.
 var jsonBombs = map[string]struct {
 	text string
 	into any
@@ -60,7 +60,7 @@ var jsonBombs = map[string]struct {
 	"objects for scalars": {`[` + strings.Repeat(`{"a":0},`, mib/8) + `{}]`, nil},
 }
 
-// TestJSONBombs: each bomb has a mebibyte or two, and is refused with a bound of eight.
+// TestJSONBombs: each bomb has one or two MiB, and is rejected with a bound of eight.
 func TestJSONBombs(t *testing.T) {
 	for name, b := range jsonBombs {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestJSONBombs(t *testing.T) {
 	}
 }
 
-// field encodes one field with a length.
+// field encodes one length-delimited field.
 func field(number byte, value string) string {
 	n := len(value)
 	out := []byte{number<<3 | 2}
@@ -96,7 +96,7 @@ func field(number byte, value string) string {
 	return string(append(out, byte(n))) + value
 }
 
-// TestProtobufBombs: the same, of protobuf, for both kinds of generated types.
+// TestProtobufBombs: the same for protobuf, with both kinds of generated types.
 func TestProtobufBombs(t *testing.T) {
 	for name, b := range map[string]struct {
 		data string
@@ -130,7 +130,7 @@ func TestProtobufBombs(t *testing.T) {
 	}
 }
 
-// TestOneof: a message that is one of several, which no field of the struct shows, weighs what it
+// TestOneof: a member of a oneof, whose type the struct does not show, weighs at least what it
 // takes.
 func TestOneof(t *testing.T) {
 	for name, data := range map[string]string{
@@ -149,8 +149,8 @@ func TestOneof(t *testing.T) {
 	}
 }
 
-// TestEstimate: the weight of ordinary objects is near to what their decoding allocates,
-// and never far below: a bound on it is one on memory.
+// TestEstimate: the weight of ordinary objects is close to the memory that their decoding
+// allocates, and never far below it, so a bound on the weight bounds the memory.
 func TestEstimate(t *testing.T) {
 	l := list(500)
 	asProtobuf, err := l.Marshal()
@@ -200,7 +200,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// FuzzJSON: whatever passes with a bound takes no more than a few times that.
+// FuzzJSON: an accepted input takes at most a few times its bound.
 func FuzzJSON(f *testing.F) {
 	for _, b := range jsonBombs {
 		f.Add([]byte(b.text[:min(len(b.text), 200)]))
@@ -218,7 +218,8 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestPEMBombs: headers, empty blocks and sheer length are refused; the certificates of a node are not.
+// TestPEMBombs: headers, empty blocks and great length are rejected; the certificates of a node are
+// accepted.
 func TestPEMBombs(t *testing.T) {
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
 	for name, text := range map[string]string{

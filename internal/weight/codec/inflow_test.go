@@ -24,7 +24,7 @@ const (
 	window = 64 << 10
 )
 
-// serve answers every call by what answer writes, over HTTP/2 without TLS.
+// serve answers every call with the output of answer, over HTTP/2 without TLS.
 func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -59,20 +59,20 @@ func client(t *testing.T, socket string) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// wire is the head of a message of a length, and so many bytes of it.
+// wire returns the prefix of a message of the given length, and some bytes of it.
 func wire(length, here int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(length)), unknownField(length)[:here]...)
 }
 
-// unknownField is a message of a length whose only field is unknown.
+// unknownField returns a message of the given length whose only field is unknown.
 func unknownField(length int) []byte {
 	n := length - 6
 	head := []byte{0x7a, byte(n) | 0x80, byte(n>>7) | 0x80, byte(n>>14) | 0x80, byte(n>>21) | 0x80, byte(n >> 28)}
 	return append(head, make([]byte, n)...)
 }
 
-// TestShares: what many peers send of messages that never end is bounded, whoever stalls loses its
-// connection, sooner as others wait, and then a peer that waited gets its message through.
+// TestShares: the bytes of incomplete messages from many peers are limited. A peer that stalls
+// loses its connection, sooner while others wait, and then a waiting peer's message is received.
 func TestShares(t *testing.T) {
 	var sent atomic.Int64
 	full := make(chan struct{}, 100)
@@ -118,8 +118,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesAreGivenBack: after many large messages, calls that fail and connections that end, all
-// of atOnce is free again.
+// TestSharesAreGivenBack: after many large messages, failed calls and closed connections, the whole
+// pool is free again.
 func TestSharesAreGivenBack(t *testing.T) {
 	var n atomic.Int32
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -149,9 +149,9 @@ func TestSharesAreGivenBack(t *testing.T) {
 	large.release(poolSize)
 }
 
-// TestCallEnded: a message that comes after its call has ended keeps its share for useTime, and not
-// until the client calls again: a plugin that is never called again would stop all others. A peer
-// that goes on sending such messages makes nothing grow.
+// TestCallEnded: a message that arrives after its call has ended keeps its share for useTime, not
+// until the client's next call: otherwise a plugin that is never called again would block all
+// others. A peer that keeps sending such messages does not make memory grow.
 func TestCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &Inflow{most: most}
@@ -180,9 +180,9 @@ func TestCallEnded(t *testing.T) {
 	})
 }
 
-// TestFollow: frames are followed however they are cut up, with padding, and messages across frames;
-// the end of a stream, also by trailers, gives back what its message had, and not only with the connection;
-// a peer that begins too many messages is told so.
+// TestFollow: frames are parsed however they are split, with padding, and messages across frames.
+// The end of a stream, also by trailers, frees the share of its message before the connection ends.
+// A peer with too many incomplete messages gets an error.
 func TestFollow(t *testing.T) {
 	frame := func(kind, flags byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, flags}

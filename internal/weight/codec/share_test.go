@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// idle reports whether nothing of the pool is in use, and nobody waits.
+// idle reports whether the pool is unused and has no waiters.
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.free == poolSize && len(p.held)+len(p.queue) == 0
 }
 
-// TestSlowPeers: peers that stall with large messages, again and again over new connections, hold up
-// one that does not for the least time of one message, and a message that nobody waits for has all
-// its time.
+// TestSlowPeers: peers that stall with large messages, repeatedly over new connections, delay
+// another peer by at most the least time of one message. A message that nobody waits for has its
+// full time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*Inflow, 4*poolSize/most)
@@ -61,7 +61,7 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// TestAbandoned: who no longer waits lets the next go on, and gets nothing.
+// TestAbandoned: a waiter whose context ends gets no bytes, and the next waiter gets them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func() *conn { return (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn) }
