@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestDemoStops: make stop ends although the agent hangs, and says what it could not
-// remove. The agent here is a program that sleeps, and is stopped.
+// TestDemoStops: make stop ends although the agent hangs, and reports what it could not remove. The
+// agent here is a stopped program that sleeps.
 func TestDemoStops(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -67,7 +67,7 @@ func TestDemoStops(t *testing.T) {
 	}
 }
 
-// TestMakeWithoutGo: who runs make by sudo, whose PATH has no Go, learns what to do.
+// TestMakeWithoutGo: if make runs by sudo, whose PATH has no Go, it says what to do.
 func TestMakeWithoutGo(t *testing.T) {
 	make, err := exec.LookPath("make")
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// unpacked makes a directory such as the archive holds, with a program that
-// says its version.
+// unpacked creates a directory with the archive's files and a program that prints its version.
 func unpacked(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +31,7 @@ func unpacked(t *testing.T, version string) string {
 	return dir
 }
 
-// try runs a command with more in its environment, and says what it printed.
+// try runs a command with additional environment variables, and returns its output.
 func try(cmd *exec.Cmd, env ...string) (string, error) {
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
@@ -142,8 +141,8 @@ func TestInstallAsKubelet(t *testing.T) {
 	}
 }
 
-// TestInstallAsKubeletStays: what is installed for kubeadm is upgraded as that, also without
-// the option.
+// TestInstallAsKubeletStays: an installation for kubeadm is upgraded as one, also without the
+// option.
 func TestInstallAsKubeletStays(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root, "--kubeadm")
@@ -160,8 +159,8 @@ func TestInstallAsKubeletStays(t *testing.T) {
 	}
 }
 
-// TestInstallFails: a file that cannot be written ends the installation with a word, and leaves
-// what was there and nothing half written.
+// TestInstallFails: a file that cannot be written ends the installation with a message. The
+// previous files stay, and no incomplete file is left.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root)
@@ -184,8 +183,8 @@ func TestInstallFails(t *testing.T) {
 	}
 }
 
-// TestInstallModes: whatever the umask, what is installed has the modes of the CIS
-// benchmark: nobody but root writes it, and what may hold a secret is root's alone.
+// TestInstallModes: whatever the umask, installed files have the modes of the CIS benchmark: only
+// root can write them, and only root can read those that may contain a secret.
 func TestInstallModes(t *testing.T) {
 	for _, mask := range []string{"000", "022", "077"} {
 		for _, args := range []string{"", "--kubeadm"} {
@@ -234,7 +233,7 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// packed makes an archive of a directory, as make dist does, and returns its path.
+// packed creates an archive of a directory, as make dist does, and returns its path.
 func packed(t *testing.T, from string, tar ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "islet-9.0.0+x-linux-amd64.tar.gz")
@@ -245,8 +244,8 @@ func packed(t *testing.T, from string, tar ...string) string {
 	return file
 }
 
-// TestInstallArchive: an archive that is named, and a directory, are installed by their own script;
-// nothing of them stays where they were unpacked.
+// TestInstallArchive: an archive or a directory on the command line is installed by its own script.
+// No unpacked file is left.
 func TestInstallArchive(t *testing.T) {
 	want := t.TempDir()
 	run(t, unpacked(t, "two"), want, "--kubeadm")
@@ -275,8 +274,8 @@ func TestInstallArchive(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRefuses: what is no whole archive of islet's changes nothing, is named, and is
-// said why.
+// TestInstallArchiveRefuses: an archive that is incomplete or not islet's changes nothing, and the
+// message has its name and the reason.
 func TestInstallArchiveRefuses(t *testing.T) {
 	script, whole := unpacked(t, "one"), packed(t, unpacked(t, "two"))
 	data, err := os.ReadFile(whole)
@@ -340,8 +339,8 @@ func TestInstallArchiveRefuses(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRoom: an archive for which there is no room where it would be unpacked is refused
-// before that, with how much it needs, also where gzip knows nothing of that.
+// TestInstallArchiveRoom: an archive for which there is not enough space to unpack it is rejected
+// before, with the needed size, also if gzip does not know it.
 func TestInstallArchiveRoom(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -369,8 +368,8 @@ func TestInstallArchiveRoom(t *testing.T) {
 	}
 }
 
-// alone runs install.sh on this machine, but with nothing of it where it installs, and no init.
-// What lies in bin goes before other programs.
+// alone runs install.sh on this machine with empty installation directories and no init. Programs
+// in bin precede others.
 func alone(t *testing.T, bin string, args ...string) (string, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -394,7 +393,7 @@ func alone(t *testing.T, bin string, args ...string) (string, error) {
 	return try(exec.Command("unshare", append([]string{"-m", "sh", "-euc", `for d in /usr/local /etc /opt /var /run; do mount -t tmpfs none $d; done; exec sh "$@"`, "sh"}, args...)...), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+tmp, "DESTDIR=")
 }
 
-// TestInstallElsewhere: a program for other machines is not installed.
+// TestInstallElsewhere: a program for other architectures is not installed.
 func TestInstallElsewhere(t *testing.T) {
 	from := unpacked(t, "one")
 	arm := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
@@ -411,8 +410,8 @@ func TestInstallElsewhere(t *testing.T) {
 	}
 }
 
-// TestInstallClock: a clock from before islet was made cannot be right, whatever year it has; the
-// program has the time when it was made, by which islet doctor says the same later.
+// TestInstallClock: a time before islet was built cannot be right, whatever the year. The program
+// contains the time of its build, which islet doctor uses as well.
 func TestInstallClock(t *testing.T) {
 	from, bin := unpacked(t, "one"), t.TempDir()
 	write(t, filepath.Join(from, "built"), "1800000000\n", 0o600)
@@ -432,9 +431,9 @@ func TestInstallClock(t *testing.T) {
 	}
 }
 
-// TestEmpty: of a directory that goes, nothing is removed while something is mounted below it,
-// whatever it is called and also where it is a link to another disk. Of what is mounted on it
-// goes what is there. The installer and the packages have it each.
+// TestEmpty: nothing is removed from a directory below which something is mounted, whatever its
+// name, also if it is a link to another disk. If something is mounted on the directory itself, the
+// files there are removed. The installer and the packages each have this function.
 func TestEmpty(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -471,7 +470,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// What the README says must stay in the units.
+// The units must do what the README says.
 func TestUnits(t *testing.T) {
 	for _, file := range []string{"systemd/islet.service", "kubeadm/kubelet.service", "kubeadm/islet-cri.service"} {
 		data, err := os.ReadFile(file)

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// write makes a file with its directories.
+// write creates a file and its directories.
 func write(t *testing.T, file, text string, mode os.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -33,8 +33,8 @@ func copied(t *testing.T, from, to string) {
 	write(t, to, string(text), 0o755)
 }
 
-// TestSourcesOfTheOCIRuntime: what the sources are is a sum, and not a revision of Debian's: any
-// pool that has the file will do, and none that has another.
+// TestSourcesOfTheOCIRuntime: the sources are identified by checksums, not by a Debian revision, so
+// any mirror that has the file can be used, and none that has another file.
 func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	var mu sync.Mutex // of what was asked for
 	var asked []string
@@ -97,8 +97,8 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 }
 
-// TestRunInstallsNothing: make run takes what was built, builds, or takes the host's and says so.
-// It installs nothing.
+// TestRunInstallsNothing: make run uses the built OCI runtime, builds it, or uses the host's and
+// says so. It installs nothing.
 func TestRunInstallsNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, build, host, want string

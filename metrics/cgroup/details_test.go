@@ -58,7 +58,7 @@ func TestReadDetails(t *testing.T) {
 	}
 }
 
-// TestLongLists: more processes than the kernel gives in one read, and more than are read.
+// TestLongLists: more processes than the kernel returns in one read, and more than are read.
 func TestLongLists(t *testing.T) {
 	var list strings.Builder
 	for i := range 200_000 {
@@ -87,7 +87,7 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// TestIOAfter: what is the same as before is given again, and nothing of before changes.
+// TestIOAfter: unchanged I/O figures are shared with the earlier reading, which is never changed.
 func TestIOAfter(t *testing.T) {
 	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
 	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {
@@ -108,8 +108,8 @@ func TestIOAfter(t *testing.T) {
 	}
 }
 
-// TestRecent: what was just read is given again, a cgroup that is gone is not, and in the
-// end nothing is kept.
+// TestRecent: a recent reading is returned again, that of a removed cgroup is not, and finally no
+// reading is kept.
 func TestRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := tree(t, map[string]string{"a/memory.current": "1\n"})
@@ -139,7 +139,7 @@ func TestRecent(t *testing.T) {
 	})
 }
 
-// BenchmarkReadDetails reads this machine's own root.
+// BenchmarkReadDetails reads the root cgroup of this machine.
 func BenchmarkReadDetails(b *testing.B) {
 	r := NewReader(Mountpoint)
 	b.ReportAllocs()
@@ -150,7 +150,7 @@ func BenchmarkReadDetails(b *testing.B) {
 	}
 }
 
-// TestRootV2: the root of cgroup v2 has no file that says how much memory is in use.
+// TestRootV2: the root of cgroup v2 has no file with the memory in use.
 func TestRootV2(t *testing.T) {
 	root := tree(t, map[string]string{"memory.stat": "anon 500\nfile 300\ninactive_file 100\n", "cpu.stat": "usage_usec 7\n",
 		"meminfo": "MemTotal:  9 kB\nSwapTotal:       8 kB\nSwapFree:        5 kB\n"})
@@ -161,7 +161,7 @@ func TestRootV2(t *testing.T) {
 	}
 }
 
-// TestNeeded: the pages of files that a cgroup could drop are its own while it thrashes at its limit.
+// TestNeeded: the file pages of a cgroup count as needed while it thrashes at its limit.
 func TestNeeded(t *testing.T) {
 	const long, short = "some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=20.50 avg300=4.00 total=7\n",
 		"some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=10.50 avg300=2.00 total=7\n"
@@ -187,8 +187,8 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestLimitsV2: no swap is another thing than no limit of it, also without a limit of memory; what is
-// kept of the memory is in one of two files.
+// TestLimitsV2: a swap limit of zero differs from no limit, also without a memory limit. Protected
+// memory is in one of two files.
 func TestLimitsV2(t *testing.T) {
 	for name, x := range map[string]struct {
 		files       map[string]string

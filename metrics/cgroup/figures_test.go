@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The host's own root can be read, whatever it has mounted.
+// The host's root cgroup is readable, whatever cgroup version is mounted.
 func TestHost(t *testing.T) {
 	f, err := NewReader(Mountpoint).Read("/")
 	if err != nil {

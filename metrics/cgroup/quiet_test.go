@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestQuiet: a cgroup is read as a whole when a process of it has run, when its memory is
-// another, when it is another cgroup of that name, when Forget told, and after a while; else
-// the figures that a process would have to run for are not.
+// TestQuiet: a cgroup is read completely when a process of it has run, when its memory has changed,
+// when it was replaced by another cgroup of the same name, after Forget, and after some time.
+// Otherwise only the figures that can change without a running process are read.
 func TestQuiet(t *testing.T) {
 	for name, x := range map[string]struct {
 		v2                        bool
@@ -76,9 +76,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestQuietV2: of a cgroup of v2 in which no process runs the figures are as they were, without
-// garbage but for what opening it takes, until its disks or its pressures move, which show in a
-// copy.
+// TestQuietV2: with cgroup v2, an idle cgroup is checked without garbage except for opening it.
+// Changes of its I/O or its pressures are returned in a copy.
 func TestQuietV2(t *testing.T) {
 	const pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 	root := tree(t, map[string]string{"a/cpu.stat": "usage_usec 1000\n", "a/memory.current": "5\n", "a/io.stat": "8:0 rbytes=1\n8:16 wbytes=2\n",
@@ -133,8 +132,8 @@ func TestQuietV2(t *testing.T) {
 	}
 }
 
-// TestChildren: what came and what went is seen; a list that is as long as before is only
-// read again when told.
+// TestChildren: added and removed children are noticed; a list of unchanged length is read again
+// only after Forget.
 func TestChildren(t *testing.T) {
 	root := tree(t, map[string]string{"a/memory.current": "1\n", "a/b/x": "", "a/c/x": ""})
 	r := NewRecent(Reader{v2: true, root: root}, time.Hour)

@@ -23,8 +23,8 @@ func write(t *testing.T, path string, size int) {
 	}
 }
 
-// TestTrees: a file of two names counts once, a link is not followed, and a directory is
-// walked again only after a while.
+// TestTrees: a file with two names is counted once, a symlink is not followed, and a directory is
+// walked again only after some time.
 func TestTrees(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a/one"), 10_000)
@@ -60,8 +60,8 @@ func TestTrees(t *testing.T) {
 	})
 }
 
-// TestWhole: for a limit every file counts, also where figures were cut, and what a walk that
-// was stopped found is kept for nobody.
+// TestWhole: Whole counts every file, also after a truncated walk for figures, and the result of a
+// cancelled walk is discarded.
 func TestWhole(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 10 {
@@ -84,8 +84,9 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestSlowTree: a directory that took long to walk is walked again only after a multiple of
-// that, and while it is being walked holds up neither others nor who has an older figure.
+// TestSlowTree: a directory whose walk took long is walked again only after a multiple of that
+// time. A running walk does not block other directories or callers for which an older result
+// exists.
 func TestSlowTree(t *testing.T) {
 	slow, other := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,9 +116,9 @@ func TestSlowTree(t *testing.T) {
 	})
 }
 
-// TestFirstAsker: who asks for a directory that somebody is measuring for the first time goes when
-// he does not want to wait any more. For figures nobody waits for every file to be counted, and
-// what is found for them does not take the place of that.
+// TestFirstAsker: a caller that waits for the first walk of a directory returns when its context
+// ends. A call for figures does not wait for a walk that counts every file, and does not replace
+// its result.
 func TestFirstAsker(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), 1)
@@ -190,7 +191,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCounted: bytes that two devices count are counted at the disk.
+// TestCounted: bytes that two devices count are counted once, at the disk.
 func TestCounted(t *testing.T) {
 	sys := t.TempDir()
 	for number, d := range map[string]struct{ name, below string }{"8:0": {"sda", ""}, "253:0": {"dm-0", "sda2"}, "9:0": {"md0", "sda1"}, "7:0": {"loop0", ""}, "252:1": {"zram1", ""}, "1:0": {"ram0", ""}, "259:0": {"rampart0", ""}} {
@@ -209,8 +210,8 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestHostileTree: what a container makes while its files are counted leads nowhere else,
-// and does not hold the walk up.
+// TestHostileTree: nothing that a container creates during a walk leads the walk out of the
+// directory or blocks it.
 func TestHostileTree(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	for i := range 500 {
@@ -262,9 +263,8 @@ func TestHostileTree(t *testing.T) {
 
 const payload = 1 << 20
 
-// deepen makes n directories, each in the one before, and a file of payload bytes in the last:
-// a program that goes down step by step may make a path longer than any name that the kernel
-// takes.
+// deepen creates n nested directories, and a file of payload bytes in the last. A program can
+// create a path longer than the kernel's limit step by step.
 func deepen(t *testing.T, dir string, n int, name string) {
 	t.Helper()
 	at, err := os.OpenRoot(dir)
@@ -288,7 +288,7 @@ func deepen(t *testing.T, dir string, n int, name string) {
 	}
 }
 
-// TestChurn: files that go while they are counted take the figures of no other.
+// TestChurn: files that are removed during a walk do not affect the figures of others.
 func TestChurn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "kept/data"), payload)

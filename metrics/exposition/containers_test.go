@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// full is a container of which everything is known.
+// full is a container with all figures.
 func full(id string) Subject {
 	d := cgroup.Details{Figures: cgroup.Figures{At: time.Unix(1000, 5e8), CPU: 1500 * time.Millisecond, Memory: 4096, WorkingSet: 2048, Limit: 1 << 20, PageFaults: 3, PIDs: 2},
 		Created: time.Unix(900, 0), Quota: 50000, Period: 100000, Shares: 102, Periods: 9, Throttled: 4, ThrottledTime: 2500 * time.Millisecond,
@@ -45,8 +45,7 @@ func parse(t *testing.T, text io.Reader) map[string]*dto.MetricFamily {
 	return families
 }
 
-// TestContainers: what a Prometheus makes of the page. Every family has the labels that it
-// is described with.
+// TestContainers: Prometheus' parser reads the page, and every family has the described labels.
 func TestContainers(t *testing.T) {
 	root := full("")
 	root.Group.Kind, root.Group.Path, root.Devices = sample.Root, "/", []disk.Device{{Name: "/dev/vda", SectorsRead: 2}}
@@ -99,8 +98,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestNothing: without a limit nothing is throttled, and a family without a line is not
-// there; an error is told.
+// TestNothing: without a limit there are no throttling metrics, a family without lines is left out,
+// and an error is reported.
 func TestNothing(t *testing.T) {
 	s := full("c1")
 	s.Quota, s.Network, s.Open = 0, nil, process.Files{}
@@ -116,8 +115,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestSandbox: of a pod only what is told of its network has the sandbox's name, as nothing else
-// is told of a sandbox.
+// TestSandbox: only a pod's network metrics have the sandbox's name, because other metrics have no
+// line for sandboxes.
 func TestSandbox(t *testing.T) {
 	pod, other := full("pod"), full("other")
 	for _, s := range []*Subject{&pod, &other} {
@@ -148,7 +147,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestCompressed: who accepts it gets the same text compressed.
+// TestCompressed: a client that accepts gzip gets the same text compressed.
 func TestCompressed(t *testing.T) {
 	get := func(accept string) []byte {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -179,7 +178,7 @@ func (nowhere) Header() http.Header         { return http.Header{} }
 func (nowhere) WriteHeader(int)             {}
 func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkContainers writes the page of 100 pods of one container.
+// BenchmarkContainers writes the page of 100 pods with one container each.
 func BenchmarkContainers(b *testing.B) {
 	var all []Subject
 	for i := range 100 {

@@ -43,7 +43,7 @@ type one struct{ prometheus.Metric }
 func (o one) Describe(to chan<- *prometheus.Desc) { to <- o.Desc() }
 func (o one) Collect(to chan<- prometheus.Metric) { to <- o.Metric }
 
-// spoilt is a Metric whose label is not UTF-8.
+// spoilt is a Metric whose label is not valid UTF-8.
 type spoilt struct{ prometheus.Metric }
 
 func (spoilt) Desc() *prometheus.Desc { return prometheus.NewDesc("g", "spoilt", []string{"x"}, nil) }
@@ -54,8 +54,8 @@ func (s spoilt) Write(m *dto.Metric) error {
 	return err
 }
 
-// TestFamilies: what was gathered is what Prometheus' own library writes of it, and samples are
-// among it. A label that is not UTF-8 is left out, whatever it is of.
+// TestFamilies: gathered families are written as Prometheus' own library writes them, with samples
+// among them. A label that is not valid UTF-8 is left out, whatever its type.
 func TestFamilies(t *testing.T) {
 	r := everything(t)
 	families, err := r.Gather()
@@ -92,8 +92,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestProcess: the figures of this process have the names, kinds and helps that they have in
-// every program of Prometheus' client, and nearly the values, but that it started when it says so.
+// TestProcess: the metrics of this process have the names, kinds and help texts of Prometheus'
+// client, and similar values, except for the given start time.
 func TestProcess(t *testing.T) {
 	const startTime = "process_start_time_seconds"
 	p, err := NewProcess(time.UnixMilli(1_700_000_000_250))
@@ -137,8 +137,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestLeftOut: a family that the library cannot write leaves nothing on the page, nor does one of
-// which samples have everything.
+// TestLeftOut: a family that the library cannot write leaves nothing on the page, and neither does
+// one whose metrics are all in samples.
 func TestLeftOut(t *testing.T) {
 	counter, gauge := dto.MetricType_COUNTER, dto.MetricType_GAUGE
 	metric := func(of string) *dto.Metric {
@@ -155,8 +155,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestProcessOfMany: all that is counted is there, also by collectors that describe nothing; a name
-// that two collectors have is refused.
+// TestProcessOfMany: all counters are served, also those of collectors that describe nothing. A
+// name that two collectors have is rejected.
 func TestProcessOfMany(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})
@@ -180,7 +180,7 @@ func TestProcessOfMany(t *testing.T) {
 	}
 }
 
-// BenchmarkCounted shows what of a page with the histograms of a node is the library's gathering.
+// BenchmarkCounted measures the library's gathering for a page with the histograms of a node.
 func BenchmarkCounted(b *testing.B) {
 	r := prometheus.NewRegistry()
 	for _, name := range []string{"kubelet_runtime_operations_duration_seconds", "kubelet_http_requests_duration_seconds", "kubelet_pod_worker_duration_seconds"} {

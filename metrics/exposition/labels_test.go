@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// FuzzLabels: whatever a label's value and a help are, Prometheus' own parser takes the page, and
-// finds the label as it was but for what is not UTF-8; with the packer in between too.
+// FuzzLabels: for any label value and help text, Prometheus' parser accepts the page and returns
+// the label, except for invalid UTF-8; also with compression.
 func FuzzLabels(f *testing.F) {
 	f.Add("eth0", "plain")
 	f.Add("\xff", "\xfe")
@@ -57,8 +57,8 @@ func FuzzLabels(f *testing.F) {
 	})
 }
 
-// TestInterfaceOfAnyBytes: a pod that names an interface with bytes that are not UTF-8 does not
-// spoil the page of all.
+// TestInterfaceOfAnyBytes: an interface name that is not valid UTF-8 does not make the page
+// invalid.
 func TestInterfaceOfAnyBytes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

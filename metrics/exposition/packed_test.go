@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// crowd is what there is of n pods with a container each.
+// crowd returns n pods with a container each.
 func crowd(n int) (all []Subject) {
 	for i := range n {
 		uid, id := fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, i))), fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, "c", i)))
@@ -33,7 +33,7 @@ func crowd(n int) (all []Subject) {
 	return all
 }
 
-// served is a page as a client gets it, unpacked, and how long it was.
+// served returns a page as a client receives it, decompressed, and its compressed length.
 func served(t *testing.T, all []Subject, accept string) (text []byte, wire int) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -54,8 +54,8 @@ func served(t *testing.T, all []Subject, accept string) (text []byte, wire int) 
 	return text, wire
 }
 
-// TestPacked: pages of any Subjects are the same packed, one after another too, and a large
-// one is small.
+// TestPacked: pages of any Subjects are the same after decompression, also one after another, and a
+// large page is compressed well.
 func TestPacked(t *testing.T) {
 	many := crowd(3)
 	for i := range 300 { // lines of one Subject that reach further than a match may
@@ -85,8 +85,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPackedAgain: a page is whole with the memory of one before, when its figures are
-// others, when one of as many containers is another, and when there are more or fewer.
+// TestPackedAgain: a page is complete when it reuses the memory of a page with other figures, other
+// containers, or more or fewer of them.
 func TestPackedAgain(t *testing.T) {
 	all := crowd(30)
 	check := func(what string) {
@@ -115,7 +115,7 @@ func TestPackedAgain(t *testing.T) {
 	check("in another order")
 }
 
-// TestSeconds: a time is a number with all its digits.
+// TestSeconds: a duration is written with all its digits.
 func TestSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]string{1: "0.000000001", time.Second: "1", 1500 * time.Millisecond: "1.5", 12*time.Second + 34*time.Millisecond: "12.034", 1<<63 - 1: "9223372036.854775807"} {
 		if got := string(appendSeconds(nil, d)); got != want {
@@ -134,7 +134,7 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// sameUpTo is how many bytes two texts have in common at the beginning.
+// sameUpTo returns the length of the common prefix of two texts.
 func sameUpTo(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

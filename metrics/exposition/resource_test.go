@@ -16,9 +16,9 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// TestResource: each of the node, the pods and the containers has the figures that were
-// measured, with their time; the page is the same as text and as protobuf, one after another,
-// and an error is told alone.
+// TestResource: the node, the pods and the containers have their measured figures with the time of
+// measurement. The page is the same as text and as protobuf, also one after another, and with an
+// error it has only the error metrics.
 func TestResource(t *testing.T) {
 	number := func(n uint64) *uint64 { return &n }
 	at := metav1.NewTime(time.UnixMilli(5_000))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSpare: memory is given again while it is used, not to two at once, and none is kept when
-// nobody uses it.
+// TestSpare: memory is reused while it is used regularly, is never given to two users at once, and
+// is released when it is unused.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s spare[page]

@@ -13,7 +13,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// fill sets all that v has to anything, or leaves it out.
+// fill sets all fields of v to random values, or leaves them out.
 func fill(v reflect.Value, some *rand.Rand) {
 	switch v.Type() {
 	case reflect.TypeFor[metav1.Time]():
@@ -54,7 +54,7 @@ func fill(v reflect.Value, some *rand.Rand) {
 	}
 }
 
-// TestServeSummary: any summary is what encoding/json makes of it, also in parts.
+// TestServeSummary: any summary is written as by encoding/json, also in parts.
 func TestServeSummary(t *testing.T) {
 	for seed := range uint64(300) {
 		some := rand.New(rand.NewPCG(seed, 1))

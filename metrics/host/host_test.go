@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fake makes a root directory of files; a later call changes them.
+// fake creates a root directory with files; a later call changes them.
 func fake(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -129,7 +129,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestNoMeminfo: memory that cannot be read is an error. Zeros would have all pods evicted.
+// TestNoMeminfo: an unreadable meminfo is an error. Zeros would cause the eviction of all pods.
 func TestNoMeminfo(t *testing.T) {
 	root := board(t)
 	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMarks: only what no other machine has is a mark.
+// TestMarks: only values that no other machine has are marks.
 func TestMarks(t *testing.T) {
 	card := func(name, address, assigned, kind string, device bool) map[string]string {
 		at := "sys/class/net/" + name + "/"

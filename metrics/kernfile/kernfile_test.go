@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead: files of all lengths are whole up to the most that was asked for; what is longer is an
-// error and its beginning.
+// TestRead: files of all lengths up to the limit are read completely. A longer file returns its
+// beginning and an error.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	b := Get()
@@ -34,7 +34,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOpen: what is missing, and a link, is an error that says so; a directory cannot be read.
+// TestOpen: a missing file and a symlink return specific errors, and a directory cannot be read.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "link")); err != nil {
@@ -61,7 +61,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestAllocs: a file that is read again makes no garbage.
+// TestAllocs: reading a file again does not allocate memory.
 func TestAllocs(t *testing.T) {
 	b := Get()
 	defer b.Put()

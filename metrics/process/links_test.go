@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinks: what goes through a pod's interface shows at the host's end of it, and only there;
-// an interface that is no veth, or one more, makes a way that is not trusted.
+// TestLinks: traffic of a pod's interface appears at the host's end, and only there. A Way is empty
+// if an interface is not a veth, or if there is an additional one.
 func TestLinks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -109,7 +109,7 @@ func links(t *testing.T) {
 	}
 }
 
-// FuzzAttributes: whatever a message has, nothing beyond it is read.
+// FuzzAttributes: for any message, nothing beyond its end is read.
 func FuzzAttributes(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 0, 1, 2, 3, 4, 5, 0, 2, 0, 9})
 	f.Add([]byte(strings.Repeat("\x04\x00\x01\x00", 9) + "\x03\x00"))

@@ -16,7 +16,7 @@ func names(all []Interface) (out []string) {
 	return out
 }
 
-// TestOutward: pods' bridges and veths are not the wire.
+// TestOutward: pods' bridges and veths do not lead out of the machine.
 func TestOutward(t *testing.T) {
 	sys := t.TempDir()
 	for _, dir := range []string{"eth0/device", "islet0/bridge", "veth1", "wlan0"} {
@@ -42,8 +42,8 @@ func TestOutward(t *testing.T) {
 	}
 }
 
-// TestNetwork: of the machine's interfaces those that lead to pods are left out, however many
-// there are before the others; a pod has what it has, up to a bound.
+// TestNetwork: the machine's list excludes interfaces to pods, however many there are before the
+// others. A pod's list has all its interfaces, up to a limit.
 func TestNetwork(t *testing.T) {
 	proc := t.TempDir()
 	write := func(pid string, links ...string) {

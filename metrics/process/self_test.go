@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSelfStat: memory is found whatever the name of the program is, and not in a text that is
-// cut.
+// TestSelfStat: the memory fields are found for any program name, and not in a truncated text.
 func TestSelfStat(t *testing.T) {
 	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 4096 7 18446744073709551615 1\n"
 	for text, want := range map[string]Self{
@@ -25,7 +24,7 @@ func TestSelfStat(t *testing.T) {
 	}
 }
 
-// TestReadSelf: a file more is one descriptor more, and no figure is missing.
+// TestReadSelf: an additional open file is one more descriptor, and no figure is missing.
 func TestReadSelf(t *testing.T) {
 	before := ReadSelf()
 	if before.CPU <= 0 || before.CPU > time.Since(time.Unix(0, 0)) || before.Virtual < before.Resident || before.Resident < 1<<20 || before.MaxFiles == 0 || before.MaxVirtual == 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWritten: a process has written what it and its children wrote; its threads alone less.
+// TestWritten: the bytes of a process include those of its children; those of its threads do not.
 func TestWritten(t *testing.T) {
 	write := func(root, path, text string) {
 		t.Helper()
@@ -31,8 +31,8 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestSelfWritten: what a program wrote that this process ran, also one below it, is not its own; what
-// it writes itself is.
+// TestSelfWritten: bytes that children and grandchildren wrote are not included, and the process's
+// own are.
 func TestSelfWritten(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func TestSelfWritten(t *testing.T) {
 	}
 }
 
-// TestRunning: a real child is found by where its program is.
+// TestRunning: a child is found by the directory of its program.
 func TestRunning(t *testing.T) {
 	dir := t.TempDir()
 	sleep, err := exec.LookPath("cat")

@@ -25,8 +25,8 @@ func write(t testing.TB, root, name, text string) {
 	}
 }
 
-// board makes cgroups of v1 and a proc file system in which process 7 has a network of
-// its own, and 8 the host's.
+// board creates cgroups of v1 and a proc file system in which process 7 has its own network, and
+// process 8 the host's.
 func board(t testing.TB, cgroups map[string]int) (cgroup.Reader, process.Reader, string) {
 	root, proc := t.TempDir(), t.TempDir()
 	for path, pid := range cgroups {
@@ -69,7 +69,8 @@ func tell(s *Sample) string {
 	return b.String()
 }
 
-// TestWalk: both drivers' layouts, and what is no pod's is left out.
+// TestWalk: the layouts of both cgroup drivers are recognized, and cgroups that do not belong to
+// pods are left out.
 func TestWalk(t *testing.T) {
 	for name, x := range map[string]struct {
 		pods    string
@@ -99,8 +100,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestUnread: a cgroup that cannot be read is left out, with those below it, and takes the figures
-// of no other. Where none of a pod can be read that is an error.
+// TestUnread: an unreadable cgroup is left out with its descendants, and the figures of all others
+// remain. If no pod is readable, that is an error.
 func TestUnread(t *testing.T) {
 	r, proc, root := board(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
 		"/kubepods/podcc": 0, "/kubepods/podcc/c4": 8, "/kubepods": 0, "/": 0})
@@ -127,7 +128,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestSelf: the CPU time of this process counts where its cgroup has none.
+// TestSelf: the CPU time of this process is used if its cgroup has none.
 func TestSelf(t *testing.T) {
 	r, proc, root := board(t, map[string]int{"/": 0, "/own": 0, "/other": 0})
 	for _, c := range []string{"/own", "/other"} {
@@ -144,8 +145,7 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestRates: a sample is given again while it is young, the next one has rates, and in the
-// end none is kept.
+// TestRates: a recent sample is returned again, the next one has rates, and finally none is kept.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := board(t, map[string]int{"/kubepods/podaa": 0, "/kubepods": 0, "/": 0})
@@ -181,7 +181,8 @@ func TestRates(t *testing.T) {
 	})
 }
 
-// TestReplaced: a container in place of another is seen at once, with as many as before.
+// TestReplaced: a container that replaces another is noticed at once, although the number of
+// containers is unchanged.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := board(t, map[string]int{"/kubepods/podaa/c1": 7, "/kubepods/podaa": 0, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
@@ -209,8 +210,8 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestStill: below a cgroup in which nothing has run no file is read, but for what has become
-// old; once something has run there what is new and what is gone is seen.
+// TestStill: below an idle cgroup no file is read, except for outdated readings. Once something has
+// run there, added and removed cgroups are noticed.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := board(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
@@ -261,8 +262,8 @@ func TestStill(t *testing.T) {
 	})
 }
 
-// TestOthers: what somebody else read between two samples, as who asks the CRI does, is not taken
-// for what the sample before has seen.
+// TestOthers: readings by other callers between two samples, such as the CRI, are not mistaken for
+// those of the previous sample.
 func TestOthers(t *testing.T) {
 	const kubepods, pod, c1 = "/kubepods", "/kubepods/podaa", "/kubepods/podaa/c1"
 	for name, x := range map[string]struct {

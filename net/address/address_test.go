@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// host is a network namespace with links that lead somewhere.
+// host is a network namespace with links to others.
 func host(t *testing.T, lines ...string) (netns.NS, func(lines ...string)) {
 	t.Helper()
 	ns, path := netnstest.New(t)
@@ -68,8 +68,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestTemporary: an address that the kernel made for privacy is not told, though it
-// would be taken to connect from.
+// TestTemporary: a temporary (privacy) address is not returned, although the kernel would connect
+// from it.
 func TestTemporary(t *testing.T) {
 	ns, do := host(t)
 	if err := ns.Set(netns.Sysctl{Name: "ipv6/conf/eth0/use_tempaddr", Value: "2"}); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// formerNode is a namespace with what k3s leaves: a bridge with the pods' gateway,
-// a VXLAN on the uplink, and kube-proxy's dummy.
+// formerNode is a namespace with the remains of k3s: a bridge with the pods' gateway, a VXLAN on
+// the uplink, and kube-proxy's dummy interface.
 func formerNode(t *testing.T) (netns.NS, *netlink.Handle) {
 	t.Helper()
 	ns, _ := netnstest.New(t)
@@ -96,7 +96,7 @@ func TestRemoveUnused(t *testing.T) {
 	_ = h
 }
 
-// TestBridgeWithPortsStays has a pod plug in after the survey.
+// TestBridgeWithPortsStays: a bridge to which a pod was connected after the survey is not removed.
 func TestBridgeWithPortsStays(t *testing.T) {
 	ns, h := formerNode(t)
 	before := surveyed(t, ns)["cni0"]

@@ -12,15 +12,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// cpu is the processor time of this process, kernel work on its behalf included.
+// cpu returns the CPU time of this process, including the kernel's.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	check(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSetupTeardown tells what a sandbox's network costs, and how often the
-// time of the bound: making and removing a bare veth pair, in the same run.
+// BenchmarkSetupTeardown measures the network of a sandbox, also as a multiple of its lower bound:
+// creating and removing a bare veth pair in the same run.
 func BenchmarkSetupTeardown(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -81,7 +81,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 	}
 }
 
-// bareVeth makes a veth pair into a namespace and removes it.
+// bareVeth creates a veth pair into a namespace and removes it.
 func (w *world) bareVeth(b *testing.B, path string) {
 	h, err := w.node.Netlink()
 	check(b, err)

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRead is what one look at a hostile directory may allocate, in bytes.
+// maxRead is how many bytes one check of a hostile directory may allocate.
 const maxRead = 16 << 20
 
-// TestConfBombs: what a network add-on writes is refused before it is large: files that are small
-// and become large once they are decoded, directories of too many files, files that never end.
+// TestConfBombs: hostile configurations are rejected before they take much memory: small files that
+// become large once decoded, directories with too many files, and endless files.
 func TestConfBombs(t *testing.T) {
 	const list = `{"cniVersion":"1.1.0","name":"net","plugins":[`
 	const plugin = `{"type":"bridge"}`
@@ -76,8 +76,8 @@ func TestConfBombs(t *testing.T) {
 	}
 }
 
-// TestPluginFolder: the plugins of a list that are in files of their own follow those inside it,
-// by the names of their files, unless the list says that it has all of them.
+// TestPluginFolder: the plugins in a list's folder follow those inside the list, in the order of
+// their file names, unless the list disables the folder.
 func TestPluginFolder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}`:                               "a b c",

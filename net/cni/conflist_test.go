@@ -15,7 +15,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestMain makes the test binary a CNI plugin when it is started as one.
+// TestMain runs the test binary as a CNI plugin if it is started under a plugin's name.
 func TestMain(m *testing.M) {
 	if name := filepath.Base(os.Args[0]); IsPlugin(name) {
 		os.Exit(Main(name, os.Args))
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cni"))
 }
 
-// chained is a list as many guides have it.
+// chained is a list from many guides.
 func (w *world) chained(version string) string {
 	return fmt.Sprintf(`{"cniVersion": %q, "name": "podnet", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "vlan": 0,
@@ -69,7 +69,7 @@ func TestConflistOfBuiltInTypes(t *testing.T) {
 	}
 }
 
-// talk checks the ways to and from two pods, the first of which has host port 8080.
+// talk checks the connections to and from two pods, the first of which has host port 8080.
 func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	t.Helper()
 	serve(t, web.ns, "web", 80)
@@ -86,7 +86,7 @@ func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	wantAnswer(t, w.node, "tcp", "127.0.0.1", 8080, "web sees "+gateways[0])
 }
 
-// clean checks that nothing of any pod is left: veths, leases of either kind, rules, files.
+// clean checks that nothing of any pod is left: veths, leases of both kinds, rules, files.
 func (w *world) clean(t *testing.T) {
 	t.Helper()
 	if left := w.links(t); len(left) > 0 {
@@ -115,7 +115,7 @@ func (w *world) clean(t *testing.T) {
 	}
 }
 
-// links returns the veths of the node, but for its uplink.
+// links returns the veths of the node without its uplink.
 func (w *world) links(t testing.TB) []string {
 	t.Helper()
 	h, err := w.node.Netlink()
@@ -226,8 +226,8 @@ func TestConfigurationChanges(t *testing.T) {
 	w.clean(t)
 }
 
-// TestFirstConfigurationIsBroken has none that was good before: the built-in network
-// does not step in for it.
+// TestFirstConfigurationIsBroken: without an earlier valid configuration, an invalid one is an
+// error in a cluster, and the built-in network is not used instead.
 func TestFirstConfigurationIsBroken(t *testing.T) {
 	for _, content := range []string{"", `{"name": "half`, `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`} {
 		w := newWorld(t)
@@ -241,8 +241,8 @@ func TestFirstConfigurationIsBroken(t *testing.T) {
 	}
 }
 
-// TestConflistAfterPowerLoss has an ADD that was cut off: the plugins did their
-// part, but nobody wrote down their result.
+// TestConflistAfterPowerLoss: an ADD was interrupted after the plugins had done their work, but
+// before their result was stored.
 func TestConflistAfterPowerLoss(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, w.conf(t, "1.conflist", w.chained("0.4.0")))

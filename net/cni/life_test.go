@@ -43,8 +43,8 @@ func TestDualStack(t *testing.T) {
 	}))
 }
 
-// TestWithBridgeNetfilter has bridged packets go through nftables, as on nodes that
-// were prepared for kube-proxy.
+// TestWithBridgeNetfilter passes bridged packets through nftables, as on nodes that are prepared
+// for kube-proxy.
 func TestWithBridgeNetfilter(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
@@ -185,7 +185,7 @@ func TestUDPFlowFollowsThePort(t *testing.T) {
 	}
 }
 
-// TestReconcileAfterPowerLoss has everything that a crash at any point can leave.
+// TestReconcileAfterPowerLoss starts with everything that a crash at any point can leave behind.
 func TestReconcileAfterPowerLoss(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
@@ -286,8 +286,8 @@ func TestSetPodCIDRs(t *testing.T) {
 	}
 }
 
-// TestPodCannotReachLoopbackOfTheNode sends to 127.0.0.1 over the wire, which
-// route_localnet alone would allow.
+// TestPodCannotReachLoopbackOfTheNode sends to 127.0.0.1 through the bridge, which route_localnet
+// alone would allow.
 func TestPodCannotReachLoopbackOfTheNode(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)

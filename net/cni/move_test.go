@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// run starts Run with a channel that hears of changes.
+// run starts Run and returns a channel that receives its changes.
 func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan struct{}) {
 	t.Helper()
 	news := make(chan struct{}, 100)
@@ -26,7 +26,7 @@ func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan str
 	return n, news
 }
 
-// until waits for a change after which something holds.
+// until waits for changes until a condition holds.
 func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
@@ -50,8 +50,7 @@ func (w *world) pristine(t *testing.T) {
 	}
 }
 
-// flannel is a list as the add-on writes it for the node's podCIDR, but that the
-// types are built in.
+// flannel is the list that the add-on writes for the node's podCIDR, with built-in types.
 func (w *world) flannel() string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
@@ -84,8 +83,8 @@ func TestBuiltInNetworkIsLaidWhenItIsUsed(t *testing.T) {
 	wantAnswer(t, p.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1")
 }
 
-// TestConflistTakesOver is an add-on that starts on the node when pods run already,
-// with the addresses that the built-in network uses.
+// TestConflistTakesOver: an add-on is installed while pods are running, with the addresses of the
+// built-in network.
 func TestConflistTakesOver(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "etc", "cni", "net.d") // none of it is there
@@ -127,7 +126,8 @@ func TestConflistTakesOver(t *testing.T) {
 	w.clean(t)
 }
 
-// TestBusyDirectory: a configuration is seen although something in its directory changes all the time.
+// TestBusyDirectory: a configuration is found although other files in its directory change
+// continuously.
 func TestBusyDirectory(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
@@ -163,7 +163,7 @@ func TestBusyDirectory(t *testing.T) {
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
 }
 
-// TestConflistTakesOverFromPodsThatStay has pods that do not end in time.
+// TestConflistTakesOverFromPodsThatStay has pods that do not terminate in time.
 func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, func(c *Config) { c.ConfDir = filepath.Join(w.dir, "net.d") })
@@ -184,8 +184,8 @@ func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w.clean(t)
 }
 
-// TestConflistComesWhileTheAgentIsDown has pods that go on running, or are gone as
-// after a reboot.
+// TestConflistComesWhileTheAgentIsDown has pods that are still running, or are gone as after a
+// reboot.
 func TestConflistComesWhileTheAgentIsDown(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		t.Run(fmt.Sprint("live=", live), func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestNetworkOfConflistsOnly(t *testing.T) {
 	w.pristine(t)
 }
 
-// TestBrokenConfigurationGoes has pods admitted as soon as nothing is in their way.
+// TestBrokenConfigurationGoes: pods are admitted as soon as nothing prevents it.
 func TestBrokenConfigurationGoes(t *testing.T) {
 	w := newWorld(t)
 	n, news := w.run(t, w.conf(t, "1.conflist", `{"name": "half`))
@@ -294,8 +294,8 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatAreNotInTheWay are a wider network that the node is in, and an
-// address without one, as flannel's VXLAN has it.
+// TestNeighboursThatAreNotInTheWay: a larger network that the node is in, and an address without a
+// network like that of flannel's VXLAN, are no conflicts.
 func TestNeighboursThatAreNotInTheWay(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.node.Netlink()

@@ -140,8 +140,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// serve answers in a namespace, over TCP and UDP, with its name and the address
-// that it sees the client under.
+// serve answers in a namespace, over TCP and UDP, with its name and the client's address as it sees
+// it.
 func serve(t testing.TB, ns netns.NS, name string, port int) {
 	t.Helper()
 	addr := fmt.Sprintf(":%d", port)
@@ -179,10 +179,10 @@ func serve(t testing.TB, ns netns.NS, name string, port int) {
 	}()
 }
 
-// patience is how long an answer is waited for; a busy machine takes its time.
+// patience is how long to wait for an answer on a busy machine.
 const patience = time.Minute
 
-// ask connects from a namespace and returns the answer, or the error's text.
+// ask connects from a namespace and returns the answer, or the text of the error.
 func ask(ns netns.NS, network, host string, port int) string {
 	return askFor(patience, ns, network, host, port)
 }
@@ -219,7 +219,7 @@ func wantAnswer(t testing.TB, from netns.NS, network, host string, port int, wan
 	}
 }
 
-// flow returns a function that asks over one UDP socket of the outside.
+// flow returns a function that sends requests over one UDP socket of the outside.
 func (w *world) flow(t *testing.T, to string) func() string {
 	t.Helper()
 	var c net.Conn

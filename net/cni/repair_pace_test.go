@@ -17,14 +17,14 @@ import (
 	"github.com/islet-edge/islet/net/notice"
 )
 
-// soon is the time in which damage is to be repaired.
+// soon is the time in which damage has to be repaired.
 const soon = 2 * time.Second
 
-// mark is the name of a link and a table that have nothing to do with pods.
+// mark is the name of a link and a table that do not belong to pods.
 const mark = "mark"
 
-// A pacedNode is a keptNode in a bubble, whose clock stands still while the kernel and this
-// program work. The notices come from a listener outside of it.
+// A pacedNode is a keptNode in a bubble, whose clock does not advance while the kernel and this
+// program work. The notices come from a listener outside the bubble.
 type pacedNode struct {
 	*keptNode
 	link         netlink.Link
@@ -32,8 +32,8 @@ type pacedNode struct {
 	marks        int
 }
 
-// TestRepairPace: damage is repaired within 2 s, by the kernel's notice of it alone. The time
-// is that of a bubble, so a slow machine does not count.
+// TestRepairPace: damage is repaired within 2 s, only because of the kernel's notice. The time is
+// that of a bubble, so a slow machine does not matter.
 func TestRepairPace(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -47,7 +47,7 @@ func TestRepairPace(t *testing.T) {
 	})
 }
 
-// pacedTest runs a test on a node with the pod web, with nothing to repair.
+// pacedTest runs a test on a node with the pod web and without damage.
 func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	w := &pacedNode{keptNode: &keptNode{world: newWorld(t)}, link: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: mark}}}
 	check(t, w.handle(t).LinkAdd(w.link))
@@ -74,8 +74,8 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	})
 }
 
-// TestHeldBack: an item whose repair waits is repaired when its time has come, though something
-// else was looked at meanwhile. Until then pods do not reach the node's 127.0.0.1.
+// TestHeldBack: a postponed repair happens when its pause ends, although something else was checked
+// meanwhile. Until then pods cannot reach the node's 127.0.0.1.
 func TestHeldBack(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -106,7 +106,7 @@ func TestHeldBack(t *testing.T) {
 	})
 }
 
-// TestUnseen: a part that could not be looked at is looked at again, without another notice.
+// TestUnseen: a part whose check failed is checked again without another notice.
 func TestUnseen(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, _ *pod) {
 		w.removeAddress(t, "10.42.0.1/24")
@@ -162,8 +162,8 @@ func (w *pacedNode) within(t *testing.T, d damage) {
 	}
 }
 
-// quiet waits until what is repaired is repaired whole, and until no pass is due any more. It
-// ends just after a pass, which is when the next one has to wait longest.
+// quiet waits until a repair is complete and no other one is due. It returns just after a repair,
+// when the pause before the next one is longest.
 func (w *pacedNode) quiet(t *testing.T) {
 	t.Helper()
 	for range 3 { // a repair is news, too
@@ -180,7 +180,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 	}
 }
 
-// tell passes on all that the kernel has reported up to now.
+// tell passes on all notices that the kernel has sent so far.
 func (w *pacedNode) tell(t *testing.T) {
 	t.Helper()
 	w.marks++

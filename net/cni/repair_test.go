@@ -23,11 +23,11 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// repairTime is how long what somebody removed is waited for. It takes a tenth of a second;
-// a machine that is busy with other tests takes its time. TestRepairPace holds the 2 s.
+// repairTime is how long to wait for a repair. A repair takes a tenth of a second; the rest is for
+// a busy machine. TestRepairPace checks the 2 s.
 const repairTime = patience
 
-// A keptNode is a node whose network runs, with events as they were told.
+// A keptNode is a node whose network runs, with its events.
 type keptNode struct {
 	*world
 	n        *Network
@@ -53,7 +53,7 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 	return w
 }
 
-// run has the network repaired until the test ends or stop is called.
+// run repairs the network until the test ends or stop is called.
 func (w *keptNode) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -79,7 +79,7 @@ func (w *keptNode) reported(reason string) bool {
 	return false
 }
 
-// back waits until an item of a kind was repaired, and fails when that takes too long.
+// back waits until an item of a kind was repaired, and fails after repairTime.
 func (w *keptNode) back(t *testing.T, kind string) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -110,7 +110,7 @@ func (w *keptNode) link(t *testing.T, name string) netlink.Link {
 	return l
 }
 
-// flush removes all tables, as nft flush ruleset does.
+// flush removes all tables, like nft flush ruleset.
 func (w *keptNode) flush(t *testing.T) {
 	t.Helper()
 	check(t, w.ruleset(func(c *nftables.Conn) { c.FlushRuleset() }))
@@ -156,7 +156,7 @@ type damage struct {
 	damage     func(t *testing.T)
 }
 
-// damages has one of each kind, for a node with the pod web.
+// damages has one damage of each kind, for a node with the pod web.
 func (w *keptNode) damages(web *pod) []damage {
 	islet4 := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
 	return []damage{
@@ -196,7 +196,8 @@ func (w *keptNode) damages(web *pod) []damage {
 	}
 }
 
-// TestRepair damages each item of the pod network twice. Nobody requests the runtime's status meanwhile.
+// TestRepair damages each item of the pod network twice. Nobody requests the runtime's status
+// meanwhile.
 func TestRepair(t *testing.T) {
 	w := newKeptNode(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"))
 	web, other := w.pod(t, w.n, "web", tcp(8080, 80)), w.pod(t, w.n, "other")
@@ -236,7 +237,7 @@ func (w *keptNode) removeAddress(t *testing.T, address string) {
 	check(t, w.handle(t).AddrDel(w.link(t, "islet0"), a))
 }
 
-// settled waits until the pass that repaired is over, with what it found behind that.
+// settled waits until the repair and the follow-up checks are complete.
 func (w *keptNode) settled(t *testing.T) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -265,8 +266,8 @@ func (w *keptNode) settled(t *testing.T) {
 	}
 }
 
-// TestRepairFirewall has the rules for pods removed from a firewall that drops what is
-// forwarded, as its reload does.
+// TestRepairFirewall removes the rules for pods from a firewall that drops forwarded packets, as
+// its reload does.
 func TestRepairFirewall(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web")
@@ -283,7 +284,7 @@ func TestRepairFirewall(t *testing.T) {
 	}
 }
 
-// TestRepairAfterRestart has the bridge removed while no agent runs.
+// TestRepairAfterRestart removes the bridge while no agent runs.
 func TestRepairAfterRestart(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web", tcp(8080, 80))
@@ -302,7 +303,7 @@ func TestRepairAfterRestart(t *testing.T) {
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "web sees 192.0.2.2")
 }
 
-// TestLostSandbox has a pod whose namespace is gone with its port: it is replaced.
+// TestLostSandbox: a pod whose namespace and port are gone is replaced.
 func TestLostSandbox(t *testing.T) {
 	changed := make(chan struct{}, 100)
 	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
@@ -330,7 +331,7 @@ func TestLostSandbox(t *testing.T) {
 	}
 }
 
-// TestNotRepaired: an item that cannot be repaired is told of once, and tried again later.
+// TestNotRepaired: an item that cannot be repaired is reported once, and retried later.
 func TestNotRepaired(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -352,7 +353,7 @@ func TestNotRepaired(t *testing.T) {
 	}
 }
 
-// TestHold: on trial a pod that lost its port stays without, so that the trial fails.
+// TestHold: on trial, a pod that lost its port is not repaired, so that the trial fails.
 func TestHold(t *testing.T) {
 	w := newKeptNode(t, func(c *Config) { c.Hold = true })
 	web := w.pod(t, w.n, "web")
@@ -367,8 +368,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestContest has a program that removes an item as soon as it is back: that makes no busy
-// loop, and is told.
+// TestContest: a program that removes an item as soon as it is repaired does not cause a busy loop,
+// and is reported.
 func TestContest(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -425,8 +426,8 @@ func TestContestGrows(t *testing.T) {
 	}
 }
 
-// TestLocalnetFollowsPorts: route_localnet is on while the node reaches a host port at
-// 127.0.0.1, and the rule that guards it is there all that time.
+// TestLocalnetFollowsPorts: route_localnet is on while a host port is open at 127.0.0.1, and the
+// rule that protects it exists all that time.
 func TestLocalnetFollowsPorts(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)

@@ -10,9 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestHostPortSCTP sends a real SCTP packet to a host port. Not every kernel has
-// SCTP sockets, so that it is made and read by raw ones; the translation is the
-// kernel's in any case.
+// TestHostPortSCTP sends a real SCTP packet to a host port. Not every kernel has SCTP sockets, so
+// it is sent and received by raw sockets; the kernel does the translation in any case.
 func TestHostPortSCTP(t *testing.T) {
 	families(t, func(t *testing.T, at int, cidr ...string) {
 		w := newWorld(t)
@@ -45,7 +44,7 @@ func TestHostPortSCTP(t *testing.T) {
 	})
 }
 
-// sctpInit makes the first packet of an association (RFC 9260).
+// sctpInit returns the first packet of an association (RFC 9260).
 func sctpInit(from, to uint16) []byte {
 	b := make([]byte, 12+20)
 	binary.BigEndian.PutUint16(b, from)

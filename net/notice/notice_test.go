@@ -54,7 +54,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// FuzzParse has messages that no kernel sends.
+// FuzzParse parses messages that no kernel sends.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{20, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// TestTableIsWhatIsWanted has pods come and go, several at a time, and now and then
-// someone flush the firewall: at the end the kernel has the ports that are open.
+// TestTableIsWhatIsWanted adds and removes pods concurrently, and flushes the firewall from time to
+// time. At the end the kernel has exactly the open ports.
 func TestTableIsWhatIsWanted(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	table := New(ns, "islet", "islet0", t.TempDir())

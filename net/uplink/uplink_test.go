@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// wire makes an interface with a cable, whose other end is named after it.
+// wire creates an interface with a cable, whose other end is named after it.
 func (w *world) wire(name string) {
 	w.Helper()
 	w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far" + name})
@@ -89,8 +89,7 @@ func parse(t *testing.T, s string) *netlink.Addr {
 	return a
 }
 
-// news waits for the next piece of news and gives the index of the interface that it
-// is about.
+// news waits for the next relevant message and returns the index of its interface.
 func (w *world) news() (int, error) {
 	for b := make([]byte, bufferSize); ; {
 		all, err := read(w.messages, b)
@@ -159,7 +158,7 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// The first news after pods came and went is of something else.
+// The first relevant message after changes of pods is about another interface.
 func TestPods(t *testing.T) {
 	w := listening(t)
 	type first struct {
@@ -220,7 +219,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunAgain: one that could not listen does so later.
+// TestRunAgain: after an error, listening is tried again.
 func TestRunAgain(t *testing.T) {
 	w := newWorld(t)
 	path, warned := filepath.Join(t.TempDir(), "net"), make(chan struct{}, 100)

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// planted concerns every version of a module that islet links.
+// planted is an advisory for every version of a module that islet links.
 const planted = `{"id":"GO-2026-0001","modified":"2026-11-01T00:00:00Z","affected":[{"package":{"name":"github.com/spf13/pflag","ecosystem":"Go"},` +
 	`"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],"ecosystem_specific":{"imports":[{"path":"github.com/spf13/pflag"}]}}]}`
 
 // program is a small program of islet that links pflag.
 const program = "github.com/islet-edge/islet/internal/config"
 
-// copyOf returns a checker of a copy of the repository's files, in which a test may change some.
+// copyOf returns a checker for a copy of the repository's files, which a test may change.
 func copyOf(t *testing.T) (checker, *bytes.Buffer) {
 	t.Helper()
 	dir, out := t.TempDir(), &bytes.Buffer{}
@@ -46,7 +46,7 @@ func edit(t *testing.T, file string, change func(string) string) {
 	write(t, file, change(string(b)))
 }
 
-// TestPlantedAdvisory: an advisory on a linked package fails the check until it is reviewed.
+// TestPlantedAdvisory: an advisory for a linked package fails the check until it is reviewed.
 func TestPlantedAdvisory(t *testing.T) {
 	c, out := copyOf(t)
 	edit(t, filepath.Join(c.dir, goFile), func(s string) string { return s + planted + "\n" })
@@ -61,7 +61,8 @@ func TestPlantedAdvisory(t *testing.T) {
 	}
 }
 
-// TestCheckRefuses names what makes the check fail although no advisory concerns what is linked.
+// TestCheckRefuses lists the reasons for which the check fails without an advisory for a linked
+// package.
 func TestCheckRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file   string
@@ -90,7 +91,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a snapshot holds the advisories of the build's modules, without withdrawn ones.
+// TestSnapshot: a snapshot has the advisories for the build's modules, without withdrawn ones.
 func TestSnapshot(t *testing.T) {
 	c, out := copyOf(t)
 	dir := t.TempDir()

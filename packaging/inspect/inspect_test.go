@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// program builds this very program, with symbols.
+// program builds this program with symbols.
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")

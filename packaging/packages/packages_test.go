@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// archive is the smallest that has all that make dist-one makes: the table is real.
+// archive is the smallest archive with all files that make dist-one creates. The table is the real
+// one.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,8 +62,8 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestSameBytes: packages made twice are the same, for each architecture, and are named as
-// apt and dnf expect.
+// TestSameBytes: packages that are built twice are identical, for each architecture, and are named
+// as apt and dnf expect.
 func TestSameBytes(t *testing.T) {
 	from := archive(t)
 	for arch, names := range map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"}, "riscv64": {"riscv64", "riscv64"}} {
@@ -85,9 +86,9 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestContents unpacks each deb: there is what the table says and documentation, nothing
-// else, by root alone writable. dpkg knows of no settings: it would ask about those that are
-// there before, and fail where nobody answers. The scripts put them in place.
+// TestContents unpacks each deb: it has the files of the table and documentation, nothing else,
+// writable by root only. No settings are conffiles: dpkg would ask about existing ones, and fail if
+// nobody answers. The scripts install them.
 func TestContents(t *testing.T) {
 	from := archive(t)
 	to := made(t, from, "amd64")
@@ -158,7 +159,8 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestRelations: packages of a cluster's tools that want the kubelet or the plugins are content.
+// TestRelations: packages of a cluster's tools that depend on the kubelet or the plugins are
+// satisfied.
 func TestRelations(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.36.3)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
@@ -172,7 +174,7 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// TestTableRefuses: a line that cannot be meant is an error, not left out.
+// TestTableRefuses: an invalid line is an error and is not skipped.
 func TestTableRefuses(t *testing.T) {
 	for _, line := range []string{"islet file 0644 a", "islet file 0999 a /b", "islet file 0644 a {where}/b", "islet man 0644 man/*.9 /usr/share/man/"} {
 		dir := t.TempDir()
@@ -185,7 +187,7 @@ func TestTableRefuses(t *testing.T) {
 	}
 }
 
-// TestScripts: each script is one that sh takes, in both kinds.
+// TestScripts: each script is valid for sh, in both kinds.
 func TestScripts(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for _, name := range []string{"islet", "islet-kubelet"} {
@@ -199,7 +201,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// dist is a real archive, which make test has made before: there nothing is passed over.
+// dist is a real archive. make test has built it before, and then no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")
@@ -209,7 +211,7 @@ func dist(t *testing.T) string {
 	return dir
 }
 
-// TestInstalledSize: what a device has to hold, but for the OCI runtime, is at most 48 MB.
+// TestInstalledSize: without the OCI runtime, the installed files take at most 48 MB.
 func TestInstalledSize(t *testing.T) {
 	dir := dist(t)
 	debs, err := filepath.Glob(filepath.Join(made(t, dir, runtime.GOARCH), "islet_*.deb"))
@@ -244,8 +246,8 @@ func TestInstalledSize(t *testing.T) {
 	}
 }
 
-// TestLicences: for each part that the SBOM of a real archive names there is a licence beside it,
-// as the documentation of each package has it.
+// TestLicences: for each part in the SBOM of a real archive there is a licence beside it, and in
+// the documentation of each package.
 func TestLicences(t *testing.T) {
 	dir := dist(t)
 	read := func(name string) []byte {

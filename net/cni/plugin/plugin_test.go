@@ -217,8 +217,8 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestOutputBombs: output of a plugin that is too large is refused before it is decoded, whether the
-// plugin failed or not.
+// TestOutputBombs: a plugin's output that is too large is rejected before it is decoded, whether
+// the plugin failed or not.
 func TestOutputBombs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -245,7 +245,7 @@ func TestOutputBombs(t *testing.T) {
 	}
 }
 
-// FuzzConfiguration reads everything that types read of a configuration.
+// FuzzConfiguration decodes every part of a configuration that the types read.
 func FuzzConfiguration(f *testing.F) {
 	f.Add([]byte(hostLocal("/d", `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]`)), "IP=10.0.0.3")
 	f.Add([]byte(`{"cniVersion": "1.0.0", "name": "n", "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 70000}], "mac": "x", "ips": ["::"]},
