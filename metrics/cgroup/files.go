@@ -71,7 +71,7 @@ func missing(err error) bool {
 }
 
 // text returns the content of a file, which is valid until the next file is read. It is empty if
-// the file is missing. A content longer than maxFile is cut after a complete line: a pod may have
+// the file is missing. A file longer than maxFile is cut after a complete line: a pod may have
 // any number of processes, and must still have figures.
 func (d *dir) text(file string) []byte {
 	if d.fd == -1 {

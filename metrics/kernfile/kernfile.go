@@ -98,7 +98,7 @@ func tooLong(n, most int) error {
 	return nil
 }
 
-// File is Open of a path that is not relative to a directory, and Read.
+// File opens the path that the parts of name make up, reads up to most bytes, and closes the file.
 func (b *Buffer) File(most int, name ...string) ([]byte, error) {
 	fd, err := b.Open(unix.AT_FDCWD, name...)
 	if err != nil {

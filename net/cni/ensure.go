@@ -78,7 +78,7 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 // ensure creates or repairs everything that pods share, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
 
-// ensureWith is ensure that, with routes, also compares the bridge's routes.
+// ensureWith does the work of ensure. If routes is set, it also compares the bridge's routes.
 func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
