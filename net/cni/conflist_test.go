@@ -208,7 +208,7 @@ func TestConfigurationChanges(t *testing.T) {
 		{`{"name": "half`, "10-half.conflist"},
 		{"", "10-half.conflist"}, // after a power loss
 		{`{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`, `plugin "nowhere" is not in`},
-		{"gone", "50-late.conflist is gone"},
+		{"gone", "50-late.conflist was removed"},
 	} {
 		w.conf(t, "10-half.conflist", c.content)
 		if c.content == "gone" {
