@@ -52,6 +52,32 @@ func joined(t *testing.T, serial, boot string) memory {
 	return m
 }
 
+// TestMarksUnlocked: while the kernel is asked for the marks of the machine, others can ask for the
+// state of the name.
+func TestMarksUnlocked(t *testing.T) {
+	m, read := joined(t, "one", "boot"), 0
+	w := open(t, m, "two", "boot2") // its disk comes from another machine
+	w.cfg.Marks = func() (s, c []string) {
+		if read++; w.mu.TryLock() {
+			w.mu.Unlock()
+		} else {
+			t.Error("the lock is held")
+		}
+		return []string{"two"}, nil
+	}
+	if why, _ := w.due(); why == "" {
+		t.Fatal("the machine has the name")
+	}
+	if _, err := w.TakeOver(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "9"})
+	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "10", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
+	if read != 3 {
+		t.Errorf("the marks were read %d times", read)
+	}
+}
+
 // TestHold: a machine with another machine's disk blocks only the start of pods of the API server that write
 // to volumes outside of it.
 func TestHold(t *testing.T) {

@@ -55,11 +55,15 @@ func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time
 // due returns why this machine does not have the name, and the time until the next look. It reads
 // the network cards again, because they may appear late.
 func (t *Twin) due() (why string, wait time.Duration) {
+	needsCard := func() bool { return t.state == barred && t.rec.Backed == "" }
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == barred && t.rec.Backed == "" {
-		if t.now = marksOf(t.cfg.Marks()); !t.rec.Marks.differsFrom(t.now) {
-			t.claimName()
+	if needsCard() {
+		now := t.readMarks()
+		if needsCard() {
+			if t.now = now; !t.rec.Marks.differsFrom(now) {
+				t.claimName()
+			}
 		}
 	}
 	if t.state == standing {
@@ -144,6 +148,7 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 // that is not decided yet although the API server answers: both machines would run pods with the
 // same volumes.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
+	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()
 	switch {
 	case t.state == standing:
@@ -155,7 +160,7 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 		return false, fmt.Errorf("another machine renews the Lease of %s, or did so a moment ago: "+
 			"turn it off, or give it another name, and try again in %s", t.cfg.Node, wait)
 	}
-	t.now = marksOf(t.cfg.Marks())
+	t.now = now
 	t.rec = record{Node: t.cfg.Node, Marks: t.now, Term: t.claim.term + 1, Taking: true}
 	t.claim.term, t.acknowledged, t.write, t.writes, t.earlier = t.rec.Term, false, false, 0, 0
 	t.claimName()

@@ -183,7 +183,10 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 		t.writes++
 	}
 	if keep {
-		t.recordOwner()
+		now := t.readMarks()
+		if keep = t.state == standing; keep {
+			t.recordOwner(now)
+		}
 	}
 	rec, store := t.rec, keep || t.state == barred
 	t.mu.Unlock()
@@ -244,9 +247,17 @@ func (t *Twin) backOff(why string) {
 }
 
 // recordOwner records that this machine has the name. It reads the network cards again.
-func (t *Twin) recordOwner() {
-	t.now = marksOf(t.cfg.Marks())
+func (t *Twin) recordOwner(now Marks) {
+	t.now = now
 	t.rec = record{Node: t.cfg.Node, Marks: t.rec.Marks.add(t.now), Term: t.claim.term, Boot: t.claim.boot, Since: t.claim.since}
+}
+
+// readMarks reads the marks of this machine. The caller holds mu, which is released meanwhile:
+// the kernel may take long, and other callers read the state of the name.
+func (t *Twin) readMarks() Marks {
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	return marksOf(t.cfg.Marks())
 }
 
 // storeRecord stores a record. If the write fails, the next boot decides again.

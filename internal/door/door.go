@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/islet-edge/islet/internal/pulse"
@@ -77,8 +78,9 @@ type conn struct {
 	from  netip.AddrPort
 	state state
 
-	unanswered int  // bytes that a stranger sent since its last answer
-	hijacked   bool // its data no longer goes to the server
+	unanswered int         // bytes that a stranger sent since its last answer
+	hijacked   bool        // its data no longer goes to the server
+	uncounted  atomic.Bool // known or hijacked: Read neither counts nor locks
 
 	blocked blockedWrites
 }
@@ -111,6 +113,7 @@ func (l *Listener) enter(c *conn) (victim *conn, ok bool) {
 	if i := slices.Index(l.calls, c.from); i >= 0 {
 		l.calls = slices.Delete(l.calls, i, i+1)
 		c.state = known
+		c.uncounted.Store(true)
 	}
 	if victim, ok = l.makeRoom(c); ok {
 		l.conns = append(l.conns, c)
@@ -232,6 +235,7 @@ func (l *Listener) Expect(local net.Addr) (end func()) {
 		if c.from == at && c.state == stranger {
 			c.resetUnanswered()
 			c.state = known
+			c.uncounted.Store(true)
 			l.known++
 			return func() {}
 		}
@@ -289,6 +293,7 @@ func (c *conn) admit() {
 	c.resetUnanswered()
 	if of < l.c.Most/2 && l.known < l.c.Most*3/4 {
 		c.state = known
+		c.uncounted.Store(true)
 		l.known++
 	}
 }
@@ -300,6 +305,7 @@ func (c *conn) hijack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.hijacked = true
+	c.uncounted.Store(true)
 	c.resetUnanswered()
 	if c.state != stranger && c.state != known || l.sessions >= l.c.Sessions {
 		return

@@ -20,6 +20,8 @@ type fake struct {
 	closed bool
 }
 
+func (f *fake) Read(b []byte) (int, error) { return len(b), nil }
+
 func (f *fake) Close() error { f.closed = true; return nil }
 
 // A house is a Listener whose connections have arbitrary addresses.

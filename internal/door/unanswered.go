@@ -11,7 +11,7 @@ const maxUnanswered = 1 << 20
 // the connection of the one that sent most.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 {
+	if n > 0 && !c.uncounted.Load() {
 		if victim := c.l.charge(c, n); victim != nil {
 			victim.Conn.Close()
 		}

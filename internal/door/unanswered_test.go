@@ -57,6 +57,33 @@ func TestTalkers(t *testing.T) {
 	}
 }
 
+// TestReadsWithoutLock: a connection that is known, or that a handler took over, does not wait for
+// the others' places when it reads.
+func TestReadsWithoutLock(t *testing.T) {
+	h := newHouse(t, 16)
+	friend, exec, own := h.enter("192.0.2.11"), h.enter("192.0.2.12"), h.enter("127.0.0.1")
+	friend.admit()
+	exec.hijack()
+	h.Expect(net.TCPAddrFromAddrPort(own.from))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range []*conn{friend, exec, own} {
+		read := make(chan int, 1)
+		go func() {
+			n, _ := c.Read(make([]byte, 8))
+			read <- n
+		}()
+		select {
+		case n := <-read:
+			if n != 8 {
+				t.Errorf("%d bytes were read", n)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a read waits for the lock")
+		}
+	}
+}
+
 // headerBomb returns the beginning of a request, with as many headers as fit into the given number
 // of bytes.
 func headerBomb(size int) string {

@@ -1,0 +1,19 @@
+package sorting
+
+import "sort"
+
+// By sorts a list as cmp orders its elements: like slices.SortFunc, it is not stable.
+func By[E any](list []E, cmp func(a, b E) int) { sort.Sort(ordered[E]{list, cmp}) }
+
+// StableBy is By that keeps the order of equal elements.
+func StableBy[E any](list []E, cmp func(a, b E) int) { sort.Stable(ordered[E]{list, cmp}) }
+
+// ordered implements sort.Interface.
+type ordered[E any] struct {
+	list []E
+	cmp  func(a, b E) int
+}
+
+func (o ordered[E]) Len() int           { return len(o.list) }
+func (o ordered[E]) Less(i, j int) bool { return o.cmp(o.list[i], o.list[j]) < 0 }
+func (o ordered[E]) Swap(i, j int)      { o.list[i], o.list[j] = o.list[j], o.list[i] }
