@@ -11,4 +11,5 @@
 //	                 |
 //	                 '--> it waits; a peer that is slow with a large message loses its connection,
 //	                      sooner while other messages wait, and waits behind others the next time
+//	client --> sent: if it resets a stream, as for a cancelled call, the share of its message is freed
 package codec

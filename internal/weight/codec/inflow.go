@@ -97,9 +97,14 @@ type conn struct {
 	cancel context.CancelCauseFunc
 
 	// The following fields are used only by Read.
-	head       []byte // the received part of the frame's header
-	frame      frame
+	head  []byte // the received part of the frame's header
+	frame frame
+
+	sent sent // used only by Write
+
+	mu         sync.Mutex
 	incomplete map[uint32]*message // incomplete messages by stream
+	reset      []uint32            // the streams that the client reset last: gRPC discards their data
 }
 
 // A frame is the HTTP/2 frame whose payload is being read.
@@ -191,16 +196,25 @@ func (c *conn) parse(b []byte) (used int, err error) {
 // endFrame discards the incomplete message of a stream if the complete frame ends the stream.
 func (c *conn) endFrame() {
 	if c.frame.left == 0 && c.frame.ends {
-		if m := c.incomplete[c.frame.stream]; m != nil && m.share != nil {
-			large.drop(m.share)
-		}
-		delete(c.incomplete, c.frame.stream)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.discard(c.frame.stream)
 	}
+}
+
+// discard removes the incomplete message of a stream and frees its share. The caller holds mu.
+func (c *conn) discard(id uint32) {
+	if m := c.incomplete[id]; m != nil && m.share != nil {
+		large.drop(m.share)
+	}
+	delete(c.incomplete, id)
 }
 
 // content processes the payload of a stream's data frame.
 func (c *conn) content(id uint32, b []byte) error {
-	for len(b) > 0 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(b) > 0 && !slices.Contains(c.reset, id) {
 		m := c.incomplete[id]
 		if m == nil {
 			if len(c.incomplete) == maxIncomplete {
@@ -221,8 +235,15 @@ func (c *conn) content(id uint32, b []byte) error {
 				size = c.in.most
 			}
 			if size > small && m.left <= c.in.most { // the client rejects a larger message
-				if err := c.wait(m, size); err != nil {
+				c.mu.Unlock()
+				err := c.wait(m, size)
+				c.mu.Lock()
+				if err != nil {
 					return err
+				}
+				if c.incomplete[id] != m { // the call was cancelled meanwhile
+					large.drop(m.share)
+					return nil
 				}
 			}
 		}
@@ -242,10 +263,13 @@ func (c *conn) wait(m *message, bytes int) error {
 	if err := large.acquire(c.ctx, c.in, size); err != nil {
 		return err
 	}
-	m.share = large.hold(c, size, func() {
+	s := large.hold(c, size, func() {
 		c.cancel(errSlow)
 		_ = c.Conn.Close() // its reader gets the error
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.share = s
 	return nil
 }
 

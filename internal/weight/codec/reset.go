@@ -1,0 +1,54 @@
+package codec
+
+import "encoding/binary"
+
+// prefaceLength is that of the HTTP/2 client preface, which precedes the frames of a client.
+const prefaceLength = 24
+
+// maxReset is how many streams that the client has reset are known. Of older ones nothing more comes.
+const maxReset = 256
+
+// sent follows the HTTP/2 frames that the client sends.
+type sent struct {
+	begun bool   // the preface was seen
+	head  []byte // of a frame, as far as it was sent
+	skip  int    // bytes until the next frame
+}
+
+// Write finds the streams that the client resets, as it does when a call is cancelled. The rest of
+// a message of such a stream does not come, so its share is freed, and the peer is not slow.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.parseSent(b[:n])
+	return n, err
+}
+
+func (c *conn) parseSent(b []byte) {
+	s := &c.sent
+	if !s.begun {
+		s.begun, s.skip = true, prefaceLength
+	}
+	for len(b) > 0 {
+		if n := min(len(b), s.skip); n > 0 {
+			b, s.skip = b[n:], s.skip-n
+			continue
+		}
+		n := min(len(b), frameHead-len(s.head))
+		s.head, b = append(s.head, b[:n]...), b[n:]
+		if h := s.head; len(h) == frameHead {
+			s.head, s.skip = h[:0], int(h[0])<<16|int(h[1])<<8|int(h[2])
+			if h[3] == resetFrame {
+				c.wasReset(binary.BigEndian.Uint32(h[5:]) &^ (1 << 31))
+			}
+		}
+	}
+}
+
+func (c *conn) wasReset(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.discard(id)
+	if c.reset = append(c.reset, id); len(c.reset) > maxReset {
+		c.reset = c.reset[1:]
+	}
+}
