@@ -3,9 +3,10 @@
 //   - an init statement of an if that has nothing to do with its condition: `if x = y; z {`
 //     hides an assignment. The condition has to use what the statement assigns, or a
 //     variable of the call that it is;
+//
 //   - a line of a test over 140 columns that is not a row of a table.
 //
-//	lint FOLDER...
+//     lint FOLDER...
 //
 // It prints file:line: message for each and ends with 1 if there is one.
 package main

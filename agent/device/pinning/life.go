@@ -142,7 +142,7 @@ func (m *Manager) notify() {
 // one.
 const (
 	startingRetry = 250 * time.Millisecond
-	startTimeout = 2 * time.Minute
+	startTimeout  = 2 * time.Minute
 )
 
 // Connect gives it what runs containers. It is called before Run.

@@ -14,12 +14,12 @@ type counters struct{ requests, errors prometheus.Counter }
 
 // metrics are those of a kubelet's managers.
 type metrics struct {
-	cpu, memory       counters
-	exclusive, shared prometheus.Gauge
-	perNode           *prometheus.GaugeVec
-	admitted          counters
-	took              prometheus.Histogram
-	alignedCount, misalignedCount         *prometheus.CounterVec
+	cpu, memory                   counters
+	exclusive, shared             prometheus.Gauge
+	perNode                       *prometheus.GaugeVec
+	admitted                      counters
+	took                          prometheus.Histogram
+	alignedCount, misalignedCount *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {

@@ -80,15 +80,15 @@ type Manager struct {
 	memory  *memorymanager.Static // the same
 	metrics *metrics
 
-	runtime  Runtime
-	busy chan struct{} // capacity 1: held by who gives
-	wake     chan struct{} // capacity 1: what is shared may be other CPUs
+	runtime Runtime
+	busy    chan struct{} // capacity 1: held by who gives
+	wake    chan struct{} // capacity 1: what is shared may be other CPUs
 
-	mu    sync.Mutex
-	cpuSets cpumanager.Given
-	nodes *memorymanager.Given
-	configured  map[containerKey]configuration          // containers that were configured and are not known to run yet
-	applied  map[string]cpuset.CPUSet // by container ID: what it has
+	mu         sync.Mutex
+	cpuSets    cpumanager.Given
+	nodes      *memorymanager.Given
+	configured map[containerKey]configuration // containers that were configured and are not known to run yet
+	applied    map[string]cpuset.CPUSet       // by container ID: what it has
 }
 
 // A slot is a container of a pod.

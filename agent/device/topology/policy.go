@@ -53,10 +53,10 @@ func ParseOptions(given map[string]string) (o Options, err error) {
 
 // A Policy decides for which nodes a container or pod gets what it asks for.
 type Policy struct {
-	name  string
-	options     Options
-	nodes []Node
-	all   Mask
+	name    string
+	options Options
+	nodes   []Node
+	all     Mask
 }
 
 // NewPolicy checks that the machine is one that the policy can serve.
