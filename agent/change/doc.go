@@ -1,9 +1,9 @@
-// Package change is the district of how a node becomes another one: it tries what it is sent,
-// and keeps it only if the node is as well as before.
+// Package change is the district of changes to a node: it tries a configuration or version that
+// is sent to the node, and keeps it only if the node is as healthy as before.
 //
-//	configure  takes a configuration that is sent
-//	trial      how it comes to be kept, or not: pure
-//	guard      the process that watches over an agent on trial
-//	update     another version of islet
-//	selftest   whether a program can run here
+//	configure  accepts a configuration that is sent to the node
+//	trial      decides whether it is kept; does no I/O but for its file
+//	guard      the process that supervises an agent on trial
+//	update     installs another version of islet
+//	selftest   reports whether a program can run on this machine
 package change

@@ -26,21 +26,21 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Objects are the objects that pods read.
+// Objects are the ConfigMaps, Secrets and other objects that pods use.
 type Objects interface {
-	// ForgetVersions has all objects asked for anew: the API server's history is another.
+	// ForgetVersions reads all objects again, because the API server's history has changed.
 	ForgetVersions(ctx context.Context)
-	// Retry asks at once for what could not be read.
+	// Retry immediately reads the objects that could not be read.
 	Retry()
 }
 
-// Pods are the pods that the node knows.
+// Pods are the pods of this node.
 type Pods interface {
 	Wanted(types.UID) bool
 	Drop(ctx context.Context, uid types.UID) error
 }
 
-// Config is what a Cluster needs.
+// Config is the input of Open.
 type Config struct {
 	*config.Config
 	Link    *link.Link
@@ -50,24 +50,24 @@ type Config struct {
 	Events  *outbox.Events
 	Pods    Pods
 	Desired *desired.Desired
-	Sink    brake.Sink // of the pods that the API server binds, behind the brake
-	// Spoken says whether all sources but the API server have told what they want.
+	Sink    brake.Sink // receives the pods bound by the API server, after the brake
+	// Spoken reports whether all sources but the API server have reported their pods.
 	Spoken func() bool
 	Facts  func(context.Context) (node.Facts, error) // of the machine
-	// Addresses are those that the machine has now.
+	// Addresses returns the machine's current addresses.
 	Addresses func() []string
-	// Annotations of the Node say how the node's configuration is.
+	// Annotations returns the annotations of the Node that report the node's configuration.
 	Annotations func() map[string]string
-	Touched     func()         // node.Config's
-	Changed     func(*v1.Node) // the Node, as the API server has it
-	Released    func()         // pods that waited since another machine had the name may start
-	// Networks takes the Node's podCIDRs, which pods get their addresses from.
+	Touched     func()         // see node.Config
+	Changed     func(*v1.Node) // called with the Node of the API server
+	Released    func()         // called when another machine no longer uses the node's name: held pods may start
+	// Networks sets the Node's podCIDRs, from which pods get their addresses.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
 	Log      *slog.Logger
 }
 
-// A Cluster is the way to a control plane.
+// A Cluster connects the node to a control plane.
 type Cluster struct {
 	Node   *node.Node
 	Outbox *outbox.Outbox
@@ -76,10 +76,10 @@ type Cluster struct {
 	cfg     Config
 	source  *source.API
 	history *history.History
-	up      <-chan struct{} // the link may be up again
+	up      <-chan struct{} // receives when the link may be up again
 }
 
-// Open makes every part of the way to the control plane. It asks nobody.
+// Open creates all parts of the connection to the control plane. It makes no network call.
 func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{cfg: cfg}
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
@@ -91,7 +91,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, Ride: cfg.Store.Ride, Log: cfg.Log}); err != nil {
+	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, Ride: cfg.Store.Ride,
+		Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	c.Brake, err = brake.New(ctx, brake.Config{
@@ -102,7 +103,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	c.source, err = source.NewAPI(source.APIConfig{
-		Client: client, Node: name, Sink: c.Brake, History: c.history, Again: c.Brake.Again(), Observer: c.Outbox, Retry: cfg.Link.Changed(), Log: cfg.Log,
+		Client: client, Node: name, Sink: c.Brake, History: c.history, Again: c.Brake.Again(), Observer: c.Outbox,
+		Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -120,14 +122,16 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	if *k.EnableControllerAttachDetach {
 		annotations[keys.ControllerManagedAttachDetach] = "true"
 	}
-	if n.CloudProvider == "external" { // whose controller takes the taint away
-		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+	if n.CloudProvider == "external" { // the cloud controller removes the taint
+		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true",
+			Effect: v1.TaintEffectNoSchedule})
 		if len(n.IPs) > 0 && !n.IPs[0].IsUnspecified() {
 			kept[keys.ProvidedNodeIP] = strings.Join(c.cfg.Addresses(), ",")
 		}
 	}
 	return node.New(ctx, node.Config{
-		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history, Claim: c.cfg.Twin, Touched: c.cfg.Touched,
+		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
+		Claim: c.cfg.Twin, Touched: c.cfg.Touched,
 		Changed: func(n *v1.Node) {
 			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
 			c.cfg.Changed(n)
@@ -142,7 +146,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	})
 }
 
-// Run keeps all of it until ctx ends.
+// Run runs all parts until ctx ends.
 func (c *Cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{c.history.Run, c.Brake.Run, c.Node.Run, c.Outbox.Run, c.source.Run} {
@@ -174,7 +178,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// twinChanged acts on another machine that has the name of this node, or no longer has it.
+// twinChanged handles that another machine has started or stopped to use this node's name.
 func (c *Cluster) twinChanged() {
 	c.cfg.Link.Doubt()
 	if c.cfg.Twin.Held() == "" {
@@ -186,8 +190,8 @@ func (c *Cluster) twinChanged() {
 	}
 }
 
-// report makes an event of the Node of a link that stays down until a person acts. The API
-// server gets it once the link is up again.
+// report records an event on the Node if the link stays down until somebody acts. The event is
+// sent once the link is up again.
 func report(s link.State, event func(eventType, reason, message string)) {
 	switch s.Reason {
 	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer, link.ReasonDuplicate:
@@ -195,13 +199,13 @@ func report(s link.State, event func(eventType, reason, message string)) {
 	}
 }
 
-// setNetworks takes the networks that the control plane gives the pods of this node.
+// setNetworks sets the networks from which the control plane lets this node's pods get addresses.
 func (c *Cluster) setNetworks(podCIDRs []string) {
 	var networks []netip.Prefix
 	for _, s := range podCIDRs {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			c.cfg.Log.Error("the Node's podCIDRs are no networks", "podCIDR", s, "error", err)
+			c.cfg.Log.Error("the Node's podCIDRs are invalid", "podCIDR", s, "error", err)
 			return
 		}
 		networks = append(networks, p)
@@ -210,11 +214,12 @@ func (c *Cluster) setNetworks(podCIDRs []string) {
 		return
 	}
 	if err := c.cfg.Networks(context.Background(), networks); err != nil {
-		c.cfg.Log.Error("the Node's podCIDRs cannot be used", "podCIDRs", podCIDRs, "error", err)
+		c.cfg.Log.Error("cannot use the Node's podCIDRs", "podCIDRs", podCIDRs, "error", err)
 	}
 }
 
-// NodeUID is that of the Node object, which owns the mirror pods; empty: it was never seen.
+// NodeUID returns the UID of the Node object, which owns the mirror pods, or "" if the Node was
+// never read.
 func (c *Cluster) NodeUID() types.UID {
 	if n := c.Node.Last(); n != nil {
 		return n.UID

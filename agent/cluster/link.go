@@ -15,10 +15,11 @@ import (
 	"github.com/islet-edge/islet/net/uplink"
 )
 
-// OpenLink makes the way to the control plane. A node that stands alone has one too: it
-// leads nowhere, but keeps the node's serving certificate, which is for ips. The uplink and the
-// twin are nil then.
-func OpenLink(ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger) (*link.Link, *uplink.Uplink, *twin.Twin, error) {
+// OpenLink creates the link to the control plane. A node without an API server also has a link,
+// which maintains the node's serving certificate for ips. Its uplink and twin are nil.
+func OpenLink(
+	ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger,
+) (*link.Link, *uplink.Uplink, *twin.Twin, error) {
 	k := &cfg.Kubelet
 	c := link.Config{
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.Dirs.Cert,
@@ -31,7 +32,8 @@ func OpenLink(ctx context.Context, cfg *config.Config, ips []netip.Addr, s *stor
 		return l, nil, nil, err
 	}
 	other, err := twin.New(ctx, twin.Config{
-		Node: cfg.Node.Name, Boot: bootid.Read(), Marks: host.New(host.Config{}).Marks, Meta: s, Renew: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, Log: log,
+		Node: cfg.Node.Name, Boot: bootid.Read(), Marks: host.New(host.Config{}).Marks, Meta: s,
+		Renew: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, Log: log,
 	})
 	if err != nil {
 		return nil, nil, nil, err

@@ -1,5 +1,5 @@
-// Package plugin is the district of programs beside the agent that extend it.
+// Package plugin is the district of plugins: programs beside the agent that extend it.
 //
-//	plugins  how they register, and which part of the agent handles which type
-//	rpc      gRPC servers at sockets below the root directory, which cost nothing until called
+//	plugins  registration, and the handlers of each type of plugin
+//	rpc      gRPC servers at sockets below the root directory, created at the first connection
 package plugin

@@ -1,5 +1,5 @@
-// Package configure has a node take a configuration that it is sent, and keep it only if the
-// node is then as well as before.
+// Package configure accepts a configuration that is sent to the node, and keeps it only if the
+// node is as healthy with it as before.
 //
 //	main --Begin(role)--> Start --Load--> config.Config of what is good, or on trial
 //	                        |
@@ -9,10 +9,10 @@
 //	                        |  (assigned)                      Accept, Report --> guard
 //	                        '--Begin--> Again: the agent ends and becomes a guard
 //
-// What was kept and cannot be used, or by which the host does not let the agent run now, is passed
-// over: the good one before it counts, or the node's own files.
+// A kept configuration that is invalid, or with which the agent cannot run on this host, is
+// skipped: the previous good one is used, or the node's own files.
 //
-// A Start is made before the configuration is known, and decides which one counts. A Keeper is
-// part of the agent that runs by it. Where nothing was ever sent it waits for a signal,
-// holds an empty record, and reads and writes nothing.
+// A Start exists before the configuration is loaded, and selects it. A Keeper is part of the
+// agent that runs with it. On a node to which nothing was ever sent the Keeper only waits for a
+// signal; it reads and writes no file.
 package configure

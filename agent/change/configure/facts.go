@@ -12,18 +12,18 @@ import (
 	"github.com/islet-edge/islet/edge/link"
 )
 
-// Node is what a Keeper looks at, to compare it with what it was before.
+// Node returns the state of the node, which a Keeper compares with the state before the trial.
 type Node struct {
 	Link      func() link.State
-	Ready     func(context.Context) []string // why the node is not
-	Known     func() error                   // why it is not known what runs
-	Looked    func() bool                    // whether Pressures is of this machine as it is
+	Ready     func(context.Context) []string // reasons why the node is not ready
+	Known     func() error                   // an error while the running pods are not known
+	Looked    func() bool                    // whether Pressures has been measured in this run
 	Pressures func() []v1.NodeConditionType
-	Reach     func(context.Context) error // why the kubelet API cannot be reached
-	Spoken    func() bool                 // whether it is known which pods are wanted, from wherever they come
+	Reach     func(context.Context) error // an error if the kubelet API is not reachable
+	Spoken    func() bool                 // whether all sources have reported their pods
 	Pods      func() []*v1.Pod
-	Held      func() []types.UID // pods that would end, but for the trial
-	Confirmed func(*v1.Pod) bool // whether one that is ready was found to be so by this agent, if it is on trial
+	Held      func() []types.UID // pods that would end if there were no trial
+	Confirmed func(*v1.Pod) bool // on trial: whether this agent itself found the ready pod to be ready
 }
 
 // Connect gives the keeper the node that its trials look at. It is called once, before Run.
@@ -53,7 +53,7 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 	return f
 }
 
-// active are the pods that are wanted and have not ended.
+// active returns the pods that are not being deleted and have not ended.
 func active(all []*v1.Pod) (out []*v1.Pod) {
 	for _, p := range all {
 		if p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
@@ -63,8 +63,8 @@ func active(all []*v1.Pod) (out []*v1.Pod) {
 	return out
 }
 
-// podFacts adds to facts what is so of the pods. Those that end by themselves, or that
-// somebody deleted, say nothing of the node.
+// podFacts adds the state of the pods to the facts. Pods that ended by themselves or were deleted do
+// not count as a fault of the node.
 func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	f.Names, f.Probes = map[string]string{}, map[string]string{}
@@ -83,7 +83,7 @@ func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	}
 }
 
-// probed is the kind of a pod's readiness probes; empty: it has none.
+// probed returns the kind of a pod's readiness probes, or "" if it has none.
 func probed(p *v1.Pod) (kind string) {
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
 		switch r := c.ReadinessProbe; {

@@ -39,7 +39,8 @@ func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slo
 		f.known = true
 	}
 	var err error
-	f.source, err = configsource.New(configsource.Config{Client: client, Want: f.want, None: f.leave, Changed: f.changed, Take: f.take, Problem: f.problem, Retry: retry, Log: log})
+	f.source, err = configsource.New(configsource.Config{Client: client, Want: f.want, None: f.leave, Changed: f.changed,
+		Take: f.take, Problem: f.problem, Retry: retry, Log: log})
 	return f, err
 }
 
@@ -136,7 +137,8 @@ func (f *Follower) take(cm *v1.ConfigMap) {
 		f.problem(fmt.Sprintf("it has neither a key %s nor a key %s", KubeletKey, EdgeKey))
 		return
 	}
-	if err := k.Offer(c, false, false); err != nil && !errors.Is(err, ErrBusy) { // the agent that comes after the trial is offered it again
+	// the agent that comes after the trial is offered it again
+	if err := k.Offer(c, false, false); err != nil && !errors.Is(err, ErrBusy) {
 		k.c.Log.Warn("a configuration is not tried", "configuration", c.ID, "from", from.String(), "error", err)
 	}
 }

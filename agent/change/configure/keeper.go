@@ -21,32 +21,32 @@ type Events interface {
 	Node(eventType, reason, message string)
 }
 
-// Again is why an agent ends that is to start anew: its process becomes what the role says.
+// Again is the error with which an agent ends to be restarted: its process gets Role.
 type Again struct{ Role guard.Role }
 
-// Error says so.
+// Error returns a message for logs.
 func (a *Again) Error() string { return "the agent starts anew" }
 
 type timeOf = func() time.Time
 
-// Config is what Open needs.
+// Config is the input of Open.
 type Config struct {
 	*config.Config
 	Start *Start
 	Node  Node
-	// Version is that of this process; Newer compares two.
+	// Version is the version of this process. Newer reports whether version a is newer than b.
 	Version string
 	Newer   func(a, b string) (bool, error)
 	Events  Events
-	// Changed says that Condition or Annotations are others; it must not block. Nil: nobody cares.
+	// Changed is called when Condition or Annotations have changed. It must not block. It may be nil.
 	Changed func()
-	// End has the agent end, with an *Again.
+	// End ends the agent, with an *Again.
 	End func(error)
 	Now timeOf
 	Log *slog.Logger
 }
 
-// A Keeper takes configurations, and tries them. Its methods may be called at once.
+// A Keeper accepts configurations and tries them. Its methods may be called concurrently.
 type Keeper struct {
 	c    Config
 	dir  string
@@ -55,29 +55,30 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	record  trial.Record
-	fell    error  // why another one than the good one is in use
-	broken  error  // why nothing is known of before
-	waiting string // what the trial waits for
-	ending  bool   // the agent ends for a trial
+	fell    error  // why the good configuration is not in use
+	broken  error  // why the record could not be used
+	waiting string // for what the trial waits
+	ending  bool   // the agent is ending for a trial
 	follows Followed
-	granted []string // fields that give power, which it has since before that needed consent
+	granted []string // privileged fields that the configuration has set since before they needed consent
 }
 
-// Followed is how a source is that the node follows.
+// Followed is the state of the source that the node follows.
 type Followed struct {
 	Source  string // empty: none
 	Problem string // why it cannot be followed; empty: it can
 }
 
-// Open takes the record over from the Start. The state directory is this process's.
+// Open returns the Keeper, with the record of the Start. This process must have locked the state
+// directory.
 func Open(c Config) (*Keeper, error) {
-	// Without an ID every restart counts as one of the agent only.
+	// Without a boot ID every restart counts as one of the agent only.
 	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wake: make(chan struct{}, 1)}
 	changed := c.Start.settle(&c, k.boot)
 	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
 	if changed {
 		if err := trial.Save(k.dir, k.record); err != nil {
-			c.Log.Error("how the trial of the configuration ended is not stored", "error", err)
+			c.Log.Error("cannot store the result of the trial", "error", err)
 		}
 	}
 	if err := c.KeepFiles(); err != nil {
@@ -90,7 +91,7 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
-// tell reports how the last trial ended, or that this is one.
+// tell logs and records events about the result of the last trial, or that a trial is in progress.
 func (k *Keeper) tell(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Falls == 0 // else it comes after no trial
@@ -100,22 +101,29 @@ func (k *Keeper) tell(ended bool) {
 	}
 	switch {
 	case c.Start.OnTrial() && r.Tries():
-		c.Events.Node(v1.EventTypeNormal, ReasonTryingProgram, fmt.Sprintf("islet %s of %s is tried", r.Assigned.Program.Version, r.Assigned.Source))
+		c.Events.Node(v1.EventTypeNormal, ReasonTryingProgram,
+			fmt.Sprintf("islet %s of %s is tried", r.Assigned.Program.Version, r.Assigned.Source))
 	case c.Start.OnTrial() && r.Assigned != nil:
-		c.Events.Node(v1.EventTypeNormal, ReasonTrying, fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
+		c.Events.Node(v1.EventTypeNormal, ReasonTrying,
+			fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
 	case (ended || after) && r.Updated():
 		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
 		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
 	case ended && r.Assigned != nil:
-		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(), "good", r.Good.Name(), "reason", last.Why)
+		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(),
+			"good", r.Good.Name(), "reason", last.Why)
 	case ended && last.Program && (r.FailedProgram == nil || r.FailedProgram.ID != last.ID):
 		c.Log.Warn("another version of islet is not tried any more", "program", last.ID, "error", last.Why)
 	case ended && last.Program:
-		c.Log.Error("another version of islet has failed its trial; the one before it goes on", "program", last.ID, "error", last.Why)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram, fmt.Sprintf("%s failed its trial, islet %s goes on: %s", last.ID, c.Version, last.Why))
+		c.Log.Error("another version of islet has failed its trial; the one before it goes on", "program", last.ID, "error",
+			last.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
+			fmt.Sprintf("%s failed its trial, islet %s goes on: %s", last.ID, c.Version, last.Why))
 	case ended:
-		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID, "good", r.Good.Name(), "error", last.Why)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
+		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID,
+			"good", r.Good.Name(), "error", last.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
+			fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
 	case after && last.ID != "" && last.Why == "":
 		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
@@ -126,11 +134,14 @@ func (k *Keeper) tell(ended bool) {
 	}
 	if k.broken != nil {
 		c.Log.Error("what the node was sent is not known any more: its own files count", "error", k.broken)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "what the node was sent is not known any more, its own files count: "+k.broken.Error())
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
+			"what the node was sent is not known any more, its own files count: "+k.broken.Error())
 	}
 	if k.fell != nil {
-		c.Log.Error("the configuration that the node keeps cannot be used", "configuration", r.Good.Name(), "used", k.active().Name(), "error", k.fell)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s cannot be used, %s counts: %v", r.Good.Name(), k.active().Name(), k.fell))
+		c.Log.Error("the configuration that the node keeps cannot be used", "configuration", r.Good.Name(), "used",
+			k.active().Name(), "error", k.fell)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
+			fmt.Sprintf("configuration %s cannot be used, %s counts: %v", r.Good.Name(), k.active().Name(), k.fell))
 	}
 }
 
@@ -146,7 +157,7 @@ const (
 	ReasonFailedProgram = "IsletUpdateFailed"
 )
 
-// Run tries what is assigned, and judges what is on trial, until ctx ends.
+// Run tries what is assigned, or judges the trial in this process, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.c.Start.OnTrial() {
 		k.judge(ctx)
@@ -173,14 +184,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Times in which the agent starts anew to see whether the host lets it run by the good configuration
-// by now: ever later, as what the node is asked meanwhile has no answer for a moment.
+// Intervals at which the agent restarts to check whether it can run on this host with the good
+// configuration again. They grow, because the node does not answer for a moment at each restart.
 const (
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
 )
 
-// retry is when that is; 0: never.
+// retry returns the time until the next such restart, or 0 for none.
 func (k *Keeper) retry() time.Duration {
 	if k.c.Start.Role.Unfit == "" {
 		return 0
@@ -188,7 +199,7 @@ func (k *Keeper) retry() time.Duration {
 	return min(firstRetry<<min(k.c.Start.Role.Falls-1, 10), lastRetry)
 }
 
-// again ends the agent for a start by the good configuration. A trial does that, too.
+// again restarts the agent to try the good configuration, unless the agent is already ending.
 func (k *Keeper) again() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,19 +207,21 @@ func (k *Keeper) again() {
 		return
 	}
 	k.ending = true
-	k.c.Log.Info("the agent starts anew to see whether it can use the configuration that the node keeps", "configuration", k.record.Good.Name())
+	k.c.Log.Info("the agent starts anew to see whether it can use the configuration that the node keeps", "configuration",
+		k.record.Good.Name())
 	k.c.End(&Again{guard.Role{Falls: k.c.Start.Role.Falls}})
 }
 
 // Times of looking.
 const (
 	glance = time.Second
-	// most is how long a trial waits for the node to be well before it: a configuration
-	// may be what makes it well.
+	// most is how long a trial waits for the node to become healthy before it begins: the
+	// configuration may be what makes the node healthy.
 	most = time.Minute
 )
 
-// ready waits until the node is as well as it gets. False: ctx ended.
+// ready waits until the node is healthy, for at most most. A configuration that came over the link
+// also waits without a limit for the link. It returns false if ctx has ended.
 func (k *Keeper) ready(ctx context.Context) bool {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -241,13 +254,14 @@ func (k *Keeper) ready(ctx context.Context) bool {
 	}
 }
 
-// remote reports whether something came from elsewhere, and no person at the node wants it.
+// remote reports whether a configuration came over the link and no operator at the node requested
+// it.
 func remote(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
 }
 
-// begin starts the trial of what is assigned. It is stored first: whatever happens from here
-// on, the good one is what counts.
+// begin starts the trial of what is assigned. It stores the record first: from then on every
+// failure leads back to the good configuration.
 func (k *Keeper) begin(ctx context.Context) bool {
 	facts := k.c.Node.facts(ctx)
 	k.mu.Lock()
@@ -262,12 +276,13 @@ func (k *Keeper) begin(ctx context.Context) bool {
 	}
 	c := k.record.Assigned
 	k.ending = true
-	k.c.Log.Info("a trial begins: the agent starts anew, the pods go on running", "tried", c.Name(), "from", c.Source.String(), "attempt", k.record.Attempts)
+	k.c.Log.Info("a trial begins: the agent starts anew, the pods go on running", "tried", c.Name(), "from",
+		c.Source.String(), "attempt", k.record.Attempts)
 	k.c.End(&Again{k.guard(c)})
 	return true
 }
 
-// judge looks until the trial is decided.
+// judge compares the node with its state before the trial until the trial is decided.
 func (k *Keeper) judge(ctx context.Context) {
 	k.mu.Lock()
 	t := k.record.Trial
@@ -309,8 +324,8 @@ func (k *Keeper) judge(ctx context.Context) {
 	}
 }
 
-// healthyFor is that of the node's own files: what is on trial does not say how it is tried,
-// unless it was allowed to.
+// healthyFor returns the setting of the node's own files: the configuration on trial cannot change
+// how it is tried, unless it has the consent for that.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
 	if k.record.Tries() {
@@ -319,9 +334,9 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// accept stores that what is on trial is good, or gives why that cannot be. A program that is
-// in its place is good: if that cannot be stored now, such as on a full disk, the agent that
-// comes next sees it, and stores it.
+// accept stores that the configuration or program on trial is good, or returns why it cannot. A
+// program that has been installed is good: if that cannot be stored now, such as on a full disk,
+// the next agent detects and stores it.
 func (k *Keeper) accept() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -341,7 +356,7 @@ func (k *Keeper) accept() (why string) {
 	return ""
 }
 
-// SetFollowed says how the source is that the node follows.
+// SetFollowed sets the state of the source that the node follows.
 func (k *Keeper) SetFollowed(f Followed) {
 	k.mu.Lock()
 	same := k.follows == f

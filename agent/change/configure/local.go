@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Local is the way of a person at the node.
+// Local is the Keeper's interface for an operator at the node.
 type Local struct{ *Keeper }
 
-// Apply takes a KubeletConfiguration, an EdgeConfiguration or both.
+// Apply offers a KubeletConfiguration, an EdgeConfiguration or both.
 func (l Local) Apply(documents []byte, from string, o api.ConfigurationOptions) (none api.ConfigurationRef, _ error) {
 	for _, f := range o.Consent {
 		if !config.IsBound(f) {
-			return none, fmt.Errorf("consent: %q is no field that belongs to the node; docs/configuration.md lists them", f)
+			return none, fmt.Errorf("consent: %q is not a field that belongs to the node; docs/configuration.md lists them", f)
 		}
 	}
 	kubelet, edge, err := config.Split(from, documents)
@@ -27,12 +27,13 @@ func (l Local) Apply(documents []byte, from string, o api.ConfigurationOptions) 
 	if len(kubelet)+len(edge) == 0 {
 		return none, errors.New(from + " holds neither a KubeletConfiguration nor an EdgeConfiguration")
 	}
-	c := trial.New(string(kubelet), string(edge), append(slices.Clone(o.Consent), l.c.Edge.Configuration.Consent...), trial.Source{File: from}, l.c.Now())
+	c := trial.New(string(kubelet), string(edge), append(slices.Clone(o.Consent), l.c.Edge.Configuration.Consent...),
+		trial.Source{File: from}, l.c.Now())
 	c.Despite = o.DespitePods
 	return ref(c), l.Offer(c, true, o.Dry)
 }
 
-// Revert is that of the Keeper.
+// Revert calls the Keeper's Revert.
 func (l Local) Revert() (api.ConfigurationRef, error) {
 	c, err := l.Keeper.Revert()
 	if err != nil {

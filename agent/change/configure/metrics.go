@@ -18,13 +18,19 @@ func (k *Keeper) Collectors() []prometheus.Collector {
 type collector struct{ k *Keeper }
 
 var (
-	labels    = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
-	assigned  = prometheus.NewDesc("kubelet_node_config_assigned", "The node's understanding of intended config. The count is always 1.", labels, nil)
-	inUse     = prometheus.NewDesc("kubelet_node_config_active", "The config source the node is actively using. The count is always 1.", labels, nil)
-	knownGood = prometheus.NewDesc("kubelet_node_config_last_known_good", "The config source the node will fall back to when it encounters certain errors. The count is always 1.", labels, nil)
-	failed    = prometheus.NewDesc("kubelet_node_config_error", "This metric is true (1) if the node is experiencing a configuration-related error, false (0) otherwise.", nil, nil)
-	updates   = prometheus.NewDesc("islet_update_trials", "Ended trials of other versions of islet among the last twenty of any kind, by how they ended.", []string{"outcome"}, nil)
-	trials    = prometheus.NewDesc("islet_configuration_trials", "Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
+	labels   = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
+	assigned = prometheus.NewDesc("kubelet_node_config_assigned",
+		"The node's understanding of intended config. The count is always 1.", labels, nil)
+	inUse = prometheus.NewDesc("kubelet_node_config_active",
+		"The config source the node is actively using. The count is always 1.", labels, nil)
+	knownGood = prometheus.NewDesc("kubelet_node_config_last_known_good",
+		"The config source the node will fall back to when it encounters certain errors. The count is always 1.", labels, nil)
+	failed = prometheus.NewDesc("kubelet_node_config_error",
+		"This metric is true (1) if the node is experiencing a configuration-related error, false (0) otherwise.", nil, nil)
+	updates = prometheus.NewDesc("islet_update_trials",
+		"Ended trials of other versions of islet among the last twenty of any kind, by how they ended.", []string{"outcome"}, nil)
+	trials = prometheus.NewDesc("islet_configuration_trials",
+		"Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
 )
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {

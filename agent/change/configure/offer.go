@@ -10,17 +10,19 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// An ErrBusy says that a trial is under way.
+// ErrBusy is returned while a trial is in progress.
 var ErrBusy = errors.New("another configuration, or version, is on trial; wait until that has ended (islet config)")
 
-// Offer takes a configuration from whoever may send one. The error says, by field, why it is
-// not tried. A person who asks for it has one tried again that failed; dry only checks.
+// Offer offers a configuration for a trial. The error lists, by field, why it is not tried. With
+// asked, for an operator's request, a configuration that has failed is tried again. With dry, Offer
+// only checks it.
 func (k *Keeper) Offer(c *trial.Configuration, asked, dry bool) error {
 	return k.offer(c, c.Consent, asked, dry)
 }
 
 func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool) error {
-	if c.Asked = asked; c.Program == nil {
+	c.Asked = asked
+	if c.Program == nil {
 		c.Binding = config.Binding
 	}
 	k.mu.Lock()
@@ -44,7 +46,8 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 			return err
 		}
 		k.record.Refuse(c, err.Error(), k.c.Now())
-		k.c.Events.Node(v1.EventTypeWarning, ReasonRefused, fmt.Sprintf("configuration %s of %s is not tried: %v", c.ID, c.Source, err))
+		k.c.Events.Node(v1.EventTypeWarning, ReasonRefused,
+			fmt.Sprintf("configuration %s of %s is not tried: %v", c.ID, c.Source, err))
 		return errors.Join(err, k.save(before))
 	}
 	if dry {
@@ -60,17 +63,17 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 	return nil
 }
 
-// busy says why nothing new is taken now. The caller holds mu.
+// busy returns ErrBusy if no new configuration is accepted now. The caller holds mu.
 func (k *Keeper) busy(c *trial.Configuration, asked bool) error {
-	// What is followed comes again.
+	// The source that is followed offers its configuration again later.
 	if k.ending || k.record.Trial != nil || !asked && k.record.Tries() && k.record.Assigned.ID != c.ID {
 		return ErrBusy
 	}
 	return nil
 }
 
-// check says what keeps something from being tried. A program runs by the configuration that is
-// in use.
+// check returns an error if a configuration cannot be tried. A program runs with the configuration
+// that is in use, so it needs no check.
 func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	if c.Program != nil {
 		return nil
@@ -78,13 +81,14 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	return k.c.Start.check(c, consent, k.c.Config, len(active(k.c.Node.Pods())))
 }
 
-// save stores the record; where that fails it is as before. One that is there and may be good is
-// not replaced: a later start reads it.
+// save stores the record, and restores before if that fails. A record on disk that could not be read
+// but may be good is not replaced: a later start may be able to read it.
 func (k *Keeper) save(before trial.Record) error {
 	if k.broken != nil && !trial.Broken(k.broken) {
 		k.record = before
 		if errors.Is(k.broken, trial.ErrNewer) {
-			return fmt.Errorf("nothing new is stored over what only a newer islet can use; install that one, or remove the file: %w", k.broken)
+			return fmt.Errorf("nothing new is stored over what only a newer islet can use; "+
+				"install that one, or remove the file: %w", k.broken)
 		}
 		return fmt.Errorf("nothing new is stored over what could not be read when islet started; restart it: %w", k.broken)
 	}
@@ -98,7 +102,7 @@ func (k *Keeper) save(before trial.Record) error {
 	return nil
 }
 
-// Revert offers the good configuration from before the one that is good now.
+// Revert offers the previous good configuration for a trial.
 func (k *Keeper) Revert() (*trial.Configuration, error) {
 	k.mu.Lock()
 	good, before := k.record.Good, k.record.Before
@@ -106,7 +110,7 @@ func (k *Keeper) Revert() (*trial.Configuration, error) {
 	if good.IsLocal() && before.IsLocal() {
 		return nil, errors.New("there is nothing to go back to: the node uses its own files, and used nothing else before")
 	}
-	// What the good one was allowed to change may be changed back.
+	// Fields that the good one changed with consent may be changed back.
 	var consent []string
 	if good != nil {
 		consent = append(consent, good.Consent...)

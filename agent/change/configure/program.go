@@ -104,7 +104,8 @@ func (k *Keeper) install(c *trial.Configuration) error {
 		return fmt.Errorf("put the program in its place: %w", err)
 	}
 	if err := durable.Dir(filepath.Dir(c.Program.Installed)); err != nil {
-		k.c.Log.Warn("a loss of power may undo that another version of islet was put in its place", "program", c.Program.Installed, "error", err)
+		k.c.Log.Warn("a loss of power may undo that another version of islet was put in its place", "program",
+			c.Program.Installed, "error", err)
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ func (k *Keeper) Show() api.Configuration {
 		out.FailedUpdate = &api.ConfigurationFailure{ID: f.ID, Why: f.Why, At: f.At}
 	}
 	for _, o := range r.History {
-		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took, Why: o.Why, Interrupted: o.Undecided})
+		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took,
+			Why: o.Why, Interrupted: o.Undecided})
 	}
 	return out
 }
@@ -112,7 +113,8 @@ func (k *Keeper) Problems() (out []string) {
 func (k *Keeper) Conditions() []v1.NodeCondition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := v1.NodeCondition{Type: keys.ConfigurationCondition, Status: v1.ConditionTrue, Reason: "Good", Message: "using configuration " + k.active().Name()}
+	c := v1.NodeCondition{Type: keys.ConfigurationCondition, Status: v1.ConditionTrue, Reason: "Good",
+		Message: "using configuration " + k.active().Name()}
 	switch p := k.problem(); {
 	case !k.record.Used() && k.broken == nil && k.follows == Followed{}:
 		return nil
@@ -141,7 +143,8 @@ func (k *Keeper) Annotations() map[string]string {
 	if !k.record.Used() {
 		return map[string]string{keys.ConfigurationStatus: ""}
 	}
-	s := v1.NodeConfigStatus{Assigned: source(k.assigned()), Active: source(k.active()), LastKnownGood: source(k.record.Good), Error: k.problem()}
+	s := v1.NodeConfigStatus{Assigned: source(k.assigned()), Active: source(k.active()),
+		LastKnownGood: source(k.record.Good), Error: k.problem()}
 	if len(s.Error) > maxMessage {
 		s.Error = s.Error[:maxMessage] + " ..."
 	}

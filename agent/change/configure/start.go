@@ -12,40 +12,47 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A Start is what a process knows of the configuration that the node was sent, before it has
-// any.
+// A Start selects the configuration with which a process runs, among those that were sent to the
+// node and its own files.
 type Start struct {
 	Role guard.Role
 
 	args   []string
 	record trial.Record
-	broken error                // the record cannot be used
-	used   *trial.Configuration // what it runs by
-	passed int                  // how many better ones of record.Kept it does not run by
-	fell   error                // why not by the best of them
+	broken error                // why the record cannot be used
+	used   *trial.Configuration // the selected configuration; it points into record
+	passed int                  // the index of used in record.Kept(): how many better ones were skipped
+	fell   error                // why the best one was skipped
 }
 
-// Begin reads nothing yet; args are the agent's command line.
+// Begin returns a Start. It does no I/O. args is the agent's command line.
 func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, args: args} }
 
-// Load is config.Load for this process, with what the node was sent and keeps, or tries. What
-// it kept and cannot use any more, such as after a change of its own files, is no reason not
-// to start: then what was good before counts, or its own files, and the Keeper reports why.
+// Load loads the configuration like config.Load, but uses the one that was sent to the node and
+// is kept or on trial. A kept configuration that has become invalid, such as after a change of
+// the node's own files, is skipped: the previous good one is used, or the node's own files, and
+// the Keeper reports why.
 func Load(args []string) (*config.Config, []config.Notice, error) {
 	return Begin(guard.Role{}, args).Load()
 }
 
-// Load is that of the package.
+// Load is the package's Load for this Start. The order of record.Kept() is the order of the
+// attempts: the newest good configuration first, the node's own files last. Each attempt loads
+// the record again, so that used always points into the current record. The attempts start at
+// Role.Passed, the configurations that an earlier process could not run with. On trial there is
+// one attempt, with the configuration on trial.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
-	if s.passed = s.Role.Passed; s.Role.Unfit != "" {
+	s.passed = s.Role.Passed
+	if s.Role.Unfit != "" {
 		s.fell = errors.New(s.Role.Unfit)
 	}
 	for errs := []error(nil); ; s.passed++ {
-		last := true // also where nothing can be read that says what was sent
+		last := true // also if the directory of the record cannot be determined
 		c, notices, err := config.LoadWith(s.args, func(d config.Dirs) (*config.Sent, error) {
 			s.record, s.broken = trial.Load(d.State)
 			s.used, last = s.record.Use(true), true
-			if kept := s.record.Kept(); !s.OnTrial() {
+			if !s.OnTrial() {
+				kept := s.record.Kept()
 				s.passed = min(s.passed, len(kept)-1)
 				s.used, last = kept[s.passed], s.passed == len(kept)-1
 			}
@@ -64,9 +71,10 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	}
 }
 
-// Instead is the role of a process that runs by what was good before, or by the node's own files,
-// as the host does not let this one run by what the node was sent. That may be over soon: the
-// Keeper starts the agent anew to see. False: there is nothing else to run by.
+// Instead returns the role of a process that runs with the next good configuration, or the node's
+// own files, because this process cannot run on this host with the current one. The cause may be
+// temporary: the Keeper restarts the agent to try again. It returns false if there is no other
+// configuration.
 func (s *Start) Instead(why error) (next guard.Role, other bool) {
 	if s.OnTrial() || s.passed == len(s.record.Kept())-1 {
 		return next, false
@@ -81,15 +89,15 @@ func (s *Start) Instead(why error) (next guard.Role, other bool) {
 	return next, true
 }
 
-// Unfit is the end of a process that the host does not let run as its configuration asks, and its
-// exit code. A node that was sent that configuration, and kept it, goes on by what was good before:
-// nobody may be able to reach it. The node's own files, or what is on trial, are for somebody else
-// to change or go back from.
+// Unfit ends a process that cannot run on this host with its configuration, and returns the exit
+// code. If the configuration was sent to the node and kept, the process is replaced by one with
+// the previous good configuration, since the node may be out of reach. Errors in the node's own
+// files are for the operator to correct, and a trial is for the guard to revert.
 func (s *Start) Unfit(err error, log *slog.Logger) int {
 	s.Role.Report(err.Error())
-	log.Error("this host is not what the configuration asks for; islet doctor reports more", "error", err)
+	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)
 	if next, other := s.Instead(err); other {
-		log.Error("the agent cannot start anew", "error", s.Role.Become(next))
+		log.Error("cannot start the agent again", "error", s.Role.Become(next))
 	}
 	return 1
 }
@@ -98,14 +106,17 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 	if c == nil || c.Kubelet == "" && c.Edge == "" {
 		return nil
 	}
-	return &config.Sent{Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge), Consent: c.Consent, Binding: c.Binding}
+	return &config.Sent{
+		Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge), Consent: c.Consent, Binding: c.Binding,
+	}
 }
 
-// OnTrial reports whether this process is there to try a configuration.
+// OnTrial reports whether this process tries a configuration or version.
 func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
 
-// Holds reports whether this process tries something that has no say in which pods there are: none
-// ends because nothing names it any more, such as a manifest that another version does not find.
+// Holds reports whether this process tries a change that does not affect which pods are desired.
+// Then no pod ends because its source no longer lists it, such as a manifest that another version
+// does not find.
 func (s *Start) Holds(now *config.Config) bool {
 	if !s.OnTrial() || s.record.Tries() {
 		return s.OnTrial()
@@ -114,45 +125,45 @@ func (s *Start) Holds(now *config.Config) bool {
 	return err != nil || config.SameManifests(good, now)
 }
 
-// samePressure reports whether by both what is on trial and what is good the same use of the machine is
-// a pressure: one that comes during the trial is then what pods make.
+// samePressure reports whether the configuration on trial has the same pressure thresholds as the
+// good one: then a pressure during the trial is caused by pods, not by the configuration.
 func (s *Start) samePressure(now *config.Config) bool {
 	good, err := s.load(s.record.Good)
 	return err == nil && config.SamePressure(good, now)
 }
 
-// load reads a configuration as the next start would.
+// load loads a configuration as the next start would.
 func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.Sent, error) { return s.use(c), nil })
 	return next, err
 }
 
-// check says, by field, what keeps a configuration from being tried where now counts and so
-// many pods run. Consent names fields of the node's that it may change.
+// check returns errors, by field, if a configuration cannot be tried on a node that runs with now
+// and has that many pods. consent names protected fields that it may change.
 func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.load(c)
 	if err != nil {
 		return err
 	}
 	own, err := s.load(nil)
-	if err != nil { // it can be used only with what is sent
+	if err != nil { // the node's own files are valid only together with a sent configuration
 		own = nil
 	}
 	errs := slices.Concat(config.Withheld(now, next, own, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
 	if most := int(next.Kubelet.MaxPods); most < pods {
-		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods that are here", most, pods))
+		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods of this node", most, pods))
 	}
 	return errors.Join(append(errs, authorities(now, next))...)
 }
 
-// granted are the fields that give power and that what the node keeps has since before that needed
-// consent. Its own files are read only where it keeps something so old.
+// granted returns the privileged fields of the kept configuration that it has set since before
+// they needed consent. The node's own files are read only if the kept configuration is that old.
 func (s *Start) granted(now *config.Config) []string {
 	if s.used.IsLocal() || s.used.Program != nil || s.used.Binding >= config.Binding {
 		return nil
 	}
 	own, err := s.load(nil)
-	if err != nil { // it can be used only with what was sent
+	if err != nil { // the node's own files are valid only together with a sent configuration
 		return nil
 	}
 	names, err := config.Granted(own, now, s.used.Consent)
@@ -162,21 +173,22 @@ func (s *Start) granted(now *config.Config) []string {
 	return names
 }
 
-// settle brings the record up to date with what this process is, with the directory
-// locked. Changed: it is to be stored.
+// settle updates the record for the role of this process. The caller has locked the directory. It
+// reports whether the record has changed and must be stored.
 func (s *Start) settle(c *Config, boot string) (changed bool) {
 	if s.broken != nil && trial.Broken(s.broken) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
-			c.Log.Error("the record of the node's configuration stays where it is", "error", err)
+			c.Log.Error("cannot set aside the broken record of the node's configuration", "error", err)
 		}
 	}
 	r := &s.record
 	if s.OnTrial() {
 		return false
 	}
-	if changed = r.Trial != nil; changed {
+	changed = r.Trial != nil
+	if changed {
 		switch {
-		case installed(r.Assigned, c.Version): // and killed before that was stored
+		case installed(r.Assigned, c.Version): // it was killed before that was stored
 			r.Accept(c.Now())
 		case s.Role.Why != "" && len(s.Role.Pods) > 0:
 			r.Veto(s.Role.Why, s.Role.Pods, c.Now())
@@ -188,9 +200,9 @@ func (s *Start) settle(c *Config, boot string) (changed bool) {
 			r.Fail("the agent was killed, or stopped, during the trial", true, c.Now())
 		}
 	}
-	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have been faster
+	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have installed it meanwhile
 		if newer, err := c.Newer(r.Assigned.Program.Version, c.Version); err == nil && !newer {
-			r.Drop(fmt.Sprintf("islet %s runs meanwhile, which is as new", c.Version), c.Now())
+			r.Drop(fmt.Sprintf("islet %s is running now, which is not older", c.Version), c.Now())
 			changed = true
 		}
 	}

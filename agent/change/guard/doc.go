@@ -1,6 +1,5 @@
-// Package guard lets an agent try what may break it. The process that the service manager
-// knows becomes a guard, which does nothing that could break, and the agent on trial is a
-// child of it:
+// Package guard runs an agent on trial under supervision. The process that the service manager
+// started becomes a guard, which does as little as possible, and the agent on trial is its child:
 //
 //	agent --Become(exec, same pid)--> guard --starts--> agent on trial
 //	                                    |                   |
@@ -9,15 +8,15 @@
 //	                                    | ends the child
 //	agent <-----Become(exec, same pid)--'
 //
-// The pods run below shims and notice nothing of it, as with any restart of the agent. Why a
-// process, and not a timer in the agent: a hang, a crash or a broken program cannot
-// stop it. Why not the service manager: it works the same below systemd, OpenRC, in a
-// container and alone, and needs no watchdog of theirs. Should the guard itself be killed,
-// the kernel kills the child with it, so that no two agents ever run.
+// Pods run below shims and are not affected, as by any restart of the agent. A separate process
+// also handles an agent that hangs or crashes, and a broken program, which a timer in the agent
+// cannot. It works the same under systemd, under OpenRC, in a container and alone, and needs no
+// watchdog of the service manager. If the guard is killed, the kernel kills the child with it, so
+// that two agents never run.
 //
-// The guard decides nothing of what is kept: the child has stored that before it says good. A
-// program that has taken its place, by a rename, is what becomes of the guard even if it ended
-// before it could say so. What a child says is read with a bound; that it says nothing more
-// ends no trial, the deadline does.
-// Without a trial there is no guard, and no cost but the look at a variable.
+// The guard does not decide what is kept: the child stores that before it reports good. If the new
+// program was installed, by a rename, the guard becomes that program even if the child ended
+// before it could report. The child's reports are read with a size limit. A child that closes the
+// pipe does not end the trial; the deadline does.
+// Without a trial there is no guard, and the only cost is reading an environment variable.
 package guard

@@ -27,43 +27,43 @@ const variable = "ISLET_GUARD"
 // notify is systemd's; only the process that it knows may use it.
 const notify = "NOTIFY_SOCKET"
 
-// A Kind is what a process is.
+// A Kind is the kind of a process.
 type Kind string
 
 // The kinds.
 const (
-	Agent Kind = ""      // an agent as any other
-	Guard Kind = "guard" // watches over one on trial
-	Trial Kind = "trial" // is the one on trial
+	Agent Kind = ""      // an ordinary agent
+	Guard Kind = "guard" // supervises an agent on trial
+	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role is what this process was started for. Its methods but Report are for the main
-// goroutine, which main keeps on the main thread: a child is killed when the thread that
-// started it ends, and exec keeps the namespaces of the thread that calls it.
+// A Role is the role of this process. Its methods except Report must be called on the main
+// goroutine, which main locks to the main thread: a child is killed when the thread that started
+// it ends, and exec keeps the namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"` // of a Guard: when the trial has failed
-	// Program is that of the agent on trial, and Installed what this process becomes when
-	// that went well; empty: this one is tried with something else.
+	// Program is the program of the agent on trial, and Installed the one that this process becomes
+	// if the trial succeeds. Both are empty if a configuration is on trial.
 	Program   string   `json:"program,omitempty"`
 	Installed string   `json:"installed,omitempty"`
 	Why       string   `json:"why,omitempty"`    // of an Agent: why the trial before it failed
-	Outage    bool     `json:"outage,omitempty"` // of an Agent: nothing but an outage failed it
-	Pods      []string `json:"pods,omitempty"`   // of an Agent: pods, and pressures, that alone failed it
-	After     bool     `json:"after,omitempty"`  // of an Agent: it comes after a guard, or another agent with the same pid
-	// Of an Agent that passes over so many configurations that were good, as the host did not let
-	// the node run by them: why the newest of them, and how many times in a row that was so.
+	Outage    bool     `json:"outage,omitempty"` // of an Agent: it failed only because of an outage
+	Pods      []string `json:"pods,omitempty"`   // of an Agent: the pods and pressures that alone made it fail
+	After     bool     `json:"after,omitempty"`  // of an Agent: the process was a guard or another agent before
+	// Of an Agent that skips good configurations with which it could not run on this host: their
+	// number, the reason for the newest, and how many times in a row that has happened.
 	Passed int    `json:"passed,omitempty"`
 	Unfit  string `json:"unfit,omitempty"`
 	Falls  int    `json:"falls,omitempty"`
 
-	notify  string         // systemd's socket, for who comes after
+	notify  string         // systemd's socket, for the next role
 	reports *os.File       // of a Trial
 	asked   chan os.Signal // of a Guard, to end
 }
 
-// Take reads what this process was started for. It is called once, before anything is
-// started.
+// Take reads the role of this process from its environment. It is called once, before anything
+// else is started.
 func Take() Role {
 	r := Role{}
 	text := os.Getenv(variable)
@@ -79,8 +79,8 @@ func Take() Role {
 	return r
 }
 
-// Waits tells the guard what the trial waits for, which is why it failed if nothing better
-// comes; outage: that may be no fault of what is tried.
+// Waits tells the guard for what the trial waits. It is the reason of the failure if no other is
+// reported. outage means that the configuration or program on trial may not be the cause.
 func (r *Role) Waits(why string, outage bool) {
 	if r.reports == nil {
 		return
@@ -92,9 +92,9 @@ func (r *Role) Waits(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// Blame tells the guard which pods, and which pressures that pods cause, are the only reasons for which
-// the trial would fail now. An empty list means that there is another reason. Each call replaces the one
-// before. The guard of an older version ignores it.
+// Blame tells the guard the pods, and the pressures that pods cause, that are now the only reasons
+// for a failure of the trial. An empty list means that there is another reason. Each call replaces
+// the previous one. The guard of an older version ignores it.
 func (r *Role) Blame(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
@@ -106,11 +106,11 @@ const (
 	maxBlamed = 500
 )
 
-// pipe is the descriptor by which a child reports.
+// pipe is the file descriptor through which a child reports.
 const pipe = 3
 
-// Report tells the guard how the trial went; an empty why: it is good, and stored. It does
-// nothing for who is not on trial.
+// Report tells the guard the result of the trial. An empty why means that it has succeeded and
+// that this is stored. Report does nothing in a process that is not on trial.
 func (r *Role) Report(why string) {
 	if r.reports == nil {
 		return
@@ -119,11 +119,11 @@ func (r *Role) Report(why string) {
 	if why != "" {
 		line = "bad: " + strings.Join(strings.Fields(why), " ") + "\n"
 	}
-	io.WriteString(r.reports, line) // a guard that is gone took this process along
+	io.WriteString(r.reports, line) // it fails only if the guard has ended, and then this process is killed
 }
 
-// Become makes this process, with its pid and arguments, one of another role. It returns
-// only if that fails.
+// Become replaces this process by one with another role, with the same PID and arguments. It
+// returns only if that fails.
 func (r *Role) Become(next Role) error { return r.become(program, next) }
 
 func (r *Role) become(program string, next Role) error {
@@ -142,7 +142,7 @@ func (r *Role) become(program string, next Role) error {
 	return nil
 }
 
-// program is this one, also after its file was replaced.
+// program returns the path of this process's program, also after its file was replaced.
 const program = "/proc/self/exe"
 
 func without(env []string, name string) (out []string) {
@@ -154,16 +154,16 @@ func without(env []string, name string) (out []string) {
 	return out
 }
 
-// Times that a child gets to end once it is asked to.
+// Timeouts of a child that was asked to end.
 const (
 	endGood  = 20 * time.Second
 	endBad   = 5 * time.Second
-	endAsked = 12 * time.Second // less than what a service manager gives, more than an agent takes
+	endAsked = 12 * time.Second // less than a service manager's timeout, more than an agent needs
 )
 
-// Watch is the life of a guard: it starts an agent on trial, and becomes an agent again
-// when that is over. It returns an exit code when it was asked to end, or when it
-// cannot go on; the service manager then starts an agent.
+// Watch is the main function of a guard: it starts an agent on trial, and becomes an agent again
+// after the trial. It returns an exit code if it was asked to end or has failed; the service
+// manager then starts an agent.
 func (r *Role) Watch(log *slog.Logger) int {
 	runtime.LockOSThread() // main's own, already
 	r.asked = make(chan os.Signal, 4)
@@ -190,7 +190,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 		return r.decided(log, c, said)
 	case <-late.C:
 		c.end(endBad)
-		if said, ok := <-c.said; ok { // at the last moment
+		if said, ok := <-c.said; ok { // a report just before the end
 			return r.decided(log, c, said)
 		}
 		why := fmt.Sprintf("the node was not as well as before within %s", r.Deadline)
@@ -203,7 +203,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 	}
 }
 
-// decided acts upon what the child said.
+// decided handles the child's verdict.
 func (r *Role) decided(log *slog.Logger, c *child, said string) int {
 	if why, bad := strings.CutPrefix(said, "bad: "); bad {
 		c.end(endBad)
@@ -221,12 +221,12 @@ func (r *Role) decided(log *slog.Logger, c *child, said string) int {
 	return r.back(log, "")
 }
 
-// back makes the guard an agent: of the program from before, unless the one that was tried
-// has taken its place, which is what counts.
+// back makes the guard an agent again: with the installed program if the one on trial was
+// installed, else with its own.
 func (r *Role) back(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.stopped(log) {
-		return 0 // how the trial ended is forgotten: it was interrupted
+		return 0 // the result is dropped: the trial counts as interrupted
 	}
 	if why != "" && r.replaced() {
 		log.Warn("the program that was tried had stood its trial, and was in its place already: it goes on", "error", why)
@@ -252,8 +252,8 @@ func (r *Role) stopped(log *slog.Logger) bool {
 	}
 }
 
-// replaced reports whether the program that was tried is no more where it was: it was renamed
-// to Installed.
+// replaced reports whether the program on trial no longer exists at its path, because it was
+// renamed to Installed.
 func (r *Role) replaced() bool {
 	if r.Program == "" || r.Installed == "" {
 		return false
@@ -262,22 +262,22 @@ func (r *Role) replaced() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// lastWords is how long what a child said may be on its way after its end. Then nothing more
-// comes, though processes that it left behind may have the pipe open.
+// lastWords is how long the guard waits for the child's report after the child's end. Processes
+// that the child left behind may keep the pipe open.
 const lastWords = time.Second
 
 // A child is an agent on trial.
 type child struct {
 	cmd   *exec.Cmd
-	said  chan string   // its verdict; closed without one when it has ended and says no more
-	ended chan struct{} // it has, and ProcessState is known
+	said  chan string   // the verdict; closed without one when the child has ended and the pipe is read
+	ended chan struct{} // closed when the child has ended and ProcessState is set
 
 	mu   sync.Mutex
-	last string // what it said that it waits for
+	last string // for what the child waits, as last reported
 	pods []string
 }
 
-// waits is what the child said last that it waits for.
+// waits returns for what the child waits, as last reported.
 func (c *child) waits() (why string, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,25 +287,25 @@ func (c *child) waits() (why string, outage bool) {
 	return strings.TrimPrefix(c.last, "waits: "), false
 }
 
-// blamed are the pods that the child said would alone be why its trial failed.
+// blamed returns the pods and pressures that the child last reported with Blame.
 func (c *child) blamed() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pods
 }
 
-// longest is how much of a line that a child says is read.
+// longest is the maximum length of a child's line.
 const longest = 64 << 10
 
-// listen takes what the child says, until it gives a verdict, or has ended and says no more.
-// One that only says no more may go on: how long is decided by the deadline.
+// listen reads the child's reports until a verdict, or until the child has ended and the pipe is
+// closed. A child that only closes the pipe may continue until the deadline.
 func (c *child) listen(in io.ReadCloser) {
 	defer close(c.said)
 	defer in.Close()
 	for from := bufio.NewReaderSize(in, longest); ; {
 		text, more, err := from.ReadLine()
 		line := strings.TrimSpace(string(text))
-		for more && err == nil { // the rest of a line that is too long
+		for more && err == nil { // skip the rest of a line that is too long
 			_, more, err = from.ReadLine()
 		}
 		switch {
@@ -351,14 +351,14 @@ func start(program string) (*child, error) {
 	c := &child{cmd: cmd, said: make(chan string, 1), ended: make(chan struct{})}
 	go func() {
 		defer close(c.ended)
-		cmd.Wait() // its state says how
+		cmd.Wait() // the result is in ProcessState
 		time.AfterFunc(lastWords, func() { in.Close() })
 	}()
 	go c.listen(in)
 	return c, nil
 }
 
-// end asks the child to end, and kills it if it does not.
+// end asks the child to end, and kills it after a timeout.
 func (c *child) end(within time.Duration) {
 	c.cmd.Process.Signal(syscall.SIGTERM)
 	select {

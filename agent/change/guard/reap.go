@@ -11,17 +11,16 @@ import (
 	"syscall"
 )
 
-// Reap is reap for an agent that comes after another role of its process.
+// Reap calls reap if this process had another role before.
 func (r *Role) Reap(ctx context.Context) {
 	if r.After {
 		reap(ctx)
 	}
 }
 
-// reap takes leave of the children that this process has from before it became what it is,
-// such as shims, when they end. Nobody else waits for them, and they would stay as
-// zombies. It is called before the process starts any of its own, and returns at once; the
-// work ends with ctx, or with the last of them.
+// reap waits for the children that this process has from an earlier role, such as shims, when they
+// exit. Otherwise they would stay as zombies. It is called before the process starts other
+// children, and returns at once. Its goroutine ends with ctx or with the last of these children.
 func reap(ctx context.Context) {
 	left := inherited()
 	if len(left) == 0 {
@@ -48,9 +47,9 @@ func reap(ctx context.Context) {
 	}()
 }
 
-// inherited are the children of this process.
+// inherited returns the PIDs of this process's children.
 func inherited() (pids []int) {
-	lists, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is right
+	lists, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is valid
 	for _, name := range lists {
 		data, err := os.ReadFile(name)
 		if err != nil {

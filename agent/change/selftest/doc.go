@@ -1,3 +1,3 @@
-// Package selftest says whether this program can run on this machine at all, before anything
-// depends on it: islet self-test.
+// Package selftest is the command islet self-test: it checks whether this program can run on this
+// machine, before it is installed.
 package selftest

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// Main says whether this program can: that its database opens
-// and keeps a value, and that its shim can be unpacked. It touches nothing of a node's.
+// Main checks that the database can be opened and written, and that the shim can be unpacked, in a
+// temporary directory. It returns the exit code.
 func Main(version string, stdout, stderr io.Writer) int {
 	if err := run(); err != nil {
 		fmt.Fprintln(stderr, "islet:", err)

@@ -24,7 +24,8 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	}
 	waits := r.waits()
 	switch {
-	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.Despite || !c.Despite): // it waits for no link, as what was not asked for does
+	// it waits for no link, as what was not asked for does
+	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.Despite || !c.Despite):
 		return false, false
 	case name(r.Good) == c.ID:
 		if waits == nil && r.Failed == nil {
@@ -89,7 +90,8 @@ func (r *Record) Knows(p Program) bool { return slices.Contains(r.Refused, p.id(
 
 // program takes a program.
 func (r *Record) program(c *Configuration, asked bool) (tried, changed bool) {
-	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked && (r.Assigned.Despite || !c.Despite)) || !asked && r.Knows(*c.Program) {
+	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked && (r.Assigned.Despite || !c.Despite)) ||
+		!asked && r.Knows(*c.Program) {
 		return false, false
 	}
 	if waits := r.waits(); waits != nil && !waits.Asked {

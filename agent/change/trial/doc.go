@@ -1,25 +1,26 @@
-// Package trial is how a node comes to keep a configuration that it was sent, and never
-// loses one that works. It is pure but for Load and Save; it starts nothing.
+// Package trial decides which configuration a node keeps, so that it never loses one that works.
+// Only Load and Save do I/O.
 //
 //	          Assign                Begin                 Accept
 //	(nothing) ------> assigned ------------> on trial ------------> good (last known good)
 //	                     ^                      |                     the one before it is kept too
 //	                     |  Fail, interrupted   |  Fail
-//	                     '----- (up to 3 times) +------> failed: good goes on
+//	                     '----- (up to 3 times) +------> failed: the good one stays in use
 //
-// What comes is a configuration or a program, from what is followed or from a person: see Assign.
-// Of a ConfigMap only a change counts, so that nothing is undone or tried again because an agent
-// started; a program is known by its archive, and those that failed are kept apart.
+// A configuration or a program is assigned by a followed source or by an operator: see Assign. A
+// ConfigMap is assigned only when its content changes, so that a restart of the agent neither
+// reverts nor repeats anything. A program is identified by its archive, and failed programs are
+// recorded separately.
 //
-// All of it is one file, replaced at once, so that no loss of power leaves half of a step. It is
-// a file of its own and not in the database because it must be read before the
-// configuration is known, by a process that has no lock yet, and survive what breaks the
-// database. What follows from it at any start is one rule, Use: the process that the guard
-// started for the trial uses what is on trial, every other process what is good; and one
-// that finds a trial that is not its own fails it. So kill -9, a crash, a hang (the guard
-// ends it), a reboot or a loss of power at any moment end in the last known good.
+// The record is one file, which is replaced atomically, so that a loss of power leaves no partial
+// step. It is not in the database because a process without a lock must read it before the
+// configuration is known, and because it must survive a broken database. Use is the rule at each
+// start: the process that the guard started for the trial uses the configuration on trial, every
+// other process uses the good one. A process that finds a trial of another process fails it. So
+// kill -9, a crash, a hang (the guard ends it), a reboot or a loss of power at any moment lead to
+// the last known good configuration.
 //
-// The documented troubles of the feature of kubelets that was removed in Kubernetes 1.24
-// (KEP-281) are none here: the last known good does not wait for a restart to move, and
-// a reboot during a trial never counts as its success.
+// The kubelet's feature for this, removed in Kubernetes 1.24 (KEP-281), had known problems that
+// are avoided here: the last known good changes without a restart, and a reboot during a trial
+// does not count as success.
 package trial

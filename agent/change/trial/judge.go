@@ -47,7 +47,8 @@ func best(earlier, later Facts) Facts {
 			*c.is = ""
 		}
 	}
-	later.Pressure = slices.DeleteFunc(slices.Clone(later.Pressure), func(p string) bool { return !slices.Contains(earlier.Pressure, p) })
+	later.Pressure = slices.DeleteFunc(slices.Clone(later.Pressure),
+		func(p string) bool { return !slices.Contains(earlier.Pressure, p) })
 	pods := maps.Clone(later.Pods)
 	for uid := range pods {
 		pods[uid] = pods[uid] || earlier.Pods[uid]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Refuse notes why a configuration that was followed is not tried at all. One that a person
-// asked for, or a program, still waits.
+// Refuse records why a followed configuration is not tried. A configuration that an operator
+// requested, or a program, stays assigned.
 func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	if r.Trial != nil {
 		return
@@ -18,8 +18,8 @@ func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	r.fail(c, why, now, now)
 }
 
-// Begin starts a trial of what is assigned. False: there is nothing to try. One that begins
-// anew is judged by the best that was seen before each.
+// Begin starts the trial of the assigned configuration. It returns false if there is none. A
+// repeated trial is judged by the best facts from before each attempt.
 func (r *Record) Begin(before Facts, boot string, now time.Time) bool {
 	if r.Assigned == nil || r.Trial != nil {
 		return false
@@ -33,13 +33,13 @@ func (r *Record) Begin(before Facts, boot string, now time.Time) bool {
 	return true
 }
 
-// Updated reports whether the last trial was one of a program, which was accepted.
+// Updated reports whether the last trial accepted a program.
 func (r *Record) Updated() bool {
 	n := len(r.History)
 	return n > 0 && r.History[n-1].Program && r.History[n-1].Why == ""
 }
 
-// Accept makes what is on trial the good one.
+// Accept makes the configuration on trial the good one. It returns false if there is no trial.
 func (r *Record) Accept(now time.Time) bool {
 	c := r.Assigned
 	if r.Trial == nil || c == nil {
@@ -48,7 +48,7 @@ func (r *Record) Accept(now time.Time) bool {
 	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(r.Trial.Began, now), Program: c.Program != nil})
 	r.Trial = nil
 	r.set(nil)
-	if p := c.Program; p != nil { // which leaves the configuration as it was
+	if p := c.Program; p != nil { // a program does not change the good configuration
 		r.FailedProgram = nil
 		r.Refused = slices.DeleteFunc(slices.Clone(r.Refused), func(id string) bool { return id == c.ID })
 		if p.Left != "" {
@@ -63,8 +63,8 @@ func (r *Record) Accept(now time.Time) bool {
 	return true
 }
 
-// Fail ends a trial: the good one goes on. What only interrupted it, such as a loss of
-// power, is no fault of what was tried, which is tried again, up to Attempts times.
+// Fail ends a trial without success; the good configuration stays in use. After an interruption,
+// such as a loss of power, the trial is repeated up to Attempts times.
 func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil {
 		r.Trial = nil
@@ -81,8 +81,8 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	return true
 }
 
-// Veto ends a trial that failed by nothing but pods, and pressures that pods make. It is tried again
-// without these, up to Attempts times: see Judge.
+// Veto ends a trial that failed only because of pods and pressures that pods cause. It is repeated
+// without regard to these, up to Attempts times: see Judge.
 func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil || r.Attempts >= Attempts {
 		return r.Fail(why, false, now)
@@ -100,7 +100,7 @@ func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	return true
 }
 
-// Drop gives up what is to be tried, and is no failure of it.
+// Drop cancels the assigned configuration, without recording a failure.
 func (r *Record) Drop(why string, now time.Time) {
 	if c := r.Assigned; c != nil && r.Trial == nil {
 		r.set(nil)
@@ -120,9 +120,10 @@ func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
 	r.ended(c, why, false, began, now)
 }
 
-// ended notes a trial that did not end well.
+// ended records the outcome of a trial without success.
 func (r *Record) ended(c *Configuration, why string, undecided bool, began, now time.Time) {
-	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Undecided: undecided, Program: c.Program != nil})
+	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Undecided: undecided,
+		Program: c.Program != nil})
 }
 
 func (r *Record) note(o Outcome) {
@@ -137,5 +138,5 @@ func short(why string) string {
 	return why
 }
 
-// seconds between two times of a clock that may have been set.
+// seconds returns the seconds between two times, or 0 if the clock was set back.
 func seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Format is the version of the file. A newer one is read if it says that this version can, and
-// what only it knows is kept: a newer islet may be tried and taken back.
+// Format is the version of the file's format. A newer format is read if its readBy allows it, and
+// its unknown fields are preserved, since a newer islet may be tried and reverted.
 const (
 	Format = 1
-	readBy = 1 // the oldest version that can go on with a file of this one
+	readBy = 1 // the oldest format version whose programs can read this file
 )
 
-// Bounds of what is kept.
+// Limits of a record.
 const (
-	Attempts   = 3  // of a configuration whose trials were interrupted
+	Attempts   = 3  // interrupted trials of one configuration
 	maxHistory = 20 // outcomes
 	maxRefused = 8  // programs
 	maxWhy     = 4 << 10
 )
 
-// A Source says where a configuration came from.
+// A Source is the origin of a configuration.
 type Source struct {
-	File            string `json:"file,omitempty"`      // that was applied at the node; or what stood for it
+	File            string `json:"file,omitempty"`      // applied at the node: the file, or a text in its place
 	Namespace       string `json:"namespace,omitempty"` // of a ConfigMap
 	Name            string `json:"name,omitempty"`
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// String names it for a person.
+// String returns the source's name for display.
 func (s Source) String() string {
 	if s.Name != "" {
 		return "ConfigMap " + s.Namespace + "/" + s.Name
@@ -44,46 +44,43 @@ func (s Source) String() string {
 	return Local
 }
 
-// Local is what a node is called by that uses its own files only.
+// Local is the name of the configuration that consists of the node's own files.
 const Local = "the node's own files"
 
-// A Configuration is one that the node was sent. Without documents it is that of the node's
-// own files.
+// A Configuration was sent to the node. Without documents it stands for the node's own files.
 type Configuration struct {
-	ID      string    `json:"id"` // names its content: see New
+	ID      string    `json:"id"` // a hash of the content: see New
 	Kubelet string    `json:"kubelet,omitempty"`
 	Edge    string    `json:"edge,omitempty"`
-	Consent []string  `json:"consent,omitempty"` // fields of the node's that it may change
+	Consent []string  `json:"consent,omitempty"` // protected fields that it may change
 	Source  Source    `json:"source,omitzero"`
-	At      time.Time `json:"at,omitzero"` // when it came
+	At      time.Time `json:"at,omitzero"` // when it was received
 	Program *Program  `json:"program,omitempty"`
-	// Asked says that a person at the node wants it. Else it came over the link, or follows
-	// from what did.
+	// Asked is set if an operator at the node requested it. Otherwise it came over the link.
 	Asked bool `json:"asked,omitempty"`
-	// Despite says that pods do not count in its trial: a person wants it.
+	// Despite is set if the operator requested that the health of pods does not affect its trial.
 	Despite bool `json:"despitePods,omitempty"`
-	// Binding is the version of the list of fields that belong to the node by which it was
-	// accepted: config.Binding.
+	// Binding is the version of the list of protected fields at its acceptance: config.Binding.
 	Binding int `json:"binding,omitempty"`
 }
 
 // A Program is another version of islet that is tried with the good configuration.
 type Program struct {
 	Version   string `json:"version"`
-	Sum       string `json:"sum"`       // of its archive, names its content
-	Path      string `json:"path"`      // where it lies; gone: it was put in its place
-	Installed string `json:"installed"` // its place
-	// Left is the newest version that is left if this one, which is not newer than what runs,
-	// takes its place; empty: it is newer.
+	Sum       string `json:"sum"`       // of its archive; identifies it
+	Path      string `json:"path"`      // the staged file, which no longer exists once it is installed
+	Installed string `json:"installed"` // the path at which it will be installed
+	// Left is set if this version is not newer than the running one: the newest version from which
+	// the node goes back.
 	Left string `json:"left,omitempty"`
 }
 
-// programID begins the IDs of programs, and of nothing else.
+// programID is the prefix of the IDs of programs, and of no other IDs.
 const programID = "islet-"
 
 func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Version, p.Sum) }
 
-// WithProgram is what a node uses with a program to try.
+// WithProgram returns the configuration for the trial of a program: the good one with the program.
 func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Configuration {
 	c := &Configuration{Program: &p, Source: from, At: now}
 	if good != nil {
@@ -93,7 +90,8 @@ func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Co
 	return c
 }
 
-// New makes a configuration of its documents; two with the same are the same one.
+// New returns a configuration with these documents. Its ID depends on the documents and the
+// consent only.
 func New(kubelet, edge string, consent []string, from Source, now time.Time) *Configuration {
 	c := &Configuration{Kubelet: kubelet, Edge: edge, Consent: slices.Sorted(slices.Values(consent)), Source: from, At: now}
 	c.ID = c.sum()
@@ -115,12 +113,12 @@ func (c *Configuration) sum() string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// IsLocal reports whether it is that of the node's own files; nil is.
+// IsLocal reports whether the configuration stands for the node's own files. It is true for nil.
 func (c *Configuration) IsLocal() bool {
 	return c == nil || c.Program == nil && c.Kubelet == "" && c.Edge == ""
 }
 
-// Name is what a person calls it by.
+// Name returns the configuration's name for display.
 func (c *Configuration) Name() string {
 	if c.IsLocal() {
 		return Local
@@ -128,7 +126,7 @@ func (c *Configuration) Name() string {
 	return c.ID
 }
 
-// from says whence it came.
+// from returns the name of its source for display.
 func (c *Configuration) from() string {
 	if c.IsLocal() {
 		return Local
@@ -136,65 +134,65 @@ func (c *Configuration) from() string {
 	return c.Source.String()
 }
 
-// A Trial is one that is under way.
+// A Trial is a trial in progress.
 type Trial struct {
 	Began  time.Time `json:"began"`
-	Boot   string    `json:"boot"` // of the machine: another one says that it went off meanwhile
+	Boot   string    `json:"boot"` // the machine's boot ID; if it has changed, the machine restarted during the trial
 	Before Facts     `json:"before"`
 }
 
-// Vetoes are trials that failed because pods were not well, or made a pressure, and nothing else was
-// worse than before.
+// Vetoes counts the trials that failed only because pods were unhealthy or caused a pressure.
 type Vetoes struct {
 	Trials int      `json:"trials"`
 	By     []string `json:"by"` // UIDs of these pods, and pressures, sorted
 }
 
-// A Failure is why what came is not used.
+// A Failure is the reason why a configuration or program is not used.
 type Failure struct {
 	ID  string    `json:"id"`
 	Why string    `json:"why"`
 	At  time.Time `json:"at"`
 }
 
-// An Outcome is the end of a trial.
+// An Outcome is the result of a trial.
 type Outcome struct {
 	ID   string    `json:"id"`
 	From string    `json:"from"`
 	At   time.Time `json:"at"`
 	Took float64   `json:"took"`          // seconds
 	Why  string    `json:"why,omitempty"` // empty: it was accepted
-	// Undecided says that Why is no fault of what was tried: the trial was interrupted, or what
-	// was to be tried given up.
+	// Undecided is set if the configuration or program did not cause Why: the trial was interrupted
+	// or cancelled.
 	Undecided bool `json:"undecided,omitempty"`
-	// Program says that a version of islet was tried.
+	// Program is set if a version of islet was tried.
 	Program bool `json:"program,omitempty"`
 }
 
-// A Record is all that is known. The zero value is that of a node that was never sent one.
-// Its methods change it; what it points to is never changed.
+// A Record is the state of all configurations and trials. The zero value is that of a node to which
+// nothing was ever sent. Methods replace the pointers in it, but never change the values behind
+// them.
 type Record struct {
 	Format   int            `json:"format"`
 	ReadBy   int            `json:"readBy,omitempty"`
-	Good     *Configuration `json:"good,omitempty"`     // nil: that of the node's own files
-	Before   *Configuration `json:"before,omitempty"`   // the good one before Good, to go back to
-	Assigned *Configuration `json:"assigned,omitempty"` // the last that came; nil: none, or it is Good
+	Good     *Configuration `json:"good,omitempty"`     // nil: the node's own files
+	Before   *Configuration `json:"before,omitempty"`   // the previous good one
+	Assigned *Configuration `json:"assigned,omitempty"` // to be tried or on trial; nil: none
 	Attempts int            `json:"attempts,omitempty"` // trials of Assigned
-	Was      *Facts         `json:"was,omitempty"`      // the best that was seen before each of them
-	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil: none is under way
-	Vetoed   *Vetoes        `json:"vetoed,omitempty"`   // trials of Assigned that only pods had fail
-	// Followed is the ID of what the ConfigMap that is followed had last; empty: not known. Only
-	// another one counts: what a person asks for meanwhile stays until then.
+	Was      *Facts         `json:"was,omitempty"`      // the best facts from before each of these trials
+	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil: none is in progress
+	Vetoed   *Vetoes        `json:"vetoed,omitempty"`   // trials of Assigned that failed only because of pods
+	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. Only
+	// another content is assigned: until then an operator's request stays in effect.
 	Followed string   `json:"followed,omitempty"`
-	Failed   *Failure `json:"failed,omitempty"` // of the last configuration that came; nil: it did not fail
-	// FailedProgram is that of the last program that came; Refused are the IDs of those that
-	// failed, the newest last; Left is the newest version that a person went back from.
+	Failed   *Failure `json:"failed,omitempty"` // of the last configuration; nil: it did not fail
+	// FailedProgram is the failure of the last program. Refused contains the IDs of failed
+	// programs, the newest last. Left is the newest version from which an operator went back.
 	FailedProgram *Failure  `json:"failedProgram,omitempty"`
 	Refused       []string  `json:"refused,omitempty"`
 	Left          string    `json:"leftVersion,omitempty"`
-	History       []Outcome `json:"history,omitempty"` // the last one is the newest
+	History       []Outcome `json:"history,omitempty"` // the newest last
 
-	unknown map[string]json.RawMessage // of a newer islet
+	unknown map[string]json.RawMessage // fields of a newer format
 }
 
 // Used reports whether the node was ever sent a configuration.
@@ -203,8 +201,9 @@ func (r *Record) Used() bool {
 		slices.ContainsFunc(r.History, func(o Outcome) bool { return !o.Program })
 }
 
-// Kept are the configurations that a process may run by that tries none, the best first: the good
-// one, the good one before it, and that of the node's own files.
+// Kept returns the configurations with which a process that is not on trial may run, in the order
+// in which they are attempted: the good one, the previous good one, and nil, which stands for the
+// node's own files.
 func (r *Record) Kept() []*Configuration {
 	switch {
 	case r.Good.IsLocal():
@@ -215,7 +214,8 @@ func (r *Record) Kept() []*Configuration {
 	return []*Configuration{r.Good, r.Before, nil}
 }
 
-// Use is the configuration for a process: the one on trial if it was started for that.
+// Use returns the configuration for a process: the one on trial if forTrial is set, else the good
+// one.
 func (r *Record) Use(forTrial bool) *Configuration {
 	if forTrial && r.Trial != nil {
 		return r.Assigned

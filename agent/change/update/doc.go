@@ -1,15 +1,15 @@
-// Package update has the program of another version ready to be tried: fetched, known to be
-// signed by whom the node trusts, unpacked beside the one that is installed, and able to run
-// here. It changes nothing that runs.
+// Package update prepares the program of another version for a trial: it fetches the archive,
+// verifies its signatures, unpacks it beside the installed program, and runs its self-test. It
+// does not change the running program.
 //
 //	FILE or URL + ".release" --> release.Release: signed, of this architecture, newer, not known to fail
 //	FILE or URL --Save--> STATE/update/archive --Extract--> DIR/islet-*.new --self-test--> Staged
 //	                                                         |
-//	                    a trial (agent/change/configure) went well: Install, one rename
+//	                    a successful trial (agent/change/configure): Install, one rename
 //
-// What is staged lies in the directory of the installed program, so that one rename puts it in
-// its place. Who may abuse it: see package release; further a link that stops in the middle
-// or sends a byte a minute (a fetch has time for what a slow link needs, and no more), a
-// server that redirects to another protocol, a full disk (there has to be room for all of it
-// before), a program that hangs or eats in its self-test (time and memory are bounded).
+// The staged program is in the directory of the installed one, so that one rename installs it.
+// For attacks on releases see package release. This package also handles: a link that stalls or
+// sends a byte a minute (the time of a fetch is limited), a server that redirects to another
+// protocol, a full disk (the space is checked before), and a program that hangs or uses too much
+// memory in its self-test (time and memory are limited).
 package update

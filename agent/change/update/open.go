@@ -13,20 +13,22 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// A Keeper tries programs. *configure.Keeper is one.
+// A Keeper tries programs. *configure.Keeper implements it.
 type Keeper interface {
-	// OfferProgram takes one to be tried. Tried: it will be.
+	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
-	// Refused reports whether one has failed, or was left, and is tried again for a person only.
+	// Refused reports whether a program has failed, or the operator went back from it. Then it is
+	// tried again only on an operator's request.
 	Refused(version, sum string) bool
-	// Staged is the path of one that is to be tried, or is on trial; empty: there is none.
+	// Staged returns the path of the program that waits for a trial or is on trial, or "".
 	Staged() string
-	// Busy says why none can be offered now.
+	// Busy returns an error if no program can be offered now.
 	Busy(asked bool) error
 }
 
-// Open makes an Updater of this process' own program, of a version. Now is the time as it is
-// best known. It removes what a trial before left behind. Wait says that what is only followed waits, to spare the disk.
+// Open returns an Updater for the program of this process, whose version is version. It removes
+// the files of earlier trials. now returns the best known time. While wait returns true, a version
+// that the node follows is not fetched, to spare the disk.
 func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
 	var keys []release.Key
@@ -41,17 +43,18 @@ func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait
 	if err != nil {
 		return nil, err
 	}
-	program = strings.TrimSuffix(program, " (deleted)") // replaced since this process was started
+	program = strings.TrimSuffix(program, " (deleted)") // the file was replaced after this process started
 	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
 			Keys: keys, Threshold: int(edge.Threshold), Client: newClient(now), Log: log},
 		Refused: k.Refused,
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
-			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew, s.DespitePods)
+			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from,
+				anew, s.DespitePods)
 		},
 		Kept: k.Staged, Busy: k.Busy, Follow: edge.Archive, Every: edge.Every.Duration, Wait: wait,
 	})
-	if len(keys) > 0 { // before anybody can ask how the trial ended that this start comes after
+	if len(keys) > 0 { // before the result of the last trial can be queried
 		u.c.Tidy(k.Staged())
 	}
 	return u, nil

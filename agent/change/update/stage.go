@@ -63,7 +63,8 @@ func (t Tell) say(status string, current, total int64) {
 // URL, beside which is its release (Suffix). Older allows a version that is not newer. What
 // goes wrong is said in an error, and nothing is left of it. Of a version that is refused, with
 // the sum of its archive, nothing but the release is read; nil: none is.
-func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool, tell Tell) (*Staged, error) {
+func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool,
+	tell Tell) (*Staged, error) {
 	if len(s.Keys) == 0 {
 		return nil, ErrKeys
 	}

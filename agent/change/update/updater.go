@@ -45,7 +45,8 @@ func New(c Config) *Updater { return &Updater{c: c} }
 
 // Update gets a program ready and has it tried: see Stage. Dry: it only gets ready, also while
 // something else is on trial.
-func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (none api.Update, _ error) {
+func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
+	tell func(status string, current, total int64)) (none api.Update, _ error) {
 	return u.update(ctx, from, o, true, tell)
 }
 

@@ -16,36 +16,36 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Names are all sources that a pod may come from.
+// Names are all sources of pods.
 var Names = []string{desired.File, desired.HTTP, desired.Local, desired.API}
 
-// Config is what a Sources needs.
+// Config is the input of New.
 type Config struct {
 	Config  *config.Config
 	Joins   bool // there is an API server
 	Desired *desired.Desired
 	Objects *local.Objects
-	Spoke   func(context.Context) // a source has said what it wants, for the first time in this run
+	Spoke   func(context.Context) // called when a source reports its pods for the first time in this run
 	Log     *slog.Logger
 }
 
-// Sources are those of this node.
+// Sources are the sources of desired pods of this node.
 type Sources struct{ c Config }
 
-// New starts nothing.
+// New returns Sources. It starts nothing.
 func New(c Config) *Sources { return &Sources{c} }
 
-// A Sink is Desired, and tells when a source speaks for the first time.
+// A Sink is Desired, and also calls Spoke when a source reports its pods for the first time.
 type Sink struct {
 	*desired.Desired
 	objects *local.Objects
 	spoke   func(context.Context)
 }
 
-// Sink is where the pods of any source go.
+// Sink returns the sink for the pods of all sources.
 func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.Spoke} }
 
-// Set takes the full set of a source.
+// Set replaces the pods of a source.
 func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, problems []desired.Problem) error {
 	before := s.Spoken(name)
 	err := s.Desired.Set(ctx, name, claims, problems)
@@ -55,8 +55,7 @@ func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	return err
 }
 
-// SetObjects takes what else a source has. What came from an origin that has a problem
-// stays.
+// SetObjects replaces the other objects of a source. Objects from an origin with a problem stay.
 func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claimed, problems []desired.Problem) error {
 	unsure := map[string]bool{}
 	for _, p := range problems {
@@ -69,8 +68,8 @@ func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claim
 	return err
 }
 
-// Spoken reports whether a source has said what it wants. One that is not
-// configured wants nothing, and what a person applied is in the store.
+// Spoken reports whether a source has reported its pods. It is true for a source that is not
+// configured, and for locally applied objects, which are in the store.
 func (s *Sources) Spoken(name string) bool {
 	switch name {
 	case desired.File:
@@ -83,17 +82,18 @@ func (s *Sources) Spoken(name string) bool {
 	return true
 }
 
-// OthersSpoken reports whether all sources but the API server have said what they want.
+// OthersSpoken reports whether all sources but the API server have reported their pods.
 func (s *Sources) OthersSpoken() bool {
 	return s.Spoken(desired.File) && s.Spoken(desired.HTTP) && s.Spoken(desired.Local)
 }
 
-// A Runner says what its source wants until ctx ends.
+// A Runner reports the pods of its source until ctx ends.
 type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Runners makes the sources that are configured. One that no longer is wants nothing.
+// Runners returns the configured sources. For each other source it returns a Runner that reports
+// no pods, so that the pods of a source that was removed from the configuration end.
 func (s *Sources) Runners() (out []Runner, err error) {
 	to, k, log := s.Sink(), s.c.Config.Kubelet, s.c.Log
 	if k.StaticPodPath != "" {
@@ -125,17 +125,17 @@ func (s *Sources) Runners() (out []Runner, err error) {
 	return out, nil
 }
 
-// silent is a source that is not configured: it wants nothing, and says so once.
+// silent is a source that is not configured. It reports once that it has no pods.
 type silent struct {
 	to   Sink
 	name string
 	log  *slog.Logger
 }
 
-// Run says that nothing is wanted.
+// Run reports that there are no pods.
 func (s silent) Run(ctx context.Context) error {
 	if err := errors.Join(s.to.SetObjects(ctx, s.name, nil, nil), s.to.Set(ctx, s.name, nil, nil)); err != nil {
-		s.log.Warn("pods of a source that is gone stay until the next start", "source", s.name, "error", err)
+		s.log.Warn("cannot remove the pods of a source that is no longer configured: they stay until the next start", "source", s.name, "error", err)
 	}
 	return nil
 }
@@ -144,12 +144,13 @@ func (s *Sources) decode(from string) source.Decode {
 	return func(data []byte, origin string) (manifest.Set, error) {
 		return manifest.Decode(data, manifest.Options{
 			Origin: origin, Source: from, NodeName: s.c.Config.Node.Name, Seen: time.Now(),
-			Lists: from == keys.SourceHTTP, // a kubelet takes a PodList from a URL, but none from a file
+			Lists: from == keys.SourceHTTP, // a kubelet accepts a PodList from a URL, but not from a file
 		})
 	}
 }
 
-// DecodeLocal reads what a person applies: several documents, names as given.
+// DecodeLocal decodes locally applied objects: several documents, whose names are not changed.
 func (s *Sources) DecodeLocal(data []byte, origin string) (manifest.Set, error) {
-	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceLocal, NodeName: s.c.Config.Node.Name, Seen: time.Now(), Lists: true})
+	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceLocal, NodeName: s.c.Config.Node.Name,
+		Seen: time.Now(), Lists: true})
 }

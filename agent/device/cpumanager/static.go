@@ -171,7 +171,8 @@ func reusable(pod *v1.Pod, name string, g Given) cpuset.CPUSet {
 		if ctr.Name == name {
 			break
 		}
-		if set := g[pod.UID][ctr.Name]; kind == podspec.Init {
+		set := g[pod.UID][ctr.Name]
+		if kind == podspec.Init {
 			out = out.Union(set)
 		} else {
 			out = out.Difference(set)

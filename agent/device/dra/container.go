@@ -171,7 +171,8 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool
 		if full() {
 			continue
 		}
-		if bytes += more; !found {
+		bytes += more
+		if !found {
 			devices++
 		}
 		if before.health != c.health || before.message != c.message || now.After(before.until) {

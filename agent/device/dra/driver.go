@@ -79,7 +79,8 @@ func service(p plugins.Plugin) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: "+
-		"none of services supported by the plugin (%.200q) are supported by the kubelet (%q)", p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
+		"none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
+		p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
 }
 
 // Register implements plugins.Handler. An older instance of the driver may stay registered

@@ -34,9 +34,9 @@ func TestExamine(t *testing.T) {
 		text = append(text, c.What)
 	}
 	want := `/dev/ttyACM0 of islet.dev/gps is open in gpsd (process 10) on the host
-this machine has no device of islet.dev/none now
-/dev/mmcblk0p1 matches islet.dev/disk, and no container gets it: it is mounted on the host at /
-the host has no group nobodys, which the configuration of the node names for islet.dev/gpio`
+this machine currently has no device of islet.dev/none
+/dev/mmcblk0p1 matches islet.dev/disk, but no container gets it: it is mounted on the host at /
+the host has no group nobodys, which the configuration of the node sets for islet.dev/gpio`
 	if strings.Join(text, "\n") != want {
 		t.Errorf("%s", strings.Join(text, "\n"))
 	}

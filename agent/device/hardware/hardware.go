@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// together is how long changes are collected: a camera is several nodes.
+	// collectTime is how long changes are collected before a scan: a camera has several nodes.
 	collectTime = 200 * time.Millisecond
-	// udevPatience is how long a device waits for udev to set its owner.
+	// udevTimeout is how long a new node waits for udev to set its owner.
 	udevTimeout = 3 * time.Second
 )
 
-// A Manager gives devices to containers. *device.Manager is one.
+// A Manager allocates devices to containers. *devicemanager.Manager implements it.
 type Manager interface {
 	Connect(ctx context.Context, resource string, p devicemanager.Provider) (*devicemanager.Link, error)
 	Held() []devicemanager.Held

@@ -17,13 +17,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// affinityError is the refusal of a policy of the topology manager, in a kubelet's words.
+// affinityError is a kubelet's error for a pod that the topology policy rejects.
 type affinityError struct{}
 
 func (affinityError) Error() string  { return "Resources cannot be allocated with Topology locality" }
 func (affinityError) Reason() string { return "TopologyAffinityError" }
 
-// containers lists those of a pod that have resources, in the order in which they start.
+// containers lists the containers of a pod, without ephemeral ones, in the order in which they
+// start.
 func containers(pod *v1.Pod) (out []*v1.Container) {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
@@ -33,7 +34,7 @@ func containers(pod *v1.Pod) (out []*v1.Container) {
 	return out
 }
 
-// Wants reports whether a pod asks for something of its own that it does not have.
+// Wants reports whether a pod requests devices, CPUs or memory that are not assigned to it yet.
 func (m *Manager) Wants(pod *v1.Pod) bool {
 	if m.c.Devices.Wants(pod) {
 		return true
@@ -43,8 +44,8 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return m.needsResources(pod)
 }
 
-// needsResources reports whether a container of a pod is to have CPUs or memory and has none. The
-// caller holds mu.
+// needsResources reports whether a container of a pod needs exclusive CPUs or memory and has
+// none. The caller holds mu.
 func (m *Manager) needsResources(pod *v1.Pod) bool {
 	for _, ctr := range containers(pod) {
 		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.Wants(pod, ctr) > 0 {
@@ -57,8 +58,8 @@ func (m *Manager) needsResources(pod *v1.Pod) bool {
 	return false
 }
 
-// Admit gives the containers of a pod devices, CPUs and memory, all or nothing; see
-// device.Manager.Admit.
+// Admit assigns devices, CPUs and memory to the containers of a pod, all or nothing; see
+// devicemanager.Manager.Admit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
 	if err == nil || ctx.Err() != nil || devicemanager.Undecided(err) {
@@ -74,7 +75,7 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return devicemanager.Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
 }
 
-// allocate decides about one pod after the other, since what one gets the next cannot have.
+// allocate assigns resources to a pod. It handles one pod at a time.
 func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	select {
 	case m.busy <- struct{}{}:
@@ -108,7 +109,7 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// A draft is what a pod would get.
+// A draft is the assignment to a pod before it is stored.
 type draft struct {
 	m       *Manager
 	pod     *v1.Pod
@@ -117,7 +118,8 @@ type draft struct {
 	nodes   *memorymanager.Given
 }
 
-// place finds the NUMA nodes for each container, or for all of them, and takes from there.
+// place selects the NUMA nodes for each container, or for all of them together, and assigns
+// resources from these nodes.
 func (d *draft) place(ctx context.Context) error {
 	m := d.m
 	if m.byPod && m.policy.Name() != topology.None {
@@ -172,7 +174,7 @@ func (d *draft) podHints() []topology.Hints {
 	return out
 }
 
-// takeFrom gives a container what it asks for from some nodes.
+// takeFrom assigns a container's resources from the nodes of a hint.
 func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint) error {
 	m := d.m
 	if err := d.devices.Container(ctx, ctr, h.Nodes); err != nil {
@@ -195,9 +197,9 @@ func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint
 	return nil
 }
 
-// rows are the stored form of what the pod has of CPUs and memory.
+// rows returns the stored form of the pod's CPUs and memory.
 func (d *draft) rows() (out []store.Devices, err error) {
-	now := time.Now().UnixMicro() // rows are read back in this order
+	now := time.Now().UnixMicro() // load sorts the rows by it
 	for i, ctr := range containers(d.pod) {
 		if set, has := d.cpus[d.pod.UID][ctr.Name]; has {
 			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(),

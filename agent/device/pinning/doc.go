@@ -1,12 +1,12 @@
-// Package pinning gives containers CPUs and memory of their own: it joins the CPU, memory and
-// topology managers with the store, admission, the runtime and those who ask.
+// Package pinning assigns exclusive CPUs and NUMA nodes to containers. It connects the CPU,
+// memory and topology managers with the store, admission and the runtime.
 //
 //	pod --Admit--> hints of devices, CPUs, memory --policy--> NUMA nodes --> rows in the store
 //	container --Container--> its CPUs or the shared ones, its NUMA nodes
-//	what is shared changed --Run--> containers that run --UpdateContainerResources--> runtime
-//	the pod is over, or gone --Ended, Release--> the rows go
+//	shared CPUs changed --Run--> running containers --UpdateContainerResources--> runtime
+//	the pod has ended or is deleted --Ended, Release--> the rows are deleted
 //
-// What a container has is a row, in the same transaction as its devices, before anything is
-// made for it. What all others share follows from it. Without a policy there is no Manager.
+// The rows of a container are stored in the same transaction as its devices, before it is
+// created. The shared CPUs are all that the rows leave. Without a policy there is no Manager.
 // https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
 package pinning

@@ -16,11 +16,11 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Name is the hook's.
+// Name returns the hook's name.
 func (*Manager) Name() string { return "cpus" }
 
-// Prepare gives a pod what it lacks: it ran to its end and is to run again, or was admitted
-// before the policy was this one.
+// Prepare assigns missing resources to a pod that has ended and runs again, or that was admitted
+// before the policy was configured.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if m == nil {
 		return nil
@@ -34,8 +34,8 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return m.allocate(ctx, pod)
 }
 
-// Container tells the runtime the CPUs and the NUMA nodes of a container: its own, or the
-// CPUs that all others share.
+// Container sets the CPUs and NUMA nodes in a container's configuration: its exclusive CPUs or
+// the shared ones.
 func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	if m == nil {
 		return nil
@@ -64,7 +64,7 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// wanted is what a container is to run on. The caller holds mu.
+// wanted returns the CPUs on which a container should run. The caller holds mu.
 func (m *Manager) wanted(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
 	if own, has := m.cpuSets[of.uid][of.name]; has {
 		return own
@@ -72,7 +72,7 @@ func (m *Manager) wanted(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
 	return shared
 }
 
-// Exclusive reports whether a container has CPUs of its own: it may use all of their time.
+// Exclusive reports whether a container has exclusive CPUs. Such a container has no CPU quota.
 func (m *Manager) Exclusive(uid types.UID, container string) bool {
 	if m == nil {
 		return false
@@ -83,7 +83,7 @@ func (m *Manager) Exclusive(uid types.UID, container string) bool {
 	return has
 }
 
-// Pod reports whether any container of a pod has CPUs of its own.
+// Pod reports whether any container of a pod has exclusive CPUs.
 func (m *Manager) Pod(pod *v1.Pod) bool {
 	if m == nil {
 		return false
@@ -93,10 +93,10 @@ func (m *Manager) Pod(pod *v1.Pod) bool {
 	return len(m.cpuSets[pod.UID]) > 0
 }
 
-// Ended takes back what a pod has that is over.
+// Ended releases the resources of a pod that has ended.
 func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
 
-// Release takes back what a pod has that is gone.
+// Release releases the resources of a pod that was deleted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	if m == nil {
 		return nil
@@ -128,7 +128,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// notify has the containers that run looked at again.
+// notify wakes Run to reconcile the running containers, and updates the metrics.
 func (m *Manager) notify() {
 	m.updateGauges()
 	select {
@@ -137,24 +137,22 @@ func (m *Manager) notify() {
 	}
 }
 
-// Bounds of the wait for containers that were configured with CPUs that are others now: they
-// are looked for again and again until they run, but not for longer than it takes to start
-// one.
+// The shared CPUs may change between a container's configuration and its start. Such a container
+// is looked up every startingRetry until it runs, for at most startTimeout.
 const (
 	startingRetry = 250 * time.Millisecond
 	startTimeout  = 2 * time.Minute
 )
 
-// Connect gives it what runs containers. It is called before Run.
+// Connect sets the runtime. It is called before Run.
 func (m *Manager) Connect(r Runtime) {
 	if m != nil {
 		m.runtime = r
 	}
 }
 
-// Run moves containers that run to the CPUs that they are to have, at once when these
-// change and each cpuManagerReconcilePeriod, until ctx ends. Without a CPU policy it does
-// nothing.
+// Run applies changed CPUs to running containers, at once after a change and every
+// cpuManagerReconcilePeriod, until ctx ends. Without a CPU policy it does nothing.
 func (m *Manager) Run(ctx context.Context) error {
 	if m == nil || m.cpus == nil {
 		return nil
@@ -166,9 +164,10 @@ func (m *Manager) Run(ctx context.Context) error {
 		wait := period
 		starting, err := m.reconcile(ctx, r)
 		if err != nil && ctx.Err() == nil && err.Error() != failed {
-			m.c.Log.Error("containers that run do not have the CPUs that they are to have", "error", err)
+			m.c.Log.Error("cannot apply the CPUs of running containers", "error", err)
 		}
-		if failed = ""; err != nil {
+		failed = ""
+		if err != nil {
 			failed = err.Error()
 		}
 		if starting {
@@ -186,10 +185,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile moves each container once. Starting says that one was configured with CPUs that
-// are others now, and does not run yet.
+// reconcile updates the CPUs of each running container. starting is true if a container that
+// does not run yet was configured with outdated CPUs.
 func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err error) {
-	list, err := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
+	list, err := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{
+		State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING},
+	}})
 	if err != nil {
 		return false, err
 	}
@@ -208,7 +209,8 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		running[c.Id] = true
 		want := m.wanted(key, shared)
 		has, known := m.applied[c.Id]
-		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() { // it is this one that was configured
+		// the configuration was for this container
+		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() {
 			has, known = last.set, true
 			m.applied[c.Id] = has
 			delete(m.configured, key)
@@ -236,7 +238,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id,
 			Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
 		if _, e := r.UpdateContainerResources(ctx, req); e != nil {
-			// it may have ended meanwhile: the next look tells
+			// The container may have ended meanwhile; the next pass tries again otherwise.
 			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e)
 			continue
 		}
@@ -247,13 +249,13 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	return starting, err
 }
 
-// A Holding is what a container has of its own.
+// A Holding contains the exclusive CPUs and the memory of a container.
 type Holding struct {
 	CPUs   []int
 	Memory []Block
 }
 
-// Block is memory of one kind on NUMA nodes.
+// Block is memory of one kind on a set of NUMA nodes.
 type Block struct {
 	Kind  string
 	Nodes []int
@@ -275,7 +277,7 @@ func (m *Manager) Held(uid types.UID, container string) (h Holding) {
 	return h
 }
 
-// Allocatable is what containers may have of their own, whoever has it.
+// Allocatable returns the CPUs and memory that can be assigned, including assigned ones.
 func (m *Manager) Allocatable() (h Holding) {
 	if m == nil {
 		return h

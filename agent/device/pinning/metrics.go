@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/agent/device/topology"
 )
 
-// A pinning counts requests for something of one kind, and those that failed.
+// counters count the requests for one kind of resource, and the failed ones.
 type counters struct{ requests, errors prometheus.Counter }
 
-// metrics are those of a kubelet's managers.
+// metrics are the metrics of a kubelet's CPU, memory and topology managers.
 type metrics struct {
 	cpu, memory                   counters
 	exclusive, shared             prometheus.Gauge
@@ -30,26 +30,30 @@ func newMetrics() *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	return &metrics{
-		cpu: counters{c("kubelet_cpu_manager_pinning_requests_total", "containers that asked for CPUs of their own"),
-			c("kubelet_cpu_manager_pinning_errors_total", "containers that asked for CPUs of their own and did not get them")},
-		memory: counters{c("kubelet_memory_manager_pinning_requests_total", "containers that asked for memory of NUMA nodes"),
-			c("kubelet_memory_manager_pinning_errors_total", "containers that asked for memory of NUMA nodes and did not get it")},
-		exclusive: g("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have of their own"),
-		shared:    g("kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that could still be given away, in thousandths"),
+		cpu: counters{c("kubelet_cpu_manager_pinning_requests_total", "containers that requested exclusive CPUs"),
+			c("kubelet_cpu_manager_pinning_errors_total", "containers that requested exclusive CPUs and did not get them")},
+		memory: counters{c("kubelet_memory_manager_pinning_requests_total", "containers that requested memory of NUMA nodes"),
+			c("kubelet_memory_manager_pinning_errors_total", "containers that requested memory of NUMA nodes and did not get it")},
+		exclusive: g("kubelet_cpu_manager_exclusive_cpu_allocation_count", "exclusive CPUs of containers"),
+		shared:    g("kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that could still become exclusive, in thousandths"),
 		perNode: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cpu_manager_allocation_per_numa",
-			Help: "CPUs that containers have of their own, by NUMA node"}, []string{"numa_node"}),
-		admitted: counters{c("kubelet_topology_manager_admission_requests_total", "pods that the topology manager decided about"),
+			Help: "exclusive CPUs of containers, by NUMA node"}, []string{"numa_node"}),
+		admitted: counters{c("kubelet_topology_manager_admission_requests_total",
+			"pods for which the topology manager made a decision"),
 			c("kubelet_topology_manager_admission_errors_total", "pods that could not be placed")},
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms",
 			Help:    "time of a decision, in milliseconds",
 			Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
 		alignedCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count",
 			Help: "containers or pods whose resources are aligned"}, []string{"scope", "boundary"}),
-		misalignedCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "containers or pods whose resources could not be aligned"}, []string{"scope", "boundary"}),
+		misalignedCount: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_container_aligned_compute_resources_failure_count",
+			Help: "containers or pods whose resources could not be aligned",
+		}, []string{"scope", "boundary"}),
 	}
 }
 
-// Collectors are what Prometheus is served of this; none without a policy.
+// Collectors returns the metrics of the configured policies.
 func (m *Manager) Collectors() (out []prometheus.Collector) {
 	if m == nil {
 		return nil
@@ -85,7 +89,7 @@ func (x *metrics) observeAdmission(counts bool, took time.Duration, err error) {
 	}
 }
 
-// countAlignment counts what a policy that guarantees one node said.
+// countAlignment counts a decision of the policy single-numa-node.
 func (x *metrics) countAlignment(policy, scope string, ok bool) {
 	if policy != topology.SingleNode {
 		return
@@ -97,7 +101,7 @@ func (x *metrics) countAlignment(policy, scope string, ok bool) {
 	counter.WithLabelValues(scope, "numa_node").Inc()
 }
 
-// updateGauges shows who has which CPUs.
+// updateGauges sets the gauges of exclusive and shared CPUs.
 func (m *Manager) updateGauges() {
 	if m.cpus == nil {
 		return

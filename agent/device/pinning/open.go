@@ -30,7 +30,7 @@ import (
 	"github.com/islet-edge/islet/internal/reserve"
 )
 
-// Store keeps rows. *store.Store is one.
+// Store stores rows. *store.Store implements it.
 type Store interface {
 	Devices(context.Context) ([]store.Devices, error)
 	TakeDevices(context.Context, types.UID) error
@@ -38,24 +38,24 @@ type Store interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Runtime runs containers.
+// Runtime lists and updates containers.
 type Runtime interface {
 	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
 	UpdateContainerResources(context.Context, *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error)
 }
 
-// Config is what Open needs.
+// Config is the input of Open.
 type Config struct {
 	Config  *config.Config
-	Share   reserve.Share // of this machine
+	Share   reserve.Share // capacity and reservations of the node
 	Host    fs.FS         // its root directory
 	Store   Store
 	Devices *devicemanager.Manager
-	Freed   func() // CPUs or memory are free that were not; nil: nobody cares
+	Freed   func() // called after CPUs or memory were released; may be nil
 	Log     *slog.Logger
 }
 
-// metaPolicy is under what the store has the policies that the rows are of.
+// metaPolicy is the store's key for the policies under which the rows were written.
 const metaPolicy = "pinning"
 
 // The resources that rows name. No device can have these names.
@@ -64,31 +64,31 @@ const (
 	rowMemory = "memory"
 )
 
-// policies are what the rows are of.
+// policies are the policies under which the rows were written.
 type policies struct {
 	CPU    string `json:"cpu"`
 	Memory string `json:"memory"`
-	Boot   string `json:"boot"` // of the machine: nothing runs on from before it
+	Boot   string `json:"boot"` // the machine's boot ID: after a reboot no container of before runs
 }
 
-// A Manager is safe for concurrent use.
+// A Manager assigns exclusive CPUs and memory. It is safe for concurrent use.
 type Manager struct {
 	c       Config
 	policy  *topology.Policy
 	byPod   bool                  // the scope is the pod
 	cpus    *cpumanager.Static    // nil: the policy is none
-	memory  *memorymanager.Static // the same
+	memory  *memorymanager.Static // nil: the policy is None
 	metrics *metrics
 
 	runtime Runtime
-	busy    chan struct{} // capacity 1: held by who gives
-	wake    chan struct{} // capacity 1: what is shared may be other CPUs
+	busy    chan struct{} // capacity 1: a lock, held while resources are assigned or released
+	wake    chan struct{} // capacity 1: the shared CPUs may have changed
 
 	mu         sync.Mutex
 	cpuSets    cpumanager.Given
 	nodes      *memorymanager.Given
-	configured map[containerKey]configuration // containers that were configured and are not known to run yet
-	applied    map[string]cpuset.CPUSet       // by container ID: what it has
+	configured map[containerKey]configuration // configured containers that are not known to run yet
+	applied    map[string]cpuset.CPUSet       // the CPUs of running containers, by container ID
 }
 
 // A slot is a container of a pod.
@@ -97,14 +97,14 @@ type containerKey struct {
 	name string
 }
 
-// A making is what a container was configured with.
+// A configuration is the CPUs with which a container was configured.
 type configuration struct {
 	set cpuset.CPUSet
 	at  time.Time
 }
 
-// Open takes over what the last run gave. It gives nil where nothing is configured. It fails
-// when what pods that run have does not go with the configuration or the machine.
+// Open loads the stored assignments. It returns nil if no policy is configured. It fails if
+// assignments of running pods do not fit the configuration or the machine.
 func Open(ctx context.Context, c Config) (*Manager, error) {
 	k := &c.Config.Kubelet
 	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: bootid.In(c.Host)}
@@ -117,9 +117,10 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 		return nil, nil
 	}
 	m := &Manager{
-		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(), busy: make(chan struct{},
-			1), wake: make(chan struct{}, 1),
-		cpuSets: cpumanager.Given{}, nodes: &memorymanager.Given{}, configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
+		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(),
+		busy: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		cpuSets: cpumanager.Given{}, nodes: &memorymanager.Given{},
+		configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
 	}
 	if err := m.buildPolicies(static, blocks); err != nil {
 		return nil, err
@@ -140,7 +141,8 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 				return nil, err
 			}
 		} else {
-			return nil, fmt.Errorf("%w: pods that run depend on it (%s): drain this node, or take the configuration back; after a reboot of the machine islet begins anew by itself", err, names(rows))
+			return nil, fmt.Errorf("%w: running pods depend on it (%s): drain this node, or restore the previous "+
+				"configuration; after a reboot of the machine islet discards the assignments by itself", err, names(rows))
 		}
 	}
 	if now != last {
@@ -159,7 +161,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	return m, nil
 }
 
-// buildPolicies finds out what the machine is, and makes the policies.
+// buildPolicies reads the machine's topology and creates the policies.
 func (m *Manager) buildPolicies(static, blocks bool) error {
 	k := &m.c.Config.Kubelet
 	sys, err := fs.Sub(m.c.Host, "sys")
@@ -169,7 +171,7 @@ func (m *Manager) buildPolicies(static, blocks bool) error {
 	capacity := m.c.Share.Capacity
 	machine, err := topology.Read(sys, uint64(capacity.Memory().Value()), hugePages(capacity))
 	if err != nil {
-		return fmt.Errorf("look where the CPUs and the memory of this machine are: %w", err)
+		return fmt.Errorf("read the topology of this machine's CPUs and memory: %w", err)
 	}
 	o, err := topology.ParseOptions(k.TopologyManagerPolicyOptions)
 	if err != nil {
@@ -217,7 +219,7 @@ func (m *Manager) buildPolicies(static, blocks bool) error {
 	return nil
 }
 
-// hugePages are the bytes in huge pages by the size of a page.
+// hugePages returns the bytes in huge pages by the size of a page.
 func hugePages(l v1.ResourceList) map[uint64]uint64 {
 	out := map[uint64]uint64{}
 	for name, q := range l {
@@ -230,9 +232,9 @@ func hugePages(l v1.ResourceList) map[uint64]uint64 {
 	return out
 }
 
-// A memoryRow is the stored form of what a container has of memory.
+// A memoryRow is the stored form of a container's memory.
 type memoryRow struct {
-	Seq    int64                 `json:"seq"` // rows are in this order
+	Seq    int64                 `json:"seq"` // the order of the assignments
 	Init   bool                  `json:"init,omitempty"`
 	Blocks []memorymanager.Block `json:"blocks"`
 }
@@ -282,7 +284,8 @@ func parseCPUs(text string) (cpuset.CPUSet, error) {
 	return cpuset.New(list...), nil
 }
 
-// checkState says why what was given does not go with the configuration or the machine.
+// checkState returns an error if the stored assignments do not fit the configuration or the
+// machine.
 func (m *Manager) checkState(last, now policies, known bool) error {
 	if known && last.CPU != now.CPU {
 		return fmt.Errorf("cpuManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.CPU, last.CPU)
@@ -301,7 +304,7 @@ func (m *Manager) checkState(last, now policies, known bool) error {
 	return errors.Join(errs...)
 }
 
-// reset forgets what was given: nothing that runs depends on it.
+// reset deletes all assignments. No running container depends on them.
 func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) error {
 	for _, r := range rows {
 		if err := m.c.Store.TakeDevices(ctx, r.UID); err != nil {
@@ -309,13 +312,13 @@ func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) er
 		}
 	}
 	if len(rows) > 0 {
-		m.c.Log.Warn("CPUs and memory are given to pods anew, as nothing runs that had some", "reason", why)
+		m.c.Log.Warn("discarded the assignments of CPUs and memory: no running container depends on them", "reason", why)
 	}
 	m.cpuSets, m.nodes = cpumanager.Given{}, &memorymanager.Given{}
 	return nil
 }
 
-// maxNames of containers fit into an error.
+// maxNames is the maximum number of containers in an error.
 const maxNames = 5
 
 func names(rows []store.Devices) string {

@@ -347,7 +347,7 @@ func TestOptions(t *testing.T) {
 		"by cache": {static, "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: 'true', distribute-cpus-across-numa: 'true'}", nil, "2", two,
 			"cpuManagerPolicyOptions: static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time"},
 		"closest": {static + "topologyManagerPolicy: best-effort\n", "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: 'true'}", far, "2", two,
-			"topologyManagerPolicy: prefer-closest-numa-nodes: the kernel does not say how far NUMA node 0 is from the others"},
+			"topologyManagerPolicy: prefer-closest-numa-nodes: the kernel does not report the distances of NUMA node 0"},
 		"nodes": {static + "topologyManagerPolicy: best-effort\n", "topologyManagerPolicyOptions: {max-allowable-numa-nodes: '9'}", nine, "2",
 			"topologyManagerPolicy: unsupported on machines with more than 8 NUMA Nodes", two},
 		"memory": {static + "kubeReserved: {memory: 100Mi}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 1, limits: {memory: 200Mi}}]", nil, "2", two, `2,6 on "0", shared 0-1,3-5,7`},
@@ -380,7 +380,7 @@ func TestChanged(t *testing.T) {
 	w.admit(w.pod("own", "2"), "", "")
 	w.flags = nil
 	err := w.start()
-	if err == nil || !strings.Contains(err.Error(), `cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": pods that run depend on it (c0 of own): drain this node`) {
+	if err == nil || !strings.Contains(err.Error(), `cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": running pods depend on it (c0 of own): drain this node`) {
 		t.Fatal(err)
 	}
 	w.flags = []string{"--cpu-manager-policy=static", "--reserved-cpus=0-6"}

@@ -1,9 +1,9 @@
-// Package podresources tells monitoring programs on the machine which devices the containers
-// of pods have, as a kubelet does, by its pod resources API (v1).
+// Package podresources serves a kubelet's pod resources API (v1), which reports the devices,
+// claims, exclusive CPUs and memory of containers to monitoring programs on the machine.
 //
 //	program --<root-dir>/pod-resources/kubelet.sock--> List, Get, GetAllocatableResources
 //	                                                       '--> pods, devices, claims
 //
-// CPUs and memory are told of containers that have some of their own.
+// CPUs and memory are reported only for containers with exclusive CPUs or assigned memory.
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
 package podresources

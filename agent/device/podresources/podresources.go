@@ -18,23 +18,23 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// Config is what a Server needs.
+// Config is the input of Open.
 type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
 	Pods    func() []*v1.Pod  // with their statuses
-	Devices Devices           // that containers have
-	Claims  func() []*Claimed // nil: there are none
-	Own     *pinning.Manager  // CPUs and memory of containers' own; nil: there are none
+	Devices Devices           // the devices of containers
+	Claims  func() []*Claimed // may be nil
+	Own     *pinning.Manager  // exclusive CPUs and memory of containers; may be nil
 }
 
-// Devices are those of this node. *device.Manager is one.
+// Devices lists the devices of this node. *devicemanager.Manager implements it.
 type Devices interface {
 	List() []devicemanager.Resource
 	Held() []devicemanager.Held
 }
 
-// Claimed is what a container has by a ResourceClaim.
+// Claimed contains the devices that a container has from one ResourceClaim.
 type Claimed struct {
 	UID       types.UID // of the pod
 	Container string
@@ -48,7 +48,7 @@ type Server struct {
 	api.UnimplementedPodResourcesListerServer
 }
 
-// Open makes the socket.
+// Open opens the socket.
 func Open(c Config) (*Server, error) {
 	s, err := rpc.Listen(filepath.Join(c.Root, "pod-resources", "kubelet.sock"), c.Sockets)
 	if err != nil {
@@ -57,7 +57,7 @@ func Open(c Config) (*Server, error) {
 	return &Server{c: c, s: s}, nil
 }
 
-// Close is for who does not call Run.
+// Close closes the socket if Run is not called.
 func (s *Server) Close() error { return s.s.Close() }
 
 // Run serves until ctx ends.
@@ -65,7 +65,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.s.Run(ctx, func(g *grpc.Server) { api.RegisterPodResourcesListerServer(g, s) })
 }
 
-// List tells of all pods that have not ended.
+// List reports the resources of all pods that have not ended.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	out := &api.ListPodResourcesResponse{}
 	snap := s.takeSnapshot()
@@ -77,17 +77,17 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 	return out, nil
 }
 
-// Get tells of one pod.
+// Get reports the resources of one pod.
 func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.c.Pods() {
 		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
 			return &api.GetPodResourcesResponse{PodResources: s.takeSnapshot().podResources(pod)}, nil
 		}
 	}
-	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code, too
+	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code
 }
 
-// GetAllocatableResources tells which devices there are for pods, whoever has them.
+// GetAllocatableResources reports the allocatable resources, including allocated ones.
 func (s *Server) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	out := &api.AllocatableResourcesResponse{}
@@ -130,7 +130,7 @@ type holder struct {
 	container string
 }
 
-// snapshot is what containers have.
+// A snapshot contains the resources of all containers.
 type snapshot struct {
 	devices map[holder][]*api.ContainerDevices
 	claims  map[holder][]*api.DynamicResource
@@ -154,7 +154,7 @@ func (s *Server) takeSnapshot() snapshot {
 	return a
 }
 
-// devices is one device: a kubelet names it once for each NUMA node that it is near to.
+// devices returns the entries for one device: like a kubelet, one for each of its NUMA nodes.
 func devices(resource, id string, numa []int64) (out []*api.ContainerDevices) {
 	if len(numa) == 0 {
 		return []*api.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}

@@ -1,9 +1,8 @@
-// Package topology knows where the CPUs and the memory of a machine are, and brings together
-// what those who give away CPUs, memory and devices would like (the topology manager). It
-// is pure but for Read.
+// Package topology is the topology manager: it reads the machine's topology and merges the
+// hints of the CPU, memory and device managers. Only Read does I/O.
 //
 //	/sys --Read--> Machine: CPUs by core, cache, socket and NUMA node; memory and distances of nodes
-//	hints of each resource --Policy.Merge--> the NUMA nodes for a container or pod, or a refusal
+//	hints of each resource --Policy.Merge--> the NUMA nodes for a container or pod, or a rejection
 //
 // https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/
 package topology

@@ -4,10 +4,10 @@ import (
 	"math/bits"
 )
 
-// A Mask is a set of NUMA nodes; zero: there is none, or nobody cares.
+// A Mask is a set of NUMA nodes. Zero means no preference.
 type Mask uint64
 
-// MaskOf are the nodes with these IDs.
+// MaskOf returns the set of the nodes with these IDs.
 func MaskOf(ids ...int) (m Mask) {
 	for _, id := range ids {
 		if id >= 0 && id < maxNode {
@@ -17,13 +17,13 @@ func MaskOf(ids ...int) (m Mask) {
 	return m
 }
 
-// Count is the number of its nodes.
+// Count returns the number of nodes in the set.
 func (m Mask) Count() int { return bits.OnesCount64(uint64(m)) }
 
-// Has reports whether a node is among them.
+// Has reports whether a node is in the set.
 func (m Mask) Has(id int) bool { return id >= 0 && id < maxNode && m&(1<<id) != 0 }
 
-// IDs are its nodes in order.
+// IDs returns the IDs of the nodes, sorted.
 func (m Mask) IDs() (out []int) {
 	for rest := uint64(m); rest != 0; rest &= rest - 1 {
 		out = append(out, bits.TrailingZeros64(rest))
@@ -31,7 +31,7 @@ func (m Mask) IDs() (out []int) {
 	return out
 }
 
-// Narrower reports whether it has fewer nodes, or as many with lesser numbers.
+// Narrower reports whether m has fewer nodes than o, or equally many and a smaller value.
 func (m Mask) Narrower(o Mask) bool {
 	if m.Count() == o.Count() {
 		return m < o
@@ -39,7 +39,7 @@ func (m Mask) Narrower(o Mask) bool {
 	return m.Count() < o.Count()
 }
 
-// EachMask visits all sets of nodes, the small ones first.
+// EachMask visits all sets of nodes, the smaller ones first.
 func EachMask(ids []int, visit func(Mask)) {
 	var walk func(rest []int, m Mask, missing int)
 	walk = func(rest []int, m Mask, missing int) {
@@ -56,11 +56,12 @@ func EachMask(ids []int, visit func(Mask)) {
 	}
 }
 
-// A Hint is a set of nodes from which a resource could be given; Nodes zero: any.
+// A Hint is a set of nodes that can provide a resource. Zero Nodes means any node.
 type Hint struct {
 	Nodes     Mask
-	Preferred bool // no smaller set would do
+	Preferred bool // the set is as small as possible
 }
 
-// Hints are those of each resource: nil, it does not matter; empty, there are none.
+// Hints are the hints by resource. A nil list means no preference, an empty list that no set of
+// nodes can provide the resource.
 type Hints map[string][]Hint

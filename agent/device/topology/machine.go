@@ -4,27 +4,27 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// A CPU is where a CPU is. Core is unique on the machine: the least number of its CPUs.
+// A CPU is the position of a CPU. Core is unique on the machine: the smallest ID of its CPUs.
 type CPU struct{ Node, Socket, Core, Cache int }
 
-// CPUs are some by their numbers.
+// CPUs is a set of CPUs, by ID.
 type CPUs map[int]CPU
 
-// A Node is a NUMA node. One may have memory only, or CPUs only.
+// A Node is a NUMA node. It may have only memory or only CPUs.
 type Node struct {
 	ID        int
-	Memory    uint64            // bytes, with those in huge pages
-	HugePages map[uint64]uint64 // bytes in them by the size of a page
-	Distances []uint64          // to each node, in the order of Machine.Nodes; nil: the kernel does not say
+	Memory    uint64            // bytes, including huge pages
+	HugePages map[uint64]uint64 // bytes by the size of a page
+	Distances []uint64          // to each node, in the order of Machine.Nodes; nil: unknown
 }
 
-// A Machine is all of it.
+// A Machine is the topology of a machine.
 type Machine struct {
 	CPUs  CPUs
 	Nodes []Node // by ID; at least one
 }
 
-// collect lists the values of one property of the CPUs that keep says.
+// collect returns the values of a property of the CPUs for which keep returns true.
 func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {
@@ -46,30 +46,52 @@ func inSocket(n int) func(CPU) bool { return func(c CPU) bool { return c.Socket 
 func inCore(n int) func(CPU) bool   { return func(c CPU) bool { return c.Core == n } }
 func inCache(n int) func(CPU) bool  { return func(c CPU) bool { return c.Cache == n } }
 
-// All are the numbers of the CPUs.
+// All returns the IDs of the CPUs.
 func (c CPUs) All() cpuset.CPUSet { return c.collect(every, number) }
 
-// Nodes, Sockets, Cores and Caches are those that the CPUs are in.
-func (c CPUs) Nodes() cpuset.CPUSet   { return c.collect(every, node) }
+// Nodes returns the IDs of the CPUs' NUMA nodes.
+func (c CPUs) Nodes() cpuset.CPUSet { return c.collect(every, node) }
+
+// Sockets returns the IDs of the CPUs' sockets.
 func (c CPUs) Sockets() cpuset.CPUSet { return c.collect(every, socket) }
-func (c CPUs) Cores() cpuset.CPUSet   { return c.collect(every, core) }
-func (c CPUs) Caches() cpuset.CPUSet  { return c.collect(every, cache) }
 
-// InNode, InSocket, InCore and InCache are the numbers of those that are there.
-func (c CPUs) InNode(n int) cpuset.CPUSet   { return c.collect(inNode(n), number) }
+// Cores returns the IDs of the CPUs' cores.
+func (c CPUs) Cores() cpuset.CPUSet { return c.collect(every, core) }
+
+// Caches returns the IDs of the CPUs' uncore caches.
+func (c CPUs) Caches() cpuset.CPUSet { return c.collect(every, cache) }
+
+// InNode returns the IDs of the CPUs of a NUMA node.
+func (c CPUs) InNode(n int) cpuset.CPUSet { return c.collect(inNode(n), number) }
+
+// InSocket returns the IDs of the CPUs of a socket.
 func (c CPUs) InSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), number) }
-func (c CPUs) InCore(n int) cpuset.CPUSet   { return c.collect(inCore(n), number) }
-func (c CPUs) InCache(n int) cpuset.CPUSet  { return c.collect(inCache(n), number) }
 
-// What of one kind is in one of another.
+// InCore returns the IDs of the CPUs of a core.
+func (c CPUs) InCore(n int) cpuset.CPUSet { return c.collect(inCore(n), number) }
+
+// InCache returns the IDs of the CPUs of an uncore cache.
+func (c CPUs) InCache(n int) cpuset.CPUSet { return c.collect(inCache(n), number) }
+
+// SocketsOfNode returns the sockets of the CPUs of a NUMA node.
 func (c CPUs) SocketsOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), socket) }
-func (c CPUs) NodesOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), node) }
-func (c CPUs) CoresOfNode(n int) cpuset.CPUSet   { return c.collect(inNode(n), core) }
-func (c CPUs) CoresOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), core) }
-func (c CPUs) CoresOfCache(n int) cpuset.CPUSet  { return c.collect(inCache(n), core) }
-func (c CPUs) CachesOfNode(n int) cpuset.CPUSet  { return c.collect(inNode(n), cache) }
 
-// Only are those of them that are in a set.
+// NodesOfSocket returns the NUMA nodes of the CPUs of a socket.
+func (c CPUs) NodesOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), node) }
+
+// CoresOfNode returns the cores of the CPUs of a NUMA node.
+func (c CPUs) CoresOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), core) }
+
+// CoresOfSocket returns the cores of the CPUs of a socket.
+func (c CPUs) CoresOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), core) }
+
+// CoresOfCache returns the cores of the CPUs of an uncore cache.
+func (c CPUs) CoresOfCache(n int) cpuset.CPUSet { return c.collect(inCache(n), core) }
+
+// CachesOfNode returns the uncore caches of the CPUs of a NUMA node.
+func (c CPUs) CachesOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), cache) }
+
+// Only returns the CPUs that are in a set.
 func (c CPUs) Only(set cpuset.CPUSet) CPUs {
 	out := CPUs{}
 	for id, cpu := range c {
@@ -80,12 +102,14 @@ func (c CPUs) Only(set cpuset.CPUSet) CPUs {
 	return out
 }
 
-// PerCore is how many CPUs a core has on average, rounded down as a kubelet does.
+// PerCore returns the average number of CPUs of a core, rounded down as in a kubelet.
 func (c CPUs) PerCore() int { return average(len(c), c.Cores().Size()) }
 
-// PerSocket and PerCache are the same of sockets and caches.
+// PerSocket returns the average number of CPUs of a socket, rounded down.
 func (c CPUs) PerSocket() int { return average(len(c), c.Sockets().Size()) }
-func (c CPUs) PerCache() int  { return average(len(c), c.Caches().Size()) }
+
+// PerCache returns the average number of CPUs of an uncore cache, rounded down.
+func (c CPUs) PerCache() int { return average(len(c), c.Caches().Size()) }
 
 func average(n, of int) int {
 	if of == 0 {
@@ -94,7 +118,7 @@ func average(n, of int) int {
 	return n / of
 }
 
-// IDs are those of the nodes.
+// IDs returns the IDs of the nodes.
 func (m Machine) IDs() (out []int) {
 	for _, n := range m.Nodes {
 		out = append(out, n.ID)

@@ -18,17 +18,17 @@ const (
 	PodScope       = "pod"
 )
 
-// defaultMaxNodes is how many NUMA nodes a policy takes, unless an option says so: the time that
-// a decision takes grows exponentially with them.
+// defaultMaxNodes is the maximum number of NUMA nodes without the option for it. The time of a
+// decision grows exponentially with the number of nodes.
 const defaultMaxNodes = 8
 
-// Options of the topology manager.
+// Options are the options of the topology manager.
 type Options struct {
 	Closest  bool // prefer-closest-numa-nodes
 	MaxNodes int  // max-allowable-numa-nodes
 }
 
-// ParseOptions reads topologyManagerPolicyOptions. Errors are in a kubelet's words.
+// ParseOptions parses topologyManagerPolicyOptions. Errors are a kubelet's.
 func ParseOptions(given map[string]string) (o Options, err error) {
 	o.MaxNodes = defaultMaxNodes
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -51,7 +51,7 @@ func ParseOptions(given map[string]string) (o Options, err error) {
 	return o, nil
 }
 
-// A Policy decides for which nodes a container or pod gets what it asks for.
+// A Policy selects the NUMA nodes for a container or pod.
 type Policy struct {
 	name    string
 	options Options
@@ -59,7 +59,7 @@ type Policy struct {
 	all     Mask
 }
 
-// NewPolicy checks that the machine is one that the policy can serve.
+// NewPolicy returns the policy. It fails if the policy does not support the machine.
 func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 	if name == None {
 		return &Policy{name: name}, nil
@@ -69,16 +69,16 @@ func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 	}
 	for _, n := range m.Nodes {
 		if o.Closest && n.Distances == nil {
-			return nil, fmt.Errorf("prefer-closest-numa-nodes: the kernel does not say how far NUMA node %d is from the others", n.ID)
+			return nil, fmt.Errorf("prefer-closest-numa-nodes: the kernel does not report the distances of NUMA node %d", n.ID)
 		}
 	}
 	return &Policy{name: name, options: o, nodes: m.Nodes, all: MaskOf(m.IDs()...)}, nil
 }
 
-// Name is the policy's.
+// Name returns the policy's name.
 func (p *Policy) Name() string { return p.name }
 
-// Merge gives what suits all resources best, and whether that will do.
+// Merge returns the best hint for all resources, and whether the policy admits it.
 func (p *Policy) Merge(list []Hints) (Hint, bool) {
 	if p.name == None {
 		return Hint{}, true
@@ -90,13 +90,13 @@ func (p *Policy) Merge(list []Hints) (Hint, bool) {
 		}
 	}
 	best := p.best(rows)
-	if p.name == SingleNode && best.Nodes == p.all { // nobody cares
+	if p.name == SingleNode && best.Nodes == p.all { // no resource has a preference
 		best.Nodes = 0
 	}
 	return best, p.name == BestEffort || best.Preferred
 }
 
-// flatten makes one row of each resource.
+// flatten returns one row of hints for each resource.
 func flatten(list []Hints) (rows [][]Hint) {
 	for _, hints := range list {
 		if len(hints) == 0 {
@@ -116,16 +116,16 @@ func flatten(list []Hints) (rows [][]Hint) {
 	return rows
 }
 
-// best tries each combination of one hint per resource. Those with the same nodes and
-// preference so far are one: it does not matter how they came about.
+// best returns the best combination of one hint for each resource. Combinations that have led to
+// the same nodes and preference so far are merged into one state.
 func (p *Policy) best(rows [][]Hint) Hint {
 	type merged struct {
 		nodes     Mask
-		first     Mask // of the hints that care; zero: none does yet
+		first     Mask // of the first hint with nodes; zero: there was none yet
 		preferred bool
 	}
 	states := map[merged]bool{{nodes: p.all, preferred: true}: true}
-	minNodes := 0 // the most nodes that any resource needs at least
+	minNodes := 0 // the minimum number of nodes of the resource that needs most
 	for _, row := range rows {
 		if n := narrowest(row); n != 0 {
 			minNodes = max(minNodes, n.Count())
@@ -156,7 +156,7 @@ func (p *Policy) best(rows [][]Hint) Hint {
 	if len(candidates) == 0 {
 		return Hint{p.all, false}
 	}
-	slices.SortFunc(candidates, func(a, b Hint) int { // so that the outcome does not depend on a map
+	slices.SortFunc(candidates, func(a, b Hint) int { // so that the result does not depend on the order of a map
 		if a.Nodes != b.Nodes {
 			if a.Nodes < b.Nodes {
 				return -1
@@ -188,9 +188,9 @@ func narrowest(row []Hint) (out Mask) {
 	return out
 }
 
-// preferred reports whether a is to be taken rather than b. Of those that nobody prefers the
-// one is best that has as many nodes as the resource that needs most at least; of those
-// with fewer the one with more, else the one with fewer.
+// preferred reports whether a is better than b. Preferred hints are better. Of two others, the
+// one with minNodes nodes is better, else the one with fewer nodes if one exceeds minNodes, else
+// the one with more nodes.
 func (p *Policy) preferred(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -207,7 +207,8 @@ func (p *Policy) preferred(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// closer: fewer nodes, or as many that are nearer to each other, or have lesser numbers.
+// closer reports whether a has fewer nodes than b, or equally many that are closer to each other
+// or have a smaller value.
 func (p *Policy) closer(a, b Mask) bool {
 	if p.options.Closest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {
@@ -217,7 +218,7 @@ func (p *Policy) closer(a, b Mask) bool {
 	return a.Narrower(b)
 }
 
-// distance is the mean between the nodes of a set.
+// distance returns the mean distance between the nodes of a set.
 func (p *Policy) distance(m Mask) float64 {
 	var sum, n float64
 	for _, from := range p.nodes {

@@ -13,24 +13,23 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Bounds of what the kernel may say.
+// Limits of reading /sys.
 const (
 	maxFile = 1 << 16 // bytes
 	maxCPU  = 8192
 	maxNode = 64 // as many as a Mask has bits
 )
 
-// Read finds the CPUs that are on and the NUMA nodes below sys, the root of /sys; memory in
-// bytes is that of a machine whose kernel knows no nodes, as are huge pages by size. What
-// the kernel does not say of a CPU is taken as simply as can be: a core and cache of its
-// own socket, socket 0, node 0.
+// Read reads the online CPUs and the NUMA nodes. sys is the root of /sys. memory in bytes and the
+// huge pages by size are used if the kernel has no NUMA nodes. Defaults for a CPU are a core of
+// its own, socket 0, its socket as the cache, and the first node.
 func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	online, err := readList(sys, "devices/system/cpu/online", maxCPU)
 	if err != nil {
-		return Machine{}, fmt.Errorf("read which CPUs are on: %w", err)
+		return Machine{}, fmt.Errorf("read the online CPUs: %w", err)
 	}
 	if len(online) == 0 {
-		return Machine{}, errors.New("read which CPUs are on: none is")
+		return Machine{}, errors.New("read the online CPUs: there are none")
 	}
 	m := Machine{CPUs: CPUs{}}
 	on := cpuset.New(online...)
@@ -43,7 +42,7 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 		return m, nil
 	}
 	if err != nil {
-		return Machine{}, fmt.Errorf("read which NUMA nodes there are: %w", err)
+		return Machine{}, fmt.Errorf("read the NUMA nodes: %w", err)
 	}
 	placed := map[int]bool{}
 	for _, id := range nodes {
@@ -69,9 +68,9 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 		m.Nodes = append(m.Nodes, n)
 	}
 	if len(m.Nodes) == 0 {
-		return Machine{}, errors.New("read which NUMA nodes there are: none is")
+		return Machine{}, errors.New("read the NUMA nodes: there are none")
 	}
-	for id, c := range m.CPUs { // one that no node names is in the first
+	for id, c := range m.CPUs { // CPUs that no node lists are in the first node
 		if !placed[id] {
 			c.Node = m.Nodes[0].ID
 			m.CPUs[id] = c
@@ -107,7 +106,7 @@ func readCPU(sys fs.FS, id int, on cpuset.CPUSet) CPU {
 	return c
 }
 
-// readText is a file of one line; of one that is not there it is empty.
+// readText returns the trimmed content of a file, or "" if it cannot be read.
 func readText(sys fs.FS, name string) string {
 	s, _ := read(sys, name)
 	return s
@@ -123,7 +122,7 @@ func read(sys fs.FS, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// readList reads numbers below a bound, such as 0,2-3.
+// readList reads a list of numbers below bound, such as 0,2-3.
 func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
 	s, err := read(sys, name)
 	if err != nil || s == "" {
@@ -137,7 +136,7 @@ func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
 			to, err = strconv.ParseUint(high, 10, 32)
 		}
 		if err != nil || to >= bound || len(out) > maxCPU {
-			return nil, fmt.Errorf("%s: %q is no list of numbers below %d", name, s, bound)
+			return nil, fmt.Errorf("%s: %q is not a list of numbers below %d", name, s, bound)
 		}
 		for n := from; n <= to; n++ {
 			out = append(out, int(n))
@@ -158,7 +157,7 @@ func numbers(s string) (out []uint64) {
 	return out
 }
 
-// readMemTotal is MemTotal of a node's meminfo, in bytes.
+// readMemTotal returns MemTotal of a node's meminfo in bytes.
 func readMemTotal(sys fs.FS, name string) (uint64, error) {
 	s, err := read(sys, name)
 	if err != nil {

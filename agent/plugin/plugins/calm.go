@@ -6,22 +6,22 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// What registers again and again waits in between, the longer the more often it does: each
-// time the cluster is told, drivers are asked, and pods try again.
+// Delays of a plugin that registers again and again. Each registration updates the cluster, calls
+// the driver and makes pods try again.
 const (
 	firstCalm = 200 * time.Millisecond
 	lastCalm  = 30 * time.Second
-	forgotten = time.Minute // after the last time
+	forgotten = time.Minute // after the last registration
 )
 
-// A flap is a path at which something has registered of late.
+// A flap is a path at which a plugin has registered recently.
 type flap struct {
 	last  time.Time
 	again retry.Backoff
 }
 
-// calm gives how long what is new at a path is to wait before it is registered: it does not
-// wait unless something was there of late.
+// calm returns how long to wait before a new socket at a path is registered: 0, unless a plugin
+// has registered there recently.
 func (r *Registry) calm(path string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

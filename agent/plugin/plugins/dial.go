@@ -14,32 +14,34 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// Bounds of a connection to a plugin.
+// Limits of a connection to a plugin.
 const (
-	maxAnswer  = 4 << 20  // of one message, as gRPC has it by default
-	maxMemory  = 12 << 20 // of one message once it is decoded
-	maxHeaders = 16 << 10 // with the text of an error
-	window     = 64 << 10 // what may be sent ahead, the least that gRPC knows
+	maxAnswer  = 4 << 20  // of one message; gRPC's default
+	maxMemory  = 12 << 20 // of one decoded message
+	maxHeaders = 16 << 10 // including the text of an error
+	window     = 64 << 10 // flow control window; gRPC's minimum
 	buffer     = 4 << 10
-	// idle is how long a connection that nobody uses stays.
+	// idle is how long an unused connection stays open.
 	idle = 10 * time.Second
-	// handshake is how long a plugin may take to speak gRPC once it was connected to, as in a
-	// kubelet: behind a socket may be a proxy, and a machine that is busy.
+	// handshake is the timeout of the HTTP/2 handshake, as in a kubelet: the socket may belong to a
+	// proxy, or the machine may be busy.
 	handshake = 20 * time.Second
 )
 
-// Dial makes a connection to the socket at a path. It connects when it is used first, again
-// after the plugin has restarted, and is not kept while nobody uses it. It bounds the size
-// of what the plugin answers, and of what all plugins answer at a time; the time of a call is
-// its context's.
+// Dial returns a connection to the socket at a path. It connects at the first call and again
+// after the plugin has restarted, and closes the connection while it is idle. It limits the size
+// of a message, and of all messages of plugins at a time. The context of a call limits its
+// duration.
 func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { // and by no proxy
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { // without a proxy
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
 	conn, err := grpc.NewClient("passthrough:///"+path, append(append(codec.Client(maxAnswer, maxMemory, dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
-		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
+			Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
+		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	), more...)...)
 	if err != nil {
@@ -48,8 +50,8 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Ready connects, again and again, until the plugin has spoken gRPC or ctx ends. While
-// nobody listens it gives up at once: the socket may be left over.
+// Ready connects and returns nil once the gRPC connection is ready. It returns an error at once
+// if nothing listens at the socket, which may be a leftover, and when ctx ends.
 func Ready(ctx context.Context, conn *grpc.ClientConn) error {
 	for {
 		conn.Connect()

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// listEvery is between two lists of a plugin: one that changes its mind more often waits.
+// listEvery is the minimum interval between two lists of a plugin.
 const listEvery = 100 * time.Millisecond
 
-// EachList takes the lists that a plugin sends, until that or ctx ends, or take fails.
+// EachList calls take for each list that a plugin sends, at most once every listEvery. It returns
+// an error when the stream or ctx ends, or take fails.
 func EachList[T any](ctx context.Context, stream interface{ Recv() (*T, error) }, take func(*T) error) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

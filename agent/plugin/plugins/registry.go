@@ -21,85 +21,85 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// The types of plugins, by the names that they give themselves.
+// The types of plugins, as in PluginInfo.
 const (
 	CSI    = "CSIPlugin"
 	DRA    = "DRAPlugin"
 	Device = "DevicePlugin"
 )
 
-// Bounds of what is looked at below the directory.
+// Limits of scanning the directory.
 const (
 	maxSockets = 256
 	maxDirs    = 64
 	maxDepth   = 8
 )
 
-// dirName is below --root-dir, as the kubelet has it.
+// dirName is a kubelet's directory below --root-dir.
 const dirName = "plugins_registry"
 
-// A Plugin is what a plugin says about itself.
+// A Plugin contains the information that a plugin reports.
 type Plugin struct {
 	Name string // of a CSI or DRA driver; of a device plugin its resource
-	// Endpoint is the socket at which it serves, an absolute path; it was a socket when the
-	// plugin registered.
+	// Endpoint is the absolute path of the socket at which the plugin serves. It was a socket when
+	// the plugin registered.
 	Endpoint string
 	Versions []string // of its API, at least one
-	Socket   string   // where it registered
+	Socket   string   // the socket at which it registered
 }
 
-// A Handler takes the plugins of one type. Its methods are called from any goroutine, but
-// for one socket by only one at a time. A plugin that is replaced may register at another
-// socket, under the same name, before the old socket vanishes: Deregister is then of the
-// Socket that it names.
+// A Handler handles the plugins of one type. Its methods are called from any goroutine, but never
+// concurrently for one socket. A new version of a plugin may register under the same name at
+// another socket before the old socket is removed. Deregister applies only to the plugin's Socket.
 type Handler interface {
-	// Validate says what is wrong with a plugin. The plugin gets to know.
+	// Validate returns an error for a plugin that cannot be used. The plugin is told the error.
 	Validate(Plugin) error
-	// Register takes a plugin up. It may call the plugin, but must end soon after ctx has.
+	// Register registers a plugin. It may call the plugin, but must return soon after ctx ends.
 	Register(context.Context, Plugin) error
-	// Deregister is called once for each Register that was success, when the socket is gone
-	// or was made anew; not when the agent ends.
+	// Deregister is called once for each successful Register, when the socket is removed or
+	// recreated. It is not called when the agent ends.
 	Deregister(Plugin)
 }
 
-// Config is what a Registry needs.
+// Config is the input of New.
 type Config struct {
 	Root     string             // --root-dir
 	Handlers map[string]Handler // by type
 	Log      *slog.Logger
 }
 
-// A Registry knows the plugins of this node.
+// A Registry registers the plugins of this node.
 type Registry struct {
 	c    Config
 	dir  string
-	pods string // where pods make files
+	pods string // the directory in which pods can create files
 	all  sync.WaitGroup
 
-	// These belong to Run.
+	// These are used only by Run's goroutine.
 	dirs    map[string]bool
-	full    bool // the log says that there is too much
+	full    bool // exceeding the limits was logged
 	retry   *time.Timer
 	backoff retry.Backoff
 	told    string // the error of the last attempt to open the directory, as it was logged
 
 	mu      sync.Mutex
-	sockets map[string]*socket // by path; until all of them is undone
-	flaps   map[string]*flap   // by path, of late
+	sockets map[string]*socket // by path, until they are removed and deregistered
+	flaps   map[string]*flap   // recent registrations, by path
 }
 
-// New makes the directory.
+// New returns a Registry. It creates the directory.
 func New(c Config) (*Registry, error) {
 	if c.Root == "" || c.Log == nil {
-		return nil, errors.New("plugins: a part of the configuration is missing")
+		return nil, errors.New("plugins: Root or Log is missing")
 	}
-	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{}, sockets: map[string]*socket{}, flaps: map[string]*flap{}}
+	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{},
+		sockets: map[string]*socket{}, flaps: map[string]*flap{}}
 	r.backoff = retry.Backoff{First: time.Second, Most: lastRetry}
 	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries it, and logs the error
 	return r, nil
 }
 
-// Run registers plugins until ctx ends. Without inotify it registers those that are there.
+// Run registers plugins until ctx ends. Without inotify it registers only the existing ones.
 // While the directory cannot be made or watched, Run retries with a back-off.
 func (r *Registry) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -107,7 +107,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	defer stop()
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		r.c.Log.Error("no inotify: plugins that start later are not found", "directory", r.dir, "error", err)
+		r.c.Log.Error("cannot use inotify: plugins that start later are not registered", "directory", r.dir, "error", err)
 		w = &fsnotify.Watcher{}
 	} else {
 		defer w.Close()
@@ -122,8 +122,8 @@ func (r *Registry) Run(ctx context.Context) error {
 			r.open(ctx, w)
 		case e := <-w.Events:
 			r.event(ctx, w, e)
-		case err := <-w.Errors: // events were lost, or a file system has none
-			r.c.Log.Warn("plugins are looked for anew", "directory", r.dir, "error", err)
+		case err := <-w.Errors: // events were lost, or the file system has none
+			r.c.Log.Warn("scanning for plugins again", "directory", r.dir, "error", err)
 			r.scan(ctx, w)
 		}
 	}
@@ -179,7 +179,7 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 	return r.enter(ctx, w, r.dir)
 }
 
-// scan compares all that is there with what is known.
+// scan compares the directory with the known sockets.
 func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	for _, path := range r.known() {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -189,15 +189,15 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.open(ctx, w)
 }
 
-// look takes what a path is. Anew says that it was made at this moment: a socket that is
-// known is then another one.
+// look handles the file at a path. anew means that the file has just been created: then a known
+// socket was replaced.
 func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return
 	}
 	fi, err := os.Lstat(path)
 	switch {
-	case err != nil: // it is gone again
+	case err != nil: // removed meanwhile
 	case fi.IsDir():
 		if err := r.enter(ctx, w, path); err != nil {
 			r.c.Log.Error("plugins that register here are not found", "directory", path, "error", err)
@@ -239,7 +239,8 @@ func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) e
 
 func (r *Registry) tooMuch() {
 	if !r.full {
-		r.c.Log.Error("there is too much in the directory in which plugins register: not all are", "directory", r.dir, "sockets", maxSockets, "directories", maxDirs)
+		r.c.Log.Error("the directory in which plugins register has too many files: some plugins are not registered",
+			"directory", r.dir, "sockets", maxSockets, "directories", maxDirs)
 	}
 	r.full = true
 }
@@ -251,7 +252,7 @@ func (r *Registry) known() []string {
 	return slices.Collect(maps.Keys(r.sockets))
 }
 
-// found has a socket registered.
+// found registers a socket, unless it is known and not replaced.
 func (r *Registry) found(ctx context.Context, path string, id identity, anew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,13 +272,13 @@ func (r *Registry) found(ctx context.Context, path string, id identity, anew boo
 	r.settle(ctx, s)
 }
 
-// gone ends what registered at a path or below.
+// gone deregisters the plugins at a path or below it.
 func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
 	for d := range r.dirs {
 		if within(d, path) {
 			delete(r.dirs, d)
 			if w.Events != nil {
-				_ = w.Remove(d) // it may be gone already
+				_ = w.Remove(d) // fails if the watch is gone already
 			}
 		}
 	}
@@ -291,10 +292,10 @@ func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
 	}
 }
 
-// within reports whether a path is another or below it.
+// within reports whether a path equals another or is below it.
 func within(path, of string) bool { return path == of || strings.HasPrefix(path, of+"/") }
 
-// An identity tells a file from another that had the same path.
+// An identity distinguishes files that had the same path.
 type identity struct {
 	dev, ino uint64
 	changed  syscall.Timespec

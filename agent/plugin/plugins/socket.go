@@ -16,9 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// How long a plugin may take: to accept a connection and speak gRPC, to say what it is, to
-// be told whether it was taken, as in a kubelet but for GetInfo, which slow machines need
-// more than a second for.
+// Timeouts of connecting, of GetInfo and of NotifyRegistrationStatus. They are a kubelet's, except
+// for GetInfo, which takes more than a second on slow machines.
 const (
 	connectWithin = 10 * time.Second
 	infoWithin    = 5 * time.Second
@@ -26,11 +25,11 @@ const (
 )
 
 const (
-	firstRetry = 100 * time.Millisecond // a socket is there a moment before somebody listens
+	firstRetry = 100 * time.Millisecond // a socket exists shortly before the plugin listens
 	lastRetry  = 2 * time.Minute
 )
 
-// Bounds of what a plugin says.
+// Limits of PluginInfo.
 const (
 	maxName     = 253 // a DNS subdomain
 	maxEndpoint = 107 // a path in a sockaddr_un
@@ -43,11 +42,11 @@ type socket struct {
 	path  string
 	id    identity
 	there bool
-	made  int // counts how often it was made
+	made  int // counts how often the socket was created
 
-	busy bool               // it has a goroutine
-	stop context.CancelFunc // ends what goes on
-	has  *registered        // nil: nothing
+	busy bool               // a goroutine handles it
+	stop context.CancelFunc // cancels the current step
+	has  *registered        // the registered plugin; nil: none
 }
 
 type registered struct {
@@ -56,17 +55,18 @@ type registered struct {
 	made    int
 }
 
-// settle has a goroutine make of a socket what it should be. The caller holds mu.
+// settle starts registering or deregistering a socket, if its state requires it. A step in
+// progress is cancelled first. The caller holds mu.
 func (r *Registry) settle(ctx context.Context, s *socket) {
 	if s.busy {
-		s.stop() // what goes on is of the past
+		s.stop() // its goroutine then starts the next step
 		return
 	}
 	s.busy = true
 	r.next(ctx, s)
 }
 
-// next starts the goroutine for what is to be done next, if anything is. The caller holds mu.
+// next starts the next step of a socket in a goroutine, if there is one. The caller holds mu.
 func (r *Registry) next(ctx context.Context, s *socket) {
 	var do func(context.Context)
 	made := s.made
@@ -97,13 +97,13 @@ func (r *Registry) next(ctx context.Context, s *socket) {
 
 func (r *Registry) deregister(s *socket, has *registered) {
 	has.handler.Deregister(has.Plugin)
-	r.c.Log.Info("a plugin is gone", "plugin", has.Name, "socket", s.path)
+	r.c.Log.Info("a plugin was deregistered", "plugin", has.Name, "socket", s.path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.has = nil
 }
 
-// register tries until a plugin is registered or the step ends, or ctx, which is the agent's.
+// register retries until the plugin is registered, or step or ctx ends. ctx ends with the agent.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{First: firstRetry, Most: lastRetry}
 	told := ""
@@ -125,16 +125,16 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 		}
 		if err == nil {
 			has.made = made
-			r.c.Log.Info("a plugin has registered", "plugin", has.Name, "endpoint", has.Endpoint, "versions", has.Versions, "socket", s.path)
+			r.c.Log.Info("a plugin has registered", "plugin", has.Name, "endpoint", has.Endpoint, "versions", has.Versions,
+				"socket", s.path)
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			s.has = has
 			return
 		}
-		// A socket of which nobody has heard for a while is left over from a reboot, which is
-		// nothing to tell of at once.
+		// A socket may be left over from before a reboot, so the first failures are not logged.
 		if text := err.Error(); text != told && again.Failing() {
-			r.c.Log.Warn("a plugin cannot be registered, trying again", "socket", s.path, "error", err)
+			r.c.Log.Warn("cannot register a plugin, trying again", "socket", s.path, "error", err)
 			told = text
 		}
 		if _, err := again.Wait(step, 0, nil); err != nil {
@@ -143,8 +143,8 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	}
 }
 
-// try registers a plugin once. Its error says what is wrong, as the plugin is told; one
-// that could not be told is registered nevertheless.
+// try registers a plugin once and tells it the result. If only telling the result fails, try
+// returns both the registered plugin and an error.
 func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	conn, err := Dial(path)
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	soon, stop := context.WithTimeout(ctx, connectWithin)
 	defer stop()
 	if err := Ready(soon, conn); err != nil {
-		return nil, fmt.Errorf("nobody answers at the socket: %w", err)
+		return nil, fmt.Errorf("the plugin does not answer at its socket: %w", err)
 	}
 	client := registration.NewRegistrationClient(conn)
 	short, stop := context.WithTimeout(ctx, infoWithin)
@@ -170,14 +170,15 @@ func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	}
 	short, stop = context.WithTimeout(ctx, notifyWithin)
 	defer stop()
-	_, notified := client.NotifyRegistrationStatus(short, &registration.RegistrationStatus{PluginRegistered: err == nil, Error: problem})
+	_, notified := client.NotifyRegistrationStatus(short,
+		&registration.RegistrationStatus{PluginRegistered: err == nil, Error: problem})
 	if err == nil && notified != nil {
 		return has, fmt.Errorf("failed to send registration status: %w", notified)
 	}
 	return has, err
 }
 
-// take checks what a plugin says and hands it to its handler.
+// take checks a plugin's information and registers it with its handler.
 func (r *Registry) take(ctx context.Context, path string, info *registration.PluginInfo) (*registered, error) {
 	handler, ok := r.c.Handlers[info.GetType()]
 	if !ok {
@@ -200,23 +201,25 @@ func (r *Registry) take(ctx context.Context, path string, info *registration.Plu
 	return &registered{Plugin: p, handler: handler}, nil
 }
 
-// check is for what holds of all types.
+// check validates the information that is common to all types.
 func (r *Registry) check(p Plugin) error {
-	if p.Name == "" || len(p.Name) > maxName || !utf8.ValidString(p.Name) || strings.ContainsFunc(p.Name, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
-		return fmt.Errorf("its name %.64q is no name", p.Name)
+	if p.Name == "" || len(p.Name) > maxName || !utf8.ValidString(p.Name) ||
+		strings.ContainsFunc(p.Name, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+		return fmt.Errorf("its name %.64q is invalid", p.Name)
 	}
 	if len(p.Versions) == 0 || len(p.Versions) > maxVersions {
-		return fmt.Errorf("it says that it supports %d versions", len(p.Versions))
+		return fmt.Errorf("it reports %d supported versions: 1 to %d are valid", len(p.Versions), maxVersions)
 	}
 	for _, v := range p.Versions {
 		if v == "" || len(v) > maxVersion {
-			return fmt.Errorf("it supports a version %.64q", v)
+			return fmt.Errorf("it reports the invalid version %.64q", v)
 		}
 	}
 	if !filepath.IsAbs(p.Endpoint) || filepath.Clean(p.Endpoint) != p.Endpoint || len(p.Endpoint) > maxEndpoint {
-		return fmt.Errorf("its endpoint %.128q is no absolute path of at most %d bytes", p.Endpoint, maxEndpoint)
+		return fmt.Errorf("its endpoint %.128q is not an absolute path of at most %d bytes", p.Endpoint, maxEndpoint)
 	}
-	// Links may be above the socket, such as /var/run; what pods can make is not looked at.
+	// Parent directories may be symbolic links, such as /var/run. Sockets that pods can create in
+	// their directories are rejected.
 	real, err := filepath.EvalSymlinks(p.Endpoint)
 	if err != nil {
 		return fmt.Errorf("its endpoint: %w", err)

@@ -1,9 +1,7 @@
-// Package rpc is for gRPC servers at unix sockets below the root directory, which other
-// programs of this machine may look for: until one of them connects, a server is one
-// goroutine that waits and a socket.
+// Package rpc runs gRPC servers at unix sockets below the root directory, for other programs of
+// this machine. Until the first connection a server is only a socket and a waiting goroutine.
 //
 //	Listen(path) --> Run: the first connection --> gRPC server --> calls
 //
-// Only root may connect. All the same whoever does is bounded: in connections, calls at a
-// time and a second, and bytes.
+// Only root may connect. Connections, concurrent calls, calls per second and bytes are limited.
 package rpc

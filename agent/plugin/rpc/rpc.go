@@ -17,17 +17,17 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// Bounds of those who call.
+// Limits of clients.
 const (
 	maxRequest     = 64 << 10 // bytes
 	maxHeaders     = 4 << 10
 	maxConnections = 32
-	perConnection  = 8 // calls at a time
+	perConnection  = 8 // concurrent calls
 	perSecond      = 100
-	burst          = 10 // both as a kubelet's pod resources API has it
+	burst          = 10 // perSecond and burst are those of a kubelet's pod resources API
 	greetTime      = 10 * time.Second
 	idleTime       = 5 * time.Minute
-	window         = 64 << 10 // what may be sent ahead, the least that gRPC knows
+	window         = 64 << 10 // flow control window; gRPC's minimum
 	buffer         = 4 << 10
 )
 
@@ -37,7 +37,7 @@ type Server struct {
 	listener *socket.Listener
 }
 
-// Listen makes the socket, in place of one of before, and its directory.
+// Listen creates the socket and its directory. It replaces an existing socket.
 func Listen(path string, sockets *socket.Sockets) (*Server, error) {
 	l, err := sockets.Listen(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func Listen(path string, sockets *socket.Sockets) (*Server, error) {
 	return &Server{path, l}, nil
 }
 
-// Close takes the socket away; Run does so, too, when it ends.
+// Close removes the socket. Run also does so when it ends.
 func (s *Server) Close() error {
 	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("close %s: %w", s.path, err)
@@ -54,7 +54,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves what register registers until ctx ends.
+// Run serves the services that register adds, until ctx ends.
 func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	first, err := s.listener.Accept()
@@ -66,17 +66,20 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	}
 	limit := rate.NewLimiter(perSecond, burst)
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(perConnection), grpc.ConnectionTimeout(greetTime),
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window), grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(perConnection), grpc.ConnectionTimeout(greetTime),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any,
+			error) {
 			if !limit.Allow() {
 				return nil, status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again", perSecond)
 			}
 			return handle(ctx, req)
 		}))
 	register(g)
-	defer g.Stop() // also when the end of the listener is seen first
+	defer g.Stop() // also if Serve returns before ctx ends
 	defer context.AfterFunc(ctx, g.Stop)()
 	if err := g.Serve(newListener(s.listener, first)); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve at %s: %w", s.path, err)
@@ -84,22 +87,23 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	return nil
 }
 
-// A listener takes so many connections at a time, the first of which is there already.
+// A listener limits the number of open connections. It returns the connection first first.
 type listener struct {
 	net.Listener
-	first  chan net.Conn // of one
+	first  chan net.Conn // capacity 1
 	places chan struct{}
 	closed chan struct{}
 	close  sync.Once
 }
 
 func newListener(l net.Listener, first net.Conn) *listener {
-	out := &listener{Listener: l, first: make(chan net.Conn, 1), places: make(chan struct{}, maxConnections), closed: make(chan struct{})}
+	out := &listener{Listener: l, first: make(chan net.Conn, 1), places: make(chan struct{}, maxConnections),
+		closed: make(chan struct{})}
 	out.first <- first
 	return out
 }
 
-// Accept waits for a place, then for a connection.
+// Accept waits until fewer than maxConnections are open, and then for a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case l.places <- struct{}{}:
@@ -125,7 +129,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// A placed connection gives its place back.
+// A placed connection releases its place when it is closed.
 type placed struct {
 	net.Conn
 	free func()
