@@ -210,7 +210,7 @@ func TestProgramOlder(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	w.offered(p)
 	r := w.startAs("0.2.1", guard.Role{}) // by a package manager
-	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") || !strings.Contains(s.History[1].Why, "islet 0.2.1 runs meanwhile") {
+	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") || !strings.Contains(s.History[1].Why, "islet 0.2.1 is running now") {
 		t.Errorf("%+v", s)
 	}
 	back := func(from, left string) {

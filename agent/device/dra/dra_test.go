@@ -327,7 +327,7 @@ func TestHostileDriver(t *testing.T) {
 		"other":     {"other": {}},
 		"it has":    {"uid-gpu": {Devices: many}},
 		"too many":  {"uid-gpu": {Devices: []*api.Device{{CdiDeviceIds: make([]string, maxCDI+1)}}}},
-		"that is":   {"uid-gpu": {Devices: []*api.Device{{PoolName: strings.Repeat("x", maxText+1)}}}},
+		"invalid n": {"uid-gpu": {Devices: []*api.Device{{PoolName: strings.Repeat("x", maxText+1)}}}},
 		"for Resou": {"uid-gpu": {Error: strings.Repeat("x", 5000)}},
 	} {
 		f.claims = c

@@ -87,7 +87,7 @@ func TestRead(t *testing.T) {
 			"node/node0/hugepages/hugepages-2048kB/nr_hugepages": "3", "node/node0/hugepages/junk/nr_hugepages": "3"},
 			Machine{CPUs{0: {}, 1: {Core: 1}, 2: {Core: 2, Socket: 1, Node: 2, Cache: 1}, 3: {Core: 3, Socket: 1, Cache: 1}},
 				[]Node{{ID: 0, Memory: 1 << 20, HugePages: map[uint64]uint64{2 << 20: 6 << 20}, Distances: []uint64{10, 20, 20}}, {ID: 2, Memory: 2 << 20}, {ID: 3, Memory: 4 << 20}}}, ""},
-		"none is on":     {map[string]string{"cpu/online": ""}, Machine{}, "none is"},
+		"none is on":     {map[string]string{"cpu/online": ""}, Machine{}, "there are none"},
 		"no list":        {map[string]string{"cpu/online": "0-99999999999"}, Machine{}, "not a list of numbers"},
 		"not said":       {map[string]string{}, Machine{}, "not exist"},
 		"too many nodes": {map[string]string{"cpu/online": "0", "node/online": "64"}, Machine{}, "below 64"},
