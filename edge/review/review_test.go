@@ -133,8 +133,7 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 			t.Helper()
 			if _, err := a.get(t.Context(), q, func(context.Context) (int, time.Duration, error) {
 				asked++
-				return 1,
-					time.Minute, nil
+				return 1, time.Minute, nil
 			}); err != nil {
 				t.Error(err)
 			}
@@ -170,8 +169,7 @@ func TestAnswersThatLandMeanwhile(t *testing.T) {
 			all.Go(func() {
 				v, err := a.get(t.Context(), "q", func(context.Context) (int, time.Duration, error) {
 					asked.Add(1)
-					return 7,
-						time.Minute, nil
+					return 7, time.Minute, nil
 				})
 				if v != 7 || err != nil {
 					t.Errorf("got %d, %v", v, err)
