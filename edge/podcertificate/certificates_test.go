@@ -363,7 +363,7 @@ func TestRefused(t *testing.T) {
 			r = r.DeepCopy()
 			r.Spec.StubPKCS10Request, _ = proofOf(other)
 			return w.chain(r, time.Hour)
-		}, "failed", "not of the key"},
+		}, "failed", "does not belong to the requested key"},
 	} {
 		inWorld(t, func(w *world) {
 			answer := func() {
