@@ -21,10 +21,10 @@ const (
 	eventWarning   = "ProbeWarning"
 )
 
-// maxMessage is how many bytes of an answer an event has.
+// maxMessage is how many bytes of an answer an event contains at most.
 const maxMessage = 1 << 10
 
-// tries is how often a call is made that could not be made, or whose answer broke off.
+// tries is how often a call is made if there is an error instead of an answer.
 const tries = 3
 
 // A question is one call to make.
@@ -35,7 +35,7 @@ type question struct {
 	timeout time.Duration
 }
 
-// An answer is what came of it. With an error it says nothing of the container.
+// An answer is the result of a call. With an error it says nothing about the container.
 type answer struct {
 	verdict verdict
 	warning bool
@@ -43,7 +43,7 @@ type answer struct {
 	err     error
 }
 
-// ask makes a call, and again if there is no answer in it. A panic costs this answer only.
+// ask makes a call, and repeats it after an error. A panic is an error of this call.
 func (p *Probes) ask(ctx context.Context, q question) (a answer) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -78,7 +78,7 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 		switch {
 		case err != nil:
 			return reached(err)
-		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest: // whose body may be secret
+		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest: // the body may be secret
 			return answer{verdict: failed, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
 		case resp.Code >= http.StatusMultipleChoices:
 			return answer{verdict: passed, warning: true, output: "Probe terminated redirects, Response body: " + resp.Body}
@@ -92,8 +92,8 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 	return answer{err: errors.New("missing probe handler")}
 }
 
-// reached is the answer of a call over the network: that there is none says that the
-// container does not answer, but not if nobody was asked, or if it broke off.
+// reached returns the answer of a call over the network. No answer is a failure of the container, but not if the call could
+// not be made, or if the answer broke off.
 func reached(err error) answer {
 	switch {
 	case err == nil:
@@ -106,8 +106,7 @@ func reached(err error) answer {
 	return answer{verdict: failed, output: err.Error()}
 }
 
-// expand replaces variables by what the manifest says of them: a probe does not know the
-// environment of the container.
+// expand replaces variables by their values in the manifest. The environment of the running container is not known here.
 func expand(command []string, env []v1.EnvVar) []string {
 	value := func(name string) (value string, ok bool) {
 		for _, e := range env {
@@ -124,9 +123,9 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// tell makes an event of an answer that is not plain success. A failure that does not
-// count, since the container has only just started, is none.
-func (p *Probes) tell(c *check, a answer, early bool) {
+// record records an event of an answer that is not plain success. A failure that does not count, because the container has
+// only just started, is not recorded.
+func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{none: "unknown", passed: "unknown", failed: "failure"}[a.verdict]; {
 	case a.err != nil:

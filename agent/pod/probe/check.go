@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A kind is what a check finds out.
+// A kind is the kind of a probe.
 type kind uint8
 
 const (
@@ -27,8 +27,8 @@ var kinds = [...]string{"Liveness", "Readiness", "Startup"}
 
 func (k kind) String() string { return kinds[k] }
 
-// of is the probe of that kind; nil: the container has none.
-func (k kind) of(c *v1.Container) *v1.Probe {
+// probe returns the probe of that kind; nil: the container has none.
+func (k kind) probe(c *v1.Container) *v1.Probe {
 	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
 }
 
@@ -38,12 +38,12 @@ type subject struct {
 	kind      kind
 }
 
-// probes gives all probes of a pod. An init container that is to end by itself has none.
+// probes iterates over all probes of a pod. Init containers that are not sidecars have none.
 func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	return func(yield func(kind, *v1.Container) bool) {
 		for when, ctr := range podspec.Containers(&pod.Spec) {
 			for k := liveness; k <= startup && (when == podspec.Main || when == podspec.Sidecar); k++ {
-				if k.of(ctr) != nil && !yield(k, ctr) {
+				if k.probe(ctr) != nil && !yield(k, ctr) {
 					return
 				}
 			}
@@ -51,7 +51,7 @@ func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	}
 }
 
-// A verdict is what a check found out of a container.
+// A verdict is the result of a check.
 type verdict uint8
 
 const (
@@ -60,25 +60,25 @@ const (
 	failed
 )
 
-// A check is one probe of one container of a pod, as long as there is the pod.
+// A check is one probe of one container of a pod. It exists as long as the pod.
 type check struct {
 	uid types.UID
 	subject
 
-	// These are of the goroutine of Run.
+	// Only the goroutine of Run uses these.
 	ctr     *v1.Container
 	target  call.Target
 	due     time.Time     // of the next call
 	place   int           // in the queue; -1: it is not in it
-	steady  time.Time     // from when on the calls are a period apart, and failures count
-	gap     time.Duration // between the calls before
+	steady  time.Time     // from then on calls are a period apart, and failures count
+	gap     time.Duration // between the calls until then
 	flight  *flight       // the call that goes on; nil: none
 	streak  verdict       // of the last calls
 	streaks int32         // how many in a row
 
-	// Others read these: Probes.mu.
+	// Probes.mu guards these.
 	pod     *v1.Pod
-	id      string // of the container that verdict is on
+	id      string // of the container that verdict is about
 	verdict verdict
 	counts  counts
 }
@@ -91,7 +91,7 @@ type flight struct {
 	answer answer
 }
 
-func (c *check) spec() *v1.Probe { return c.kind.of(c.ctr) }
+func (c *check) spec() *v1.Probe { return c.kind.probe(c.ctr) }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
@@ -99,7 +99,7 @@ func (c *check) period() time.Duration { return seconds(max(1, c.spec().PeriodSe
 
 func (c *check) timeout() time.Duration { return seconds(max(1, c.spec().TimeoutSeconds)) }
 
-// threshold is how many answers in a row make a verdict.
+// threshold returns how many equal answers in a row make a verdict.
 func (c *check) threshold(v verdict) int32 {
 	if v == failed {
 		return c.spec().FailureThreshold
@@ -107,19 +107,17 @@ func (c *check) threshold(v verdict) int32 {
 	return c.spec().SuccessThreshold
 }
 
-// The first wait of a container that is to become ready, in which quick programs begin to
-// listen; each of the next is twice as long. A command costs a process.
+// The first wait for a container to become ready, long enough for quick programs to listen. Each of the next is twice as
+// long. For commands, which cost a process each, it is longer.
 const (
 	firstGap     = 10 * time.Millisecond
 	firstExecGap = 100 * time.Millisecond
 )
 
-// begin sets the time of the first call of a check that may be made from now on.
-// A container that runs for longer than the agent does, and of which something is known,
-// is asked some time within spread, so that not all are asked at once. Else the first
-// period is for its start: it is asked whether it has started, or is ready, almost
-// at once and then at growing intervals, and only success counts. As with a kubelet the first period
-// begins at any time before, a pod may not rely on less.
+// begin sets the time of a check's first call. A container that started before the agent, and whose result is known, is
+// called at a random time within spread, so that not all are called at once. Otherwise the first period is for its start:
+// startup and readiness probes are called almost at once and then at growing intervals, and only success counts. With a
+// kubelet the first call comes at any time in the first period, so no pod may rely on a later one.
 func (c *check) begin(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
 	age := now.Round(0).Sub(seen.StartedAt) // by the machine's clock, which may have been set
 	delay := seconds(c.spec().InitialDelaySeconds)
@@ -130,27 +128,26 @@ func (c *check) begin(now, since time.Time, seen plan.Container, known bool, spr
 	}
 	switch {
 	case known && seen.StartedAt.Before(since.Round(0)):
-		c.steady = together(since, from.Add(rand.N(spread)))
+		c.steady = nextBeat(since, from.Add(rand.N(spread)))
 		c.due = c.steady
 	default:
-		c.steady = together(since, now.Add(max(c.period(), from.Sub(now))))
-		if c.due = c.steady; c.kind != liveness {
+		c.steady = nextBeat(since, now.Add(max(c.period(), from.Sub(now))))
+		c.due = c.steady
+		if c.kind != liveness {
 			c.due = c.soon(from)
 		}
 	}
 }
 
-// beat is the distance of the instants at which steady calls are made: some at each, so
-// that the processor wakes up for several.
+// beat is the interval at which steady calls are made: several at once, so that the processor wakes up less often.
 const beat = 100 * time.Millisecond
 
-// together is the next such instant. Periods are whole seconds, so who is on the beat
-// stays so.
-func together(since, t time.Time) time.Time {
+// nextBeat returns the first beat at or after t. Periods are whole seconds, so later calls are on a beat, too.
+func nextBeat(since, t time.Time) time.Time {
 	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }
 
-// soon is when to ask again before the check is steady.
+// soon returns the time of the next call while the check is not steady.
 func (c *check) soon(now time.Time) time.Time {
 	at := now.Add(c.gap)
 	c.gap *= 2
@@ -160,8 +157,8 @@ func (c *check) soon(now time.Time) time.Time {
 	return at
 }
 
-// next sets the time of the call after one that has ended. Calls that were missed, since
-// one took longer than a period, are not made up for.
+// next sets the time of the call after one that has ended. Calls that were missed because one took longer than a period are
+// not repeated.
 func (c *check) next(f *flight, since, now time.Time) {
 	if f.began.Before(c.steady) {
 		if f.answer.verdict != passed || f.answer.err != nil {
@@ -169,7 +166,7 @@ func (c *check) next(f *flight, since, now time.Time) {
 			return
 		}
 		c.steady = f.began
-		c.due = together(since, f.began)
+		c.due = nextBeat(since, f.began)
 	}
 	period := c.period()
 	c.due = c.due.Add(period)
@@ -178,12 +175,13 @@ func (c *check) next(f *flight, since, now time.Time) {
 	}
 }
 
-// count takes an answer, and returns the verdict that follows from it and those before.
+// count counts an answer, and returns the verdict that follows.
 func (c *check) count(v verdict) verdict {
 	if c.streak != v {
 		c.streak, c.streaks = v, 0
 	}
-	if c.streaks++; c.streaks < c.threshold(v) {
+	c.streaks++
+	if c.streaks < c.threshold(v) {
 		return c.verdict
 	}
 	return v

@@ -1,17 +1,15 @@
-// Package probe asks the containers of pods, again and again, whether they have started,
-// live and are ready, and keeps what follows from the answers.
+// Package probe runs the startup, liveness and readiness probes of containers, and keeps their results.
 //
-//	worker --Poke(uid)--> follow: what is to be asked --> queue, by time --> ask: a goroutine per call in flight
+//	worker --Poke(uid)--> follow: which probes to run --> queue, by time --> ask: a goroutine per call in flight
 //	                         ^                                                 |
 //	                         +---- keep: thresholds, verdicts <----------------+
 //	                                        |          |
-//	worker, status --Health(pod, seen)------+          +--> Changed(uid), if Health is another now
+//	worker --------Health(pod, seen)--------+          +--> Changed(uid), if Health has changed
 //
-// One goroutine and one timer serve all checks; between two calls a check is a few
-// hundred bytes. A verdict is on one container, by its ID: the next attempt begins
-// without. Nothing is written to disk for it. What an earlier run of the agent found out is
-// in the last status of the pod, which is stored whenever it changes, and Recall takes it over:
-// a pod that was ready stays ready, and one that was not stays so, until enough answers say
-// otherwise. How often a container has failed that is about to be given up is in a file in memory.
+// One goroutine and one timer serve all checks. A check takes a few hundred bytes between two calls. A verdict is about one
+// container ID: the next attempt of the container has none yet. Verdicts are not written to disk. Recall takes over the
+// results of an earlier run of the agent from the pod's last status, which is stored whenever it changes: a pod keeps its
+// readiness until enough answers change it. A file in memory has how often startup and liveness probes failed in a row, so
+// that restarts of the agent do not keep a container that hangs alive.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-probes
 package probe

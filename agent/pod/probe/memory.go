@@ -11,25 +11,24 @@ import (
 	"strings"
 )
 
-// maxMemory bounds what is read of the last run, in bytes.
+// maxMemory is how many bytes of the file of the last run are read at most.
 const maxMemory = 256 << 10
 
-// A memory has, of each check that may end a container, how often in a row it has failed.
-// It is a file in memory, as are containers that run: it outlives the agent, not the
-// machine. So a container that hangs is given up, however often the agent restarts. It is
-// of the goroutine of Run.
+// A memory has how often each startup and liveness probe has failed in a row. It is stored in a file in memory, which like
+// running containers outlives the agent, but not a reboot. A container that hangs is therefore stopped, however often the
+// agent restarts. Only the goroutine of Run uses it.
 type memory struct {
 	path    string // empty: it is forgotten with the agent
 	failing map[string]int32
 	log     *slog.Logger
 }
 
-// load takes over what the last run knew. What is no line of its own making is skipped.
+// load reads the file of the last run. Lines that it cannot parse are skipped.
 func (m *memory) load() {
 	m.failing = map[string]int32{}
 	f, err := os.Open(m.path)
 	if err != nil {
-		return // the first run since the machine started, or it is to be forgotten
+		return // this is the first run since the boot, or no file is configured
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(io.LimitReader(f, maxMemory)); lines.Scan(); {
@@ -41,13 +40,15 @@ func (m *memory) load() {
 	}
 }
 
-// set notes n failures in a row; 0: the last answer was none.
+// set stores n failures in a row; 0: the last answer was no failure.
 func (m *memory) set(id string, k kind, n int32) {
 	key := id + " " + k.String()
-	if k == readiness || id == "" || m.failing[key] == n { // the status tells of readiness
+	if k == readiness || id == "" || m.failing[key] == n { // the status has the readiness
 		return
 	}
-	if m.failing[key] = n; n == 0 {
+	if n > 0 {
+		m.failing[key] = n
+	} else {
 		delete(m.failing, key)
 	}
 	if m.path == "" {
@@ -57,7 +58,7 @@ func (m *memory) set(id string, k kind, n int32) {
 	for _, key := range slices.Sorted(maps.Keys(m.failing)) {
 		fmt.Fprintf(&b, "%s %d\n", key, m.failing[key])
 	}
-	if err := os.WriteFile(m.path, []byte(b.String()), 0o600); err != nil { // the half of it is better than nothing
+	if err := os.WriteFile(m.path, []byte(b.String()), 0o600); err != nil { // a part of the file is better than nothing
 		m.log.Warn("a restart of the agent will forget which probes fail", "error", err)
 	}
 }

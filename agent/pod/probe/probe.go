@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Caller makes the calls. *call.Caller is one.
+// Caller makes the calls of probes. *call.Caller is one.
 type Caller interface {
 	Exec(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, error)
 	Get(ctx context.Context, t call.Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (call.Response, error)
@@ -25,7 +25,7 @@ type Caller interface {
 	Check(ctx context.Context, t call.Target, a *v1.GRPCAction, timeout time.Duration) error
 }
 
-// Events takes what is found out, in a kubelet's words. It must not block.
+// Events records events of pods, with the reasons and messages of a kubelet. It must not block.
 type Events interface {
 	Pod(pod *v1.Pod, container, eventType, reason, message string)
 }
@@ -36,11 +36,11 @@ type Config struct {
 	Input  func(types.UID) plan.Input // of the last round of the pod's worker
 	Node   func() []string            // addresses of the node, which are those of pods in its network
 	Events Events
-	// Hold has no container given up for what its probes say, and all asked within a second:
-	// the agent is on trial, and may be what they fail for.
+	// Hold has no container stopped because of its probes, and each probe called within a second: the agent is on trial,
+	// and may be the cause of their failure.
 	Hold bool
-	File string // in memory, of what a restart of the agent must not forget; empty: it does
-	// Changed is called when Health may say something else of a pod.
+	File string // in memory, with how often probes failed in a row; empty: a restart of the agent forgets that
+	// Changed is called when the Health of a pod may have changed.
 	Changed func(types.UID)
 	Log     *slog.Logger
 }
@@ -48,10 +48,10 @@ type Config struct {
 // Probes is safe for concurrent use.
 type Probes struct {
 	cfg   Config
-	dirty *dirty.Set[types.UID] // to follow
+	dirty *dirty.Set[types.UID] // the pods to call follow for
 	ended chan *flight
 
-	// These are of the goroutine of Run.
+	// Only the goroutine of Run uses these.
 	since   time.Time
 	queue   queue
 	memory  memory
@@ -59,7 +59,7 @@ type Probes struct {
 
 	mu      sync.Mutex
 	pods    map[types.UID]map[subject]*check // changed by the goroutine of Run only
-	earlier map[string]finding               // by container ID; it counts until the container's checks have a verdict
+	earlier map[string]finding               // by container ID; used until the checks of the container have a verdict
 }
 
 // A finding is what an earlier run of the agent found out about a container.
@@ -87,18 +87,18 @@ func (p *Probes) Recall(pod *v1.Pod, last *v1.PodStatus) {
 	}
 }
 
-// Poke says that what is wanted of a pod, or there, may be another. It never blocks, and
-// may be called before Run.
+// Poke has the checks of a pod updated, because the wanted pod or its containers may have changed. It never blocks, and may
+// be called before Run.
 func (p *Probes) Poke(uid types.UID) { p.dirty.Add(uid) }
 
-// Run asks until ctx ends, and for the end of what it asks then.
+// Run calls probes until ctx ends. It returns when the last call has ended.
 func (p *Probes) Run(ctx context.Context) error {
 	defer p.flights.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	p.since = time.Now()
 	p.memory.load()
-	if p.cfg.Hold { // nor is it told to the agent that comes next
+	if p.cfg.Hold { // the next agent does not count these failures either
 		p.memory.path = ""
 	}
 	timer := time.NewTimer(0)
@@ -125,7 +125,7 @@ func (p *Probes) Run(ctx context.Context) error {
 	}
 }
 
-// launch asks in a goroutine of its own.
+// launch calls a probe in a goroutine of its own.
 func (p *Probes) launch(ctx context.Context, c *check, now time.Time) {
 	f := &flight{check: c, began: now}
 	ctx, f.cancel = context.WithCancel(ctx)
@@ -136,25 +136,25 @@ func (p *Probes) launch(ctx context.Context, c *check, now time.Time) {
 		f.answer = p.ask(ctx, q)
 		select {
 		case p.ended <- f:
-		case <-ctx.Done(): // nobody wants to know
+		case <-ctx.Done(): // the answer is not needed any more
 		}
 	})
 }
 
-// keep takes the answer of a call.
+// keep processes the answer of a call.
 func (p *Probes) keep(f *flight) {
 	c, now := f.check, time.Now()
-	if c.flight != f { // it was not wanted any more as it came
+	if c.flight != f { // the call was cancelled
 		return
 	}
 	c.flight = nil
 	early := f.began.Before(c.steady)
 	if a := f.answer; a.err == nil || !early {
-		p.tell(c, a, early)
+		p.record(c, a, early)
 	}
 	c.next(f, p.since, now)
 	heap.Push(&p.queue, c)
-	if f.answer.err != nil { // it says nothing of the container
+	if f.answer.err != nil { // no answer about the container
 		return
 	}
 	p.mu.Lock()
@@ -171,17 +171,17 @@ func (p *Probes) keep(f *flight) {
 		p.memory.set(c.id, c.kind, 0)
 	}
 	if before != after {
-		p.follow(c.uid) // others may be asked now, and this one perhaps not
+		p.follow(c.uid) // other probes may run now, and this one perhaps not
 		p.cfg.Changed(c.uid)
 	}
 }
 
-// follow makes the checks of a pod what they are to be now.
+// follow adds, removes and updates the checks of a pod.
 func (p *Probes) follow(uid types.UID) {
 	in := p.cfg.Input(uid)
 	over := in.Want == nil
 	ends := over || in.Deleting || in.End != nil || plan.Finished(in) || plan.Expired(in)
-	if ends && !over { // nothing of it starts any more
+	if ends && !over { // no container of it starts any more
 		over = true
 		for _, c := range in.Seen.Containers {
 			over = over && !c.Live()
@@ -209,7 +209,7 @@ func (p *Probes) follow(uid types.UID) {
 		}
 	}
 	for _, c := range left {
-		p.rest(c)
+		p.pause(c)
 		p.drop(c)
 		p.memory.set(c.id, c.kind, 0)
 	}
@@ -240,8 +240,8 @@ func (p *Probes) drop(c *check) {
 	}
 }
 
-// rest stops asking. The answer of a call that goes on does not count.
-func (p *Probes) rest(c *check) {
+// pause stops the calls of a check. The answer of a call in flight does not count.
+func (p *Probes) pause(c *check) {
 	if c.place >= 0 {
 		heap.Remove(&p.queue, c.place)
 	}
@@ -251,16 +251,16 @@ func (p *Probes) rest(c *check) {
 	}
 }
 
-// aim directs a check at the container that runs now, and asks, or rests.
+// aim directs a check at the container that runs now, and schedules its next call, or pauses it.
 func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	seen, ok := in.Seen.Last(c.container)
 	if ok && seen.ID != c.id {
-		p.rest(c)
-		p.meet(c, seen.ID)
+		p.pause(c)
+		p.retarget(c, seen.ID)
 	}
 	target, ok := p.target(in, c.ctr, seen)
 	if !ok || !p.wanted(c, in, ends) {
-		p.rest(c)
+		p.pause(c)
 		return
 	}
 	c.target = target
@@ -278,9 +278,8 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	heap.Push(&p.queue, c)
 }
 
-// meet makes a check one of another container, of which an earlier run of the agent may
-// have found out that it fails.
-func (p *Probes) meet(c *check, id string) {
+// retarget begins the check of another container. It may have failed in an earlier run of the agent already.
+func (p *Probes) retarget(c *check, id string) {
 	p.memory.set(c.id, c.kind, 0)
 	c.streak, c.streaks = failed, p.memory.get(id, c.kind)
 	p.mu.Lock()
@@ -295,10 +294,12 @@ func (p *Probes) meet(c *check, id string) {
 	}
 }
 
-// target is where to call a container; ok is false while it does not run in a sandbox
-// that is ready, whose address may be another pod's, or while its postStart hook runs.
+// target returns where to call a container. ok is false while the container does not run, while its sandbox is not ready, as
+// the address may be another pod's, and while its postStart hook runs.
 func (p *Probes) target(in plan.Input, ctr *v1.Container, seen plan.Container) (t call.Target, ok bool) {
-	if f, busy := in.Busy[ctr.Name]; seen.State != plan.Running || seen.ID == "" || busy && f.Op == plan.StartContainer || plan.Hooking(in, seen) {
+	f, busy := in.Busy[ctr.Name]
+	starts := busy && f.Op == plan.StartContainer
+	if seen.State != plan.Running || seen.ID == "" || starts || plan.Hooking(in, seen) {
 		return t, false
 	}
 	t = call.Target{ID: seen.ID, Container: ctr}
@@ -318,9 +319,8 @@ func (p *Probes) target(in plan.Input, ctr *v1.Container, seen plan.Container) (
 	return t, false
 }
 
-// wanted reports whether a container that runs is to be asked: whether it has started
-// until it has, and whether it lives and is ready from then on. One that is given up, or
-// that is to end, is asked for its readiness only.
+// wanted reports whether a check of a running container is called: the startup probe until it has passed, the others from
+// then on. Of a container that is to stop, or whose probes have failed, only the readiness probe is called.
 func (p *Probes) wanted(c *check, in plan.Input, ends bool) bool {
 	p.mu.Lock()
 	h := p.health(c.uid, c.ctr, c.id)
@@ -336,9 +336,8 @@ func (p *Probes) wanted(c *check, in plan.Input, ends bool) bool {
 	return h.Started
 }
 
-// Health is worker.Health: what is known of the containers of a pod that run and have
-// probes, by container ID. One of which nothing is known has neither started nor is it
-// ready.
+// Health is worker.Health: the results of the running containers of a pod that have probes, by container ID. A container
+// without results yet has neither started nor is it ready.
 func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health {
 	if pod == nil {
 		return nil
@@ -359,16 +358,19 @@ func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health 
 	return out
 }
 
-// health is what is known of one container. The caller holds mu.
+// health returns the results of one container. The caller holds mu.
 func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health {
-	of := func(k kind) verdict {
+	result := func(k kind) verdict {
 		if c := p.pods[uid][subject{ctr.Name, k}]; c != nil && c.id == id {
 			return c.verdict
 		}
 		return none
 	}
-	started, ready := of(startup), of(readiness)
-	h := plan.Health{Started: started == passed || ctr.StartupProbe == nil, Unhealthy: !p.cfg.Hold && (started == failed || of(liveness) == failed)}
+	started, ready := result(startup), result(readiness)
+	h := plan.Health{
+		Started:   started == passed || ctr.StartupProbe == nil,
+		Unhealthy: !p.cfg.Hold && (started == failed || result(liveness) == failed),
+	}
 	if ctr.StartupProbe != nil && started == none || ctr.ReadinessProbe != nil && ready == none {
 		was := p.earlier[id]
 		h.Started = h.Started || was.started && started == none
@@ -378,9 +380,9 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 	return h
 }
 
-// Confirmed reports whether each container of a pod that is ready has answered this run of the agent
-// as it should. What an earlier run found out stands until enough answers say otherwise, which
-// may take longer than a trial. An agent that is not on trial (see Hold) has nothing to confirm.
+// Confirmed reports whether the probes of a pod that is ready have succeeded in this run of the agent. Results of an earlier
+// run count until enough answers change them, which may take longer than a trial. If the agent is not on trial (see Hold),
+// Confirmed returns true.
 func (p *Probes) Confirmed(pod *v1.Pod) bool {
 	if !p.cfg.Hold {
 		return true
@@ -388,14 +390,14 @@ func (p *Probes) Confirmed(pod *v1.Pod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, ctr := range probes(pod) {
-		if k == startup { // it is over where a container is ready
+		if k == startup { // a ready container has started
 			continue
 		}
 		c := p.pods[pod.UID][subject{ctr.Name, k}]
 		switch {
 		case c == nil || c.verdict == failed:
 			return false
-		case c.counts.passed == 0 && (k == readiness || c.counts.failed > 0): // liveness may have to wait for its first delay
+		case c.counts.passed == 0 && (k == readiness || c.counts.failed > 0): // liveness may still wait for its initial delay
 			return false
 		}
 	}
