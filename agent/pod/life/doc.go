@@ -1,8 +1,8 @@
-// Package life is a floor of package pod: what keeps pods as they are wanted.
+// Package life is a floor of package pod: it brings pods to their wanted state.
 //
-//	pods      what is wanted, what was decided, and what is said of a pod
-//	worker    one goroutine for each pod, which does what the plan says
-//	observe   what the container runtime last said of each pod
-//	features  what the runtime handler of a pod can
-//	recovery  fills a store that was lost with what runs
+//	pods      the wanted pods, the decisions about them, and their statuses
+//	worker    one goroutine for each pod, which carries out the plan
+//	observe   the last known state of each pod in the container runtime
+//	features  the features of a pod's runtime handler
+//	recovery  fills a store that was lost from the pods that run
 package life

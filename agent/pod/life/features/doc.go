@@ -1,7 +1,6 @@
-// Package features answers what the runtime handler that a pod runs with can:
+// Package features returns the features of the runtime handler that a pod runs with:
 //
 //	pod --RuntimeClass--> handler's name --CRI Status--> its features
 //
-// All that depends on it asks here: recursive read-only mounts (KEP-3857) and user
-// namespaces (KEP-127).
+// Recursive read-only mounts (KEP-3857) and user namespaces (KEP-127) depend on them.
 package features

@@ -9,20 +9,20 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime says what its handlers can.
+// Runtime reports the features of its handlers.
 type Runtime interface {
 	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
 }
 
-// Classes finds the handler of a pod's RuntimeClass; "" is the runtime's own.
+// Classes returns the handler of a pod's RuntimeClass; "" is the runtime's default.
 type Classes interface {
 	RuntimeHandler(pod *v1.Pod) (string, error)
 }
 
-// ClassIsHandler is for a node without an API server, which has no RuntimeClasses.
+// ClassIsHandler is the Classes of a node without an API server, which has no RuntimeClass objects.
 type ClassIsHandler struct{}
 
-// RuntimeHandler is the class's name.
+// RuntimeHandler returns the name of the pod's RuntimeClass.
 func (ClassIsHandler) RuntimeHandler(pod *v1.Pod) (string, error) {
 	if pod.Spec.RuntimeClassName == nil {
 		return "", nil
@@ -30,14 +30,14 @@ func (ClassIsHandler) RuntimeHandler(pod *v1.Pod) (string, error) {
 	return *pod.Spec.RuntimeClassName, nil
 }
 
-// Handlers are those of a runtime.
+// Handlers are the handlers of a runtime.
 type Handlers struct {
 	Runtime Runtime
 	Classes Classes
 }
 
-// Of asks the runtime anew each time: its programs may have been replaced. A runtime that
-// says nothing of handlers can nothing special.
+// Of returns the handler of a pod and its features. It calls the runtime each time, whose programs may have been replaced.
+// For a runtime that lists no handlers it returns no features.
 func (h Handlers) Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error) {
 	if handler, err = h.Classes.RuntimeHandler(pod); err != nil {
 		return "", nil, err
@@ -57,10 +57,10 @@ func (h Handlers) Of(ctx context.Context, pod *v1.Pod) (handler string, can *api
 	return handler, nil, fmt.Errorf("the handler %q is not known", handler)
 }
 
-// askTime bounds asking the runtime.
+// askTime bounds the call of the runtime.
 const askTime = 10 * time.Second
 
-// ReadOnlyTrees says whether a pod's mounts can be read-only with all below them.
+// ReadOnlyTrees reports whether mounts of a pod can be read-only recursively.
 func (h Handlers) ReadOnlyTrees(pod *v1.Pod) bool {
 	ctx, stop := context.WithTimeout(context.Background(), askTime)
 	defer stop()

@@ -1,6 +1,5 @@
-// Package observe keeps what the runtime last said of each pod. It learns of
-// changes from the runtime's events, or where there are none from a relist, and
-// reads anew only the pod that changed.
+// Package observe keeps a view of each pod: its last known state in the container runtime. Events of the runtime, or
+// a relist where it has none, name the pods that changed, and only these are read again.
 //
 //	cri.Events --uid--> dirty --refresh--> cache --uid--> changed(uid)
 //	relist (slow) --uids that differ--^      ^

@@ -20,8 +20,8 @@ const (
 	maxMessageLines = 80
 )
 
-// terminationMessage reads what a container that ended left in its termination
-// log, or where its policy says so the end of its output.
+// terminationMessage returns the termination message of a container that has ended: its termination log or, if that is
+// empty and the container's policy says so, the end of its output.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func terminationMessage(st *api.ContainerStatus) string {
 	path := st.GetAnnotations()[keys.MessagePath]
@@ -32,15 +32,15 @@ func terminationMessage(st *api.ContainerStatus) string {
 			}
 		}
 	}
-	if v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
+	policy := v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy])
+	if policy == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
 		return lastLines(tail(st.GetLogPath(), 4*maxMessageLog))
 	}
 	return ""
 }
 
-// tail reads at most the last n bytes of a regular file; a missing one is empty.
-// A container can write to it, and a pod that mounts the host's log directory can
-// put anything in its place.
+// tail returns at most the last n bytes of a regular file. It returns nothing if there is no such file: a container can
+// write to it, and a pod that mounts the host's log directory can replace it by anything.
 func tail(path string, n int64) []byte {
 	f, err := untrusted.Open(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
@@ -58,7 +58,7 @@ func tail(path string, n int64) []byte {
 	return b
 }
 
-// lastLines takes the text out of CRI log lines ("time stream tag text").
+// lastLines returns the text of the last CRI log lines ("time stream tag text").
 func lastLines(log []byte) string {
 	lines := bytes.Split(bytes.TrimSuffix(log, []byte("\n")), []byte("\n"))
 	var out []byte

@@ -26,46 +26,44 @@ const (
 	syncsOfRelist       = 5               // what Sync of a minute makes the same
 	relistWithoutEvents = 2 * time.Second
 	resubscribeAfter    = time.Second
-	standsAfter         = time.Second // a subscription: few runtimes say when it does
+	standsAfter         = time.Second // a subscription counts as active: few runtimes report it
 
-	// A runtime may learn that a container ended and that it was for want of memory in any
-	// order, as containerd before 2.3, and a busy one seconds apart: for so long after an end its
-	// reason may be another one.
+	// A runtime may report first that a container ended and then, seconds later if it is busy, that it was killed for
+	// lack of memory, as containerd before 2.3 does. For so long after the end the reason may change.
 	reasonLate = 10 * time.Second
 )
 
-// reasonAgain is when such a reason is read again.
+// reasonAgain is how long after the end of a container its reason is read again.
 var reasonAgain = []time.Duration{time.Second, 9 * time.Second}
 
 // Config is what an Observer needs.
 type Config struct {
-	Runtime cri.Runtime     // its events are used when it is a cri.Events too
+	Runtime cri.Runtime     // if it implements cri.Events, its events are used
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger
-	// Relisted, when set, is told of each Relist: how long it took, and when the one before
-	// ended, which is zero for the first.
+	// Relisted is called after each Relist with how long it took, and when the one before ended; zero: it was the
+	// first. Nil: it is not called.
 	Relisted func(took time.Duration, before time.Time)
 	Relist   time.Duration // 0: five minutes with events, two seconds without
-	// Sync is a kubelet's syncFrequency: with events everything is listed after five times of it,
-	// as they tell what a kubelet has to look for. 0: a minute.
+	// Sync is a kubelet's syncFrequency. With events all pods are listed only after five times of it. 0: a minute.
 	Sync time.Duration
 }
 
-// An Observer is the agent's view of the runtime. Its methods may be called
-// from any goroutine.
+// An Observer has the views of all pods. Its methods may be called from any goroutine.
 type Observer struct {
 	cfg   Config
 	dirty *dirty.Set[types.UID] // to be read
 
-	// One of these is held while a pod is read, chosen by its UID, so that an older
-	// reading never replaces a newer one.
+	// One of these locks, chosen by the UID, is held while a pod is read, so that an older view never replaces a
+	// newer one.
 	reading [64]sync.Mutex
 	seed    maphash.Seed
 
 	mu    sync.Mutex
 	pods  map[types.UID]plan.Observed
-	since time.Time // when Run began what it does; zero: it waits
-	whole time.Time // when the last Relist ended
+	since time.Time // when Run began its present calls of the runtime; zero: it makes none
+
+	relisted time.Time // when the last Relist ended
 }
 
 // New starts nothing.
@@ -73,7 +71,8 @@ func New(cfg Config) *Observer {
 	if cfg.Relist == 0 {
 		cfg.Relist = relistWithoutEvents
 		if _, ok := cfg.Runtime.(cri.Events); ok {
-			if cfg.Relist = relistWithEvents; cfg.Sync > 0 {
+			cfg.Relist = relistWithEvents
+			if cfg.Sync > 0 {
 				cfg.Relist = syncsOfRelist * cfg.Sync
 			}
 		}
@@ -81,21 +80,21 @@ func New(cfg Config) *Observer {
 	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: dirty.New[types.UID]()}
 }
 
-// Pod returns the newest view of a pod: nothing if the runtime knows none of it.
+// Pod returns the newest view of a pod. It is empty if the runtime has nothing of the pod.
 func (o *Observer) Pod(uid types.UID) plan.Observed {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.pods[uid]
 }
 
-// UIDs returns the pods of which the runtime knows something.
+// UIDs returns the pods that the runtime has something of.
 func (o *Observer) UIDs() []types.UID {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Collect(maps.Keys(o.pods))
 }
 
-// Has reports whether the runtime knows a container.
+// Has reports whether the runtime has a container.
 func (o *Observer) Has(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +140,7 @@ func (o *Observer) began(t time.Time) {
 	o.since = t
 }
 
-// Busy is for how long Run has been asking the runtime; 0: it waits for news.
+// Busy returns for how long Run has been waiting for answers of the runtime; 0: it is not.
 func (o *Observer) Busy() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,20 +150,21 @@ func (o *Observer) Busy() time.Duration {
 	return time.Since(o.since)
 }
 
-// follow subscribes to the runtime's events, again after each failure. What happened
-// between two subscriptions no event tells, nor what happens until one stands: so
-// everything is listed at once after a failure, and when the subscription stands.
+// follow subscribes to the runtime's events, and again after each failure. Changes between two subscriptions, or before
+// a subscription is active, cause no event. All pods are therefore listed after a failure, and again when the subscription
+// is active.
 func (o *Observer) follow(ctx context.Context) {
 	events, ok := o.cfg.Runtime.(cri.Events)
 	for ok && ctx.Err() == nil {
-		if err := o.subscribe(ctx, events); ctx.Err() == nil {
+		err := o.subscribe(ctx, events)
+		if ctx.Err() == nil {
 			o.cfg.Log.Warn("the runtime's events broke off, listing everything", "error", err)
 			o.relist(ctx, resubscribeAfter)
 		}
 	}
 }
 
-// subscribe takes events until they break off, or ctx ends.
+// subscribe receives events until the subscription ends with an error, or ctx ends.
 func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
 	var listing sync.WaitGroup
 	defer listing.Wait()
@@ -178,7 +178,7 @@ func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
 	})
 }
 
-// relist lists everything after some time, unless ctx ends before.
+// relist calls Relist after some time, unless ctx ends before.
 func (o *Observer) relist(ctx context.Context, after time.Duration) {
 	select {
 	case <-time.After(after):
@@ -200,14 +200,14 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 	return ""
 }
 
-// Relist compares everything the runtime has with the views and reads the pods
-// that differ. It is called once before the workers start.
+// Relist lists all pods of the runtime, and reads those again whose view differs. It is called once before the workers
+// start.
 func (o *Observer) Relist(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
 		o.mu.Lock()
-		before := o.whole
-		o.whole = time.Now()
+		before := o.relisted
+		o.relisted = time.Now()
 		o.mu.Unlock()
 		if o.cfg.Relisted != nil {
 			o.cfg.Relisted(time.Since(begin), before)
@@ -234,13 +234,13 @@ func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
 }
 
-// Reread is Refresh that also reads what changes only by the worker's own doing: the
-// resources of containers that run.
+// Reread is Refresh that reads running containers again, too: their resources change only when the worker changes them.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
 }
 
-// refresh takes from the view before what kept leaves of it, if it is there still.
+// refresh reads a pod again, and updates its view. Members of the former view that kept returns are not read again if
+// their state is the same.
 func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
 	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
 	lock.Lock()
@@ -251,7 +251,9 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 		return fmt.Errorf("read pod %s from the runtime: %w", uid, err)
 	}
 	o.mu.Lock()
-	if o.pods[uid] = after; len(after.Sandboxes)+len(after.Containers) == 0 {
+	if len(after.Sandboxes)+len(after.Containers) > 0 {
+		o.pods[uid] = after
+	} else {
 		delete(o.pods, uid)
 	}
 	o.mu.Unlock()
@@ -270,13 +272,13 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 	return nil
 }
 
-// unsettled reports whether the runtime may yet give another reason for a container's end.
+// unsettled reports whether the runtime may yet report another reason for a container's end.
 func unsettled(c plan.Container) bool {
 	age := time.Since(c.FinishedAt)
 	return c.State == plan.Exited && c.Reason == "Error" && 0 <= age && age < reasonLate
 }
 
-// ended reports whether a view has a container as one that ended.
+// ended reports whether a container has ended in a view.
 func ended(seen plan.Observed, id string) bool {
 	c := find(seen, id)
 	return c != nil && c.State == plan.Exited

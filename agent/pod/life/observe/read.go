@@ -18,13 +18,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A listing is what the runtime's lists say of one pod.
+// A listing is the entries of one pod in the runtime's lists.
 type listing struct {
 	sandboxes  []*api.PodSandbox
 	containers []*api.Container
 }
 
-// list asks for the sandboxes and containers of one pod, or of all.
+// list returns the sandboxes and containers with the labels match; nil: of all pods.
 func (o *Observer) list(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
 	sandboxes, err := o.cfg.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{LabelSelector: match}})
 	if err != nil {
@@ -35,28 +35,28 @@ func (o *Observer) list(ctx context.Context, match map[string]string) (map[types
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	found := map[types.UID]*listing{}
-	of := func(uid string) *listing {
+	entry := func(uid string) *listing {
 		if found[types.UID(uid)] == nil {
 			found[types.UID(uid)] = &listing{}
 		}
 		return found[types.UID(uid)]
 	}
 	for _, sb := range sandboxes.Items {
-		if uid := sb.Labels[keys.PodUID]; uid != "" { // else not a pod of ours
-			l := of(uid)
+		if uid := sb.Labels[keys.PodUID]; uid != "" { // else another program made it
+			l := entry(uid)
 			l.sandboxes = append(l.sandboxes, sb)
 		}
 	}
 	for _, c := range containers.Containers {
 		if uid := c.Labels[keys.PodUID]; uid != "" {
-			l := of(uid)
+			l := entry(uid)
 			l.containers = append(l.containers, c)
 		}
 	}
 	return found, nil
 }
 
-// same reports whether a view has the same members in the same states.
+// same reports whether a view has the same sandboxes and containers in the same states.
 func (l *listing) same(seen plan.Observed) bool {
 	if len(l.sandboxes) != len(seen.Sandboxes) || len(l.containers) != len(seen.Containers) {
 		return false
@@ -74,8 +74,7 @@ func (l *listing) same(seen plan.Observed) bool {
 	return true
 }
 
-// read makes a view of one pod. What cannot have changed is taken from the view
-// before.
+// read returns the view of one pod. Sandboxes and containers whose state has not changed are copied from before.
 func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
 	found, err := o.list(ctx, map[string]string{keys.PodUID: string(uid)})
 	if err != nil {
@@ -110,7 +109,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			return seen, err
 		}
 		if s != nil {
-			if old := find(before, c.Id); old != nil && unsettled(*old) { // its message may be gone by now
+			if old := find(before, c.Id); old != nil && unsettled(*old) { // its message may have been removed since
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
@@ -133,7 +132,7 @@ func find(seen plan.Observed, id string) *plan.Container {
 	return nil
 }
 
-// sandbox returns nil for a sandbox that went meanwhile.
+// sandbox returns nil for a sandbox that does not exist any more.
 func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandbox, error) {
 	r, err := o.cfg.Runtime.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: sb.Id})
 	if errdefs.IsNotFound(err) {
@@ -143,7 +142,9 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 		return nil, fmt.Errorf("status of sandbox %s: %w", sb.Id, err)
 	}
 	st := r.GetStatus()
-	s := &plan.Sandbox{ID: st.GetId(), Ready: ready(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource]}
+	s := &plan.Sandbox{
+		ID: st.GetId(), Ready: ready(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource],
+	}
 	if m := st.GetMetadata(); m != nil {
 		s.Attempt, s.Namespace, s.Name = m.Attempt, m.Namespace, m.Name
 	}
@@ -160,7 +161,7 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 	return s, nil
 }
 
-// container returns nil for a container that went meanwhile.
+// container returns nil for a container that does not exist any more.
 func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Container, error) {
 	r, err := o.cfg.Runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: c.Id})
 	if errdefs.IsNotFound(err) {
@@ -172,10 +173,12 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	st := r.GetStatus()
 	out := &plan.Container{
 		ID: st.GetId(), Name: st.GetMetadata().GetName(), Attempt: st.GetMetadata().GetAttempt(), SandboxID: c.PodSandboxId,
-		State: state(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), StartedAt: stamp(st.GetStartedAt()), FinishedAt: stamp(st.GetFinishedAt()),
-		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
-		Image: cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()), ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
-		Hash: st.GetAnnotations()[keys.ContainerHash], Anew: st.GetAnnotations()[keys.Anew],
+		State: state(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()),
+		StartedAt: stamp(st.GetStartedAt()), FinishedAt: stamp(st.GetFinishedAt()),
+		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(), LogPath: st.GetLogPath(),
+		Image:   cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()),
+		ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()),
+		Hash:    st.GetAnnotations()[keys.ContainerHash], Anew: st.GetAnnotations()[keys.Anew],
 	}
 	if l := st.GetResources().GetLinux(); l != nil {
 		held := plan.Held(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
@@ -186,7 +189,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
 	}
-	if s := st.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT { // else the runtime does not say
+	if s := st.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT { // which a runtime sends that does not know the signal
 		out.StopSignal = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
 	}
 	if out.State == plan.Exited {
@@ -197,7 +200,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	return out, nil
 }
 
-// count reads a number that the agent wrote down; 0: there is none.
+// count returns the number in an annotation; 0: there is none.
 func count(st *api.ContainerStatus, key string) uint32 {
 	n, err := strconv.ParseUint(st.GetAnnotations()[key], 10, 32)
 	if err != nil {
@@ -220,7 +223,7 @@ func state(s api.ContainerState) plan.State {
 	return plan.Unknown
 }
 
-// stamp is zero for what has not happened yet.
+// stamp returns a time of the CRI in nanoseconds. 0 means that the event has not happened: the zero time.
 func stamp(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
