@@ -9,9 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Hash tells definitions of a container apart, by its name and image: nothing
-// else of it can change while its pod lives. The value is a kubelet's, so what
-// one has started goes on under the other.
+// Hash returns the hash of a container's definition: of its name and image, since nothing else can change while its pod
+// exists. The value is a kubelet's, so containers go on when a node changes between islet and a kubelet.
 func Hash(ctr *v1.Container) string {
 	text, err := json.Marshal(struct {
 		Image string `json:"image"`
@@ -25,8 +24,8 @@ func Hash(ctr *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// SpecHash tells the specs of a pod apart, whatever the order in which its maps were
-// written. It is for this node only: another islet may give another value.
+// SpecHash returns the hash of a pod's spec. The order of its maps does not matter. Another version of islet may return
+// another value.
 func SpecHash(spec *v1.PodSpec) string {
 	b, err := spec.Marshal() // its maps are sorted
 	if err != nil {
@@ -37,9 +36,8 @@ func SpecHash(spec *v1.PodSpec) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Changed reports whether a container was made from another definition than the
-// wanted one. One without a hash is older than hashes; and a hash of another make,
-// by an older agent or kubelet, says nothing while the image is the wanted one.
+// Changed reports whether a container was created from another definition than the wanted one. It returns false for a
+// container without a hash, and for one with the wanted image: an older agent or kubelet may have computed another hash.
 func Changed(ctr *v1.Container, c Container) bool {
 	return c.Hash != "" && c.Hash != Hash(ctr) && c.Image != ctr.Image
 }

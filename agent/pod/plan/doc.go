@@ -1,6 +1,5 @@
-// Package plan decides what must happen to one pod. It is pure: no I/O, no
-// clock, no goroutines, no locks. Everything it knows is in an Input, so a
-// restart of the agent loses nothing that the runtime still shows.
+// Package plan decides which actions one pod needs. It is pure: no I/O, no clock, no goroutines, no locks. Its only
+// argument is an Input, most of which comes from the runtime, so a restart of the agent loses little.
 //
 //	wish (desired), view (observe), actions in flight, failures, now
 //	        |
@@ -19,15 +18,12 @@
 //	                                                                                      |
 //	                                                                                      '--(still wanted)--> Ended
 //
-// A pod that is finished but still wanted keeps its last containers, for logs. What it
-// held only in order to run is given back by Ended. An End that may be wrong by now is
-// followed by Admit again.
+// A pod that is finished but still wanted keeps its last containers, for their logs. Ended releases the resources that it
+// needs only to run. Admit is started again for an End that may be wrong by now.
 //
-// When the machine goes off a pod ends as if it were deleted, but it stays: after the next
-// boot it runs again.
+// When the machine goes off, a pod ends as if it were deleted, but it is not removed: after the next boot it runs again.
 //
-// All but Admit, Update, Ended, Forget, PostStart and PreStop are carried out by the
-// runtime, which shows their effect. Of Admit the verdict is the effect, of PostStart a
-// mark on the container; that the others were carried out only the worker knows, so after
-// a restart of the agent they may be repeated.
+// The runtime carries out all actions but Admit, Update, Ended, Forget, PostStart and PreStop, and shows their effect. The
+// effect of Admit is the decision, that of PostStart a mark on the container. Only the worker knows whether the others were
+// carried out, so they may be repeated after a restart of the agent.
 package plan

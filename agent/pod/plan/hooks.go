@@ -8,29 +8,28 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The hooks of a container are actions of their own, for they may take as long as they
-// like, or for ever; nothing but the container's own start or end waits for them.
+// The hooks of a container are actions of their own, since they may take any time. Only the start or end of their own
+// container waits for them.
 //
 //	StartContainer --> runs --PostStart--> started ... --PreStop--> StopContainer
 //	                              |                        |
 //	                              '-- failed: stopped      '-- failed, or its time is over: stopped all the same
 //
-// A postStart hook whose end the agent did not live to note runs once more: hooks are
-// delivered at least once. A preStop hook, too, if the agent was restarted meanwhile.
+// If the agent is restarted before it has stored the end of a hook, the hook runs once more: hooks are delivered at least
+// once.
 // https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 
-// Hooking reports whether a container is there whose postStart hook has yet to return.
+// Hooking reports whether a container has a postStart hook that has not returned yet.
 func Hooking(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }
 
-// HookFailed reports whether the postStart hook of a container failed: the container is
-// to stop, and then its restart policy counts.
+// HookFailed reports whether the postStart hook of a container failed. The container is then stopped, and its restart
+// policy applies.
 func HookFailed(in Input, c Container) bool {
 	f, ok := in.Failed[Key{c.Name, PostStart}]
 	return ok && f.ID == c.ID
 }
 
-// startsWithHook reports whether a container that has a postStart hook is on its way to
-// the hook's end.
+// startsWithHook reports whether a container that has a postStart hook is being started, or runs the hook.
 func (p *planner) startsWithHook(ctr *v1.Container) bool {
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PostStart == nil {
 		return false
@@ -47,7 +46,7 @@ func (p *planner) startsWithHook(ctr *v1.Container) bool {
 	return false
 }
 
-// dropHooks ends hooks in containers that have ended.
+// dropHooks cancels the hooks of containers that have ended.
 func (p *planner) dropHooks() {
 	if p.Hold {
 		return
@@ -71,8 +70,8 @@ func (o Observed) find(id string) (Container, bool) {
 	return Container{}, false
 }
 
-// preStopped reports whether the preStop hook of a container has run: it takes the
-// container for stopped, so it stops, whatever else is wanted by now.
+// preStopped reports whether the preStop hook of a container has run. The container is then stopped, also if it is wanted
+// again: the hook may have shut its program down.
 func (p *planner) preStopped(c Container) bool {
 	_, ran := p.PreStopped[c.ID]
 	return ran
@@ -87,8 +86,8 @@ func (p *planner) hasPreStop(c Container) bool {
 	return ctr != nil && ctr.Lifecycle != nil && ctr.Lifecycle.PreStop != nil
 }
 
-// stop stops a container of a pod that goes on, after its preStop hook. Both share the
-// grace that a has; a hook that has used it up leaves a little.
+// stop stops a container of a pod that goes on, after its preStop hook. Both share the grace period of a. After a hook
+// that has used it up, the container has the least period.
 func (p *planner) stop(c Container, a Action) {
 	if f, busy := p.Busy[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
@@ -101,8 +100,8 @@ func (p *planner) stop(c Container, a Action) {
 	p.start(a)
 }
 
-// preStop runs the hook of a container of a pod that ends, and reports whether there was
-// one to run, and time for it.
+// preStop starts the preStop hook of a container of a pod that ends. It returns false if there is no hook to run, or no
+// time for it.
 func (p *planner) preStop(c Container, until time.Time) bool {
 	if !p.hasPreStop(c) || !p.Now.Before(until) {
 		return false
@@ -111,8 +110,8 @@ func (p *planner) preStop(c Container, until time.Time) bool {
 	return true
 }
 
-// debug starts the containers that a person added in order to look at the pod, each once,
-// also while it initializes (KEP-277). One whose target does not run fails until it does.
+// debug starts ephemeral containers, each once, also while the pod initializes (KEP-277). The start of one whose target
+// container does not run fails until the target runs.
 func (p *planner) debug(sb Sandbox) {
 	for i := range p.Want.Spec.EphemeralContainers {
 		e := &p.Want.Spec.EphemeralContainers[i]

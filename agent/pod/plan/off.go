@@ -8,31 +8,28 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A machine that goes off ends its pods, but not their lives: the next boot starts them
-// again, as after a loss of power.
+// A machine that goes off stops its pods, and the next boot starts them again, as after a loss of power.
 //
 //	runs --Off--> hooks, StopContainer, StopSandbox --> at rest --boot--> RunSandbox, next attempts
 //
-// Kubernetes calls such a pod Failed, and its controller makes another one; here that may
-// be out of reach for long.
+// A kubelet makes such a pod Failed, and its controller creates another one. An edge node may be cut off from that
+// controller for long.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 
-// EndedSince reports whether a container ended after that time. The runtime dates by the
-// machine's clock, which may have been set since.
+// EndedSince reports whether a container ended after a time. The runtime's times are the machine's clock, which may have
+// been set since.
 func (in Input) EndedSince(c Container, at time.Time) bool {
 	ago := in.Now.Round(0).Sub(c.FinishedAt)
 	return c.State == Exited && !in.Now.Add(-ago).Before(at)
 }
 
-// CutOff reports whether a container ended only because the machine goes off, and is to
-// run again though it seems to have done its work: programs end well when they are asked
-// to. One that may never run twice does not run again.
+// CutOff reports whether a container of restart policy OnFailure ended after the machine began to go off. It runs again
+// after the boot though its exit code may be 0: many programs return 0 on SIGTERM.
 func CutOff(in Input, ctr *v1.Container, c Container) bool {
 	return !in.Off.IsZero() && in.EndedSince(c, in.Off) && policy(in.Want, ctr) == v1.RestartPolicyOnFailure
 }
 
-// undo removes the containers that were cut off and would count as done after the boot,
-// when nobody knows why they ended.
+// undo removes the containers that were cut off with exit code 0. After the boot they would count as completed.
 func (p *planner) undo() {
 	if p.runs() {
 		return

@@ -1,6 +1,6 @@
 package plan
 
-// Why a container waits, in the kubelet's words.
+// Reasons of waiting containers, in the kubelet's words.
 const (
 	PodInitializing            = "PodInitializing"
 	ContainerCreating          = "ContainerCreating"
@@ -17,7 +17,7 @@ const (
 	RestartingAllContainers    = "RestartingAllContainers"
 )
 
-// Why a pod does not get as far as its containers.
+// Reasons of pods, in the kubelet's words.
 const (
 	FailedCreatePodSandBox = "FailedCreatePodSandBox"
 	FailedMount            = "FailedMount"
@@ -28,5 +28,5 @@ const (
 	DeadlineExceeded = "DeadlineExceeded"
 	Preempting       = "Preempting"
 	Evicted          = "Evicted"
-	Terminated       = "Terminated" // the machine goes off
+	Terminated       = "Terminated" // because the machine goes off
 )

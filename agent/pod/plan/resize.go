@@ -2,9 +2,8 @@ package plan
 
 import "github.com/islet-edge/islet/internal/podspec"
 
-// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). What it is given
-// is decided and stored first; what runs is then compared with that, so that it does not
-// matter where an agent stopped.
+// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). The allocation is decided and stored first. The
+// resources of running containers are then compared with it, so a resize goes on after a restart of the agent.
 //
 //	wanted --Allocate--> allocated (Want), or Pending
 //	                         |
@@ -16,16 +15,15 @@ import "github.com/islet-edge/islet/internal/podspec"
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 
-// Resources are what the kernel holds a container, or a pod as a whole, to. A zero is no
-// limit: limits cannot be taken away from what runs, so it is not compared.
+// Resources are the limits and shares of a container, or of a pod as a whole, in the kernel's units. Zero means no limit. It
+// is not compared, since a limit of a running container cannot be removed.
 type Resources struct {
 	Shares int64 // of CPU, as cgroup v1 counts them
 	Milli  int64 // thousandths of a CPU, at most
 	Memory int64 // bytes, at most
 }
 
-// Held is what these figures of the CRI hold a container to; quota and period are
-// microseconds.
+// Held returns the resources for figures of the CRI. quota and period are in microseconds.
 func Held(shares, quota, period, memory int64) Resources {
 	out := Resources{Shares: shares, Memory: max(memory, 0)}
 	if quota > 0 && period > 0 {
@@ -34,37 +32,34 @@ func Held(shares, quota, period, memory int64) Resources {
 	return out
 }
 
-// holds reports whether r is what is wanted.
+// holds reports whether r has the wanted values.
 func (r Resources) holds(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
 }
 
-// A Size is what the allocated resources of a container are to the runtime.
+// A Size is the allocated resources of a container.
 type Size struct {
 	Resources
-	Anew string // those that only a new attempt gets, by its resizePolicy, as text; empty: none
+	Anew string // as text, the resources that need a restart by its resizePolicy; empty: none
 }
 
-// Pending is why a pod does not have the resources that it is wanted with.
+// Pending is the reason why a pod does not have the resources that it is wanted with.
 type Pending struct {
 	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible; empty: it has them, or nothing is decided yet
 	Message string
-	// Generation is that of the pod which is wanted, Allocated of the one whose resources
-	// it has.
+	// Generation is that of the wanted pod, Allocated that of the version whose resources it has.
 	Generation, Allocated int64
 }
 
-// Outgrown reports whether a container was made with resources that it is to have others
-// of, which its resizePolicy gives it by a restart only.
+// Outgrown reports whether a container has to restart to get its allocated resources, by its resizePolicy.
 func Outgrown(in Input, c Container) bool {
 	want := in.Sizes[c.Name].Anew
 	return want != "" && c.Anew != "" && c.Anew != want
 }
 
-// Fits reports whether a container that runs has its allocated resources, as far as the
-// kernel knows them. What the runtime accepted counts, also where it shows something else.
-// One of which it shows nothing is not known to fit until it has accepted something.
+// Fits reports whether a running container has its allocated resources. The resources that the runtime accepted count, also
+// if it shows others. If it shows none, Fits returns false until it has accepted some.
 func Fits(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -76,8 +71,7 @@ func Fits(in Input, c Container) bool {
 	return c.Resources != nil && c.Resources.holds(want.Resources)
 }
 
-// Resizing reports whether something of the pod runs that is yet to get the allocated
-// resources, as far as is known.
+// Resizing reports whether a running container, or the pod as a whole, is known to lack its allocated resources.
 func Resizing(in Input) bool {
 	sb, ok := in.Seen.Sandbox()
 	if !ok || !sb.Ready {
@@ -96,7 +90,7 @@ func Resizing(in Input) bool {
 	return false
 }
 
-// resizable visits the newest containers that run in the newest sandbox.
+// resizable iterates over the newest containers that run in the newest sandbox.
 func resizable(in Input) func(func(Container) bool) {
 	return func(yield func(Container) bool) {
 		sb, _ := in.Seen.Sandbox()
@@ -109,9 +103,9 @@ func resizable(in Input) func(func(Container) bool) {
 	}
 }
 
-// Unfit lists the containers that Resize is to give other resources; those are not in it
-// that restart for it.
-func Unfit(in Input) (all []Container) {
+// NeedResize returns the containers whose resources Resize has to change. Containers that restart for a resize are not
+// among them.
+func NeedResize(in Input) (all []Container) {
 	for c := range resizable(in) {
 		if !Outgrown(in, c) && !Fits(in, c) {
 			all = append(all, c)
@@ -120,8 +114,7 @@ func Unfit(in Input) (all []Container) {
 	return all
 }
 
-// allocate has the node decide about resources that the pod is wanted with and does not
-// have.
+// allocate has the node decide about resources that the pod is wanted with and does not have.
 func (p *planner) allocate() {
 	if p.Undecided {
 		p.start(Action{Op: Allocate})
@@ -130,8 +123,8 @@ func (p *planner) allocate() {
 	}
 }
 
-// resize brings what runs to the allocated resources. Containers that restart for theirs
-// stop first, as under a kubelet: what they had may be what others are to get.
+// resize changes the resources of running containers to the allocated ones. Containers that restart for a resize stop
+// first, as under a kubelet, so that others can get their resources.
 func (p *planner) resize(sb Sandbox) {
 	for subject, f := range p.Busy {
 		if f.Op == Resize && f.Hash != p.Spec {
@@ -143,7 +136,7 @@ func (p *planner) resize(sb Sandbox) {
 			return
 		}
 	}
-	if p.Unsure || p.Leveled != nil && !p.Leveled.holds(p.Level) || len(Unfit(p.Input)) > 0 {
+	if p.Unsure || p.Leveled != nil && !p.Leveled.holds(p.Level) || len(NeedResize(p.Input)) > 0 {
 		p.start(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

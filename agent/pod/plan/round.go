@@ -8,11 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Round says in which run of the whole pod its containers are to be: 0 at first, and one
-// more each time that a container ends with a code for which its rules ask to restart all
-// (KEP-5532). A container carries the round that it was started in, so which ones belong
-// to the round before can be seen, also by an agent that starts meanwhile. Ephemeral
-// containers are in none.
+// Round returns the current round of the pod: 0 at first, and one more each time that a container ends with a code for
+// which its rules restart all containers (KEP-5532). A container has the round that it was started in as an annotation, so
+// containers of an earlier round are known, also after a restart of the agent. Ephemeral containers have no round.
 func Round(in Input) (round uint32) {
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
 		c, ok := in.Seen.Last(ctr.Name)
@@ -27,13 +25,12 @@ func Round(in Input) (round uint32) {
 	return round
 }
 
-// asksForAll reports whether a container ended so that all are to restart.
+// asksForAll reports whether a container ended with a code for which all containers restart.
 func asksForAll(ctr *v1.Container, c Container) bool {
 	return c.State == Exited && rule(ctr, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// rule is what the first of a container's rules that an exit code fits asks for; empty:
-// none fits.
+// rule returns the action of the first of a container's rules that matches an exit code; empty: none matches.
 func rule(ctr *v1.Container, code int32) v1.ContainerRestartRuleAction {
 	for _, r := range ctr.RestartPolicyRules {
 		if e := r.ExitCodes; e != nil && slices.Contains(e.Values, code) == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
@@ -55,8 +52,8 @@ func RestartsAll(spec *v1.PodSpec) bool {
 	return false
 }
 
-// Renewing reports whether containers of the round before still run: they are stopped
-// before any starts.
+// Renewing reports whether containers of an earlier round still run. They are stopped before any container of the current
+// round starts.
 func Renewing(in Input) bool {
 	round := Round(in)
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
@@ -67,7 +64,7 @@ func Renewing(in Input) bool {
 	return false
 }
 
-// Restarting reports whether all containers are about to restart, and none has begun to.
+// Restarting reports whether all containers are about to restart, and none has started yet.
 func Restarting(in Input) bool {
 	round := Round(in)
 	if round == 0 {
@@ -81,10 +78,8 @@ func Restarting(in Input) bool {
 	return true
 }
 
-// renew stops what is left of the round before, all at once: no preStop hook runs, and
-// the grace period does not count. It reports whether nothing is left. What is started
-// after it comes in the pod's usual order, each container with the back-off that its own
-// restarts give it.
+// renew stops all containers of an earlier round at once, without preStop hooks and grace period. It returns true if there
+// are none left. The containers then start in the pod's usual order, each with the back-off of its own restarts.
 func (p *planner) renew() bool {
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
 		f, busy := p.Busy[ctr.Name]

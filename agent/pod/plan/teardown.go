@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// leastGrace is the time that a container gets if the pod's grace period is over before its
-// turn to stop comes. It is the kubelet's minimum.
+// leastGrace is the grace period of a container whose turn to stop comes after the end of the pod's grace period. It is the
+// kubelet's minimum.
 const leastGrace = 2 * time.Second
 
 // teardown stops everything: first all containers but the sidecars, then the
@@ -21,7 +21,7 @@ func (p *planner) teardown() {
 		p.cancel(Allocate)
 	}
 	grace, until := p.remaining()
-	for subject, f := range p.Busy { // the grace period was cut short meanwhile: what begins anew ends sooner
+	for subject, f := range p.Busy { // the grace period was shortened since: a new action ends sooner
 		end := f.Since.Add(f.Grace)
 		if f.Op == StopContainer && end.After(p.Now.Add(grace)) || f.Op == PreStop && end.After(until) {
 			p.Cancel = append(p.Cancel, subject)
@@ -38,7 +38,7 @@ func (p *planner) teardown() {
 	for _, c := range live {
 		at := p.turn(c.Name)
 		switch mine := at == turn || at == anyTime || !p.Now.Before(until); {
-		case p.Stopping.IsZero() && mine: // it starts again elsewhere
+		case p.Stopping.IsZero() && mine: // it starts again in another sandbox
 			p.stop(c, Action{Grace: p.Grace})
 		case p.preStop(c, until):
 		case mine:
@@ -55,10 +55,10 @@ func (p *planner) teardown() {
 	}
 }
 
-// anyTime is the turn of a container for which no other waits.
+// anyTime is the turn of a container that no other one waits for.
 const anyTime = -1
 
-// turn orders the stopping of containers: those with the highest number first.
+// turn returns when a container is stopped: containers with a higher number are stopped first.
 func (p *planner) turn(name string) int {
 	if p.Want == nil {
 		return 0
@@ -74,7 +74,7 @@ func (p *planner) turn(name string) int {
 	return len(p.Want.Spec.InitContainers)
 }
 
-// remaining returns what is left of the pod's grace period, and when it ends.
+// remaining returns the rest of the pod's grace period, and when it ends.
 func (p *planner) remaining() (time.Duration, time.Time) {
 	since := p.Stopping
 	if since.IsZero() || since.After(p.Now) {
@@ -84,7 +84,7 @@ func (p *planner) remaining() (time.Duration, time.Time) {
 	return max(until.Sub(p.Now), min(leastGrace, p.Grace)), until
 }
 
-// remove removes what teardown has stopped, containers before sandboxes.
+// remove removes the stopped containers, and then the sandboxes.
 func (p *planner) remove() {
 	p.cancel(Admit, Ended)
 	if p.runs() {
@@ -108,9 +108,8 @@ func (p *planner) remove() {
 	}
 }
 
-// ended gives back what a pod that is over holds though it is still wanted, once
-// nothing of it runs; then, if its end was the node's decision and the reason may be
-// gone, it asks for another one.
+// ended releases the resources of a pod that has ended and is still wanted. If the node decided its end, and the reason may
+// be gone, it then starts another decision.
 func (p *planner) ended() {
 	p.cancel(Forget)
 	if p.runs() {
@@ -130,18 +129,18 @@ func (p *planner) ended() {
 	}
 }
 
-// clears reports whether the containers of a pod that is over go, and with them their logs:
-// it was evicted, most often because it took too much, and its last status is known. A
-// kubelet removes them too.
+// clears reports whether the containers and logs of a pod that has ended are removed: the pod was evicted, mostly because it
+// used too much, and its last status is known. A kubelet removes them, too.
 func (p *planner) clears() bool { return p.End != nil && p.End.Reason == Evicted && p.End.Phase != "" }
 
 // runs reports whether a container runs, or may, or a sandbox is ready.
 func (p *planner) runs() bool {
-	return slices.ContainsFunc(p.Seen.Sandboxes, func(sb Sandbox) bool { return sb.Ready }) || slices.ContainsFunc(p.Seen.Containers, Container.Live)
+	ready := func(sb Sandbox) bool { return sb.Ready }
+	return slices.ContainsFunc(p.Seen.Sandboxes, ready) || slices.ContainsFunc(p.Seen.Containers, Container.Live)
 }
 
-// trim removes what no status and no log needs: of each name it keeps the
-// newest container and of those that have ended as many as Dead says, mostly one.
+// trim removes containers that no status and no log needs. Of each name it keeps the newest container and as many that have
+// ended as Dead says, mostly one.
 func (p *planner) trim() {
 	for _, c := range p.Seen.Containers {
 		newest, _ := p.Seen.Last(c.Name)
@@ -156,8 +155,7 @@ func (p *planner) trim() {
 	}
 }
 
-// keeps reports whether an ended container stays that is not the newest. One stays at least
-// until the next one runs, which may have to wait for its time.
+// keeps reports whether a container that is not the newest, and has ended, stays. At least one stays until the newest runs.
 func (p *planner) keeps(c, newest Container) bool {
 	if c.State != Exited {
 		return false

@@ -31,6 +31,7 @@ const (
 var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer",
 	"Admit", "Update", "Ended", "Forget", "PostStart", "PreStop", "Allocate", "Resize"}
 
+// String returns the name of the operation.
 func (o Op) String() string { return opNames[o] }
 
 // An Action is comparable, so plans are compared with slices.Equal. Its subject
@@ -179,35 +180,32 @@ type Input struct {
 	// Reconsider asks for another decision on a pod with an End: the reason may be gone.
 	Reconsider bool
 
-	// Off is when it was the pod's turn to end because the machine goes off; zero: it does
-	// not. Grace is what it gets then. The pod runs again after the next boot.
+	// Off is when it was the pod's turn to end because the machine goes off; zero: it is not. Grace is then its grace
+	// period. The pod runs again after the next boot.
 	Off time.Time
 
-	// Want has the resources that the node allocated to the pod. Undecided says that it is
-	// wanted with others, about which the node has yet to decide. Pending is what became of
-	// that the last time.
+	// Want has the resources that the node allocated to the pod. Undecided says that it is wanted with others, about
+	// which the node has to decide. Pending is the last decision.
 	Undecided bool
 	Pending   Pending
 
-	// Sizes are what the allocated resources are to the runtime, by container; one that is
-	// not in it cannot be resized. Sized has, by container ID, what the runtime last
-	// accepted. Level and Leveled are the same of the pod as a whole; nil: it has Level.
-	// Unsure says that it may have something else.
+	// Sizes are the allocated resources by container name; a container that is not in it cannot be resized. Sized are
+	// the resources that the runtime last accepted, by container ID. Level and Leveled are the same of the pod as a
+	// whole; a nil Leveled counts as Level. Unsure says that the pod may have other resources.
 	Sizes   map[string]Size
 	Sized   map[string]Resources
 	Level   Resources
 	Leveled *Resources
 	Unsure  bool
 
-	// Spec is the hash of the wanted spec, Applied that of the spec which the hooks know;
-	// it is empty where that is not known.
+	// Spec is the hash of the wanted spec, Applied the hash of the spec that the hooks know. Empty: not known.
 	Spec, Applied string
 
-	Ended     bool // the hooks gave back what a pod that is over does not need; nothing was started since
-	Forgotten bool // the hooks gave back everything, and its source knows; nothing was started since
+	Ended     bool // the hooks released what a pod that has ended does not need; nothing was started since
+	Forgotten bool // the hooks released everything, and its source was told; nothing was started since
 
-	// Stale is the ID of a sandbox that is to be replaced though it is ready: the
-	// node's network is another one now. Empty: there is none.
+	// Stale is the ID of a sandbox that is to be replaced though it is ready, because the node's network has changed.
+	// Empty: there is none.
 	Stale string
 
 	Seen   Observed
@@ -215,19 +213,19 @@ type Input struct {
 	Failed map[Key]Failure   // of the wanted definitions
 	Health map[string]Health // by container ID
 
-	// Hooked has the IDs of the containers whose postStart hook has returned. PreStopped
-	// says by ID how long a preStop hook took that has ended, however it did.
+	// Hooked has the IDs of the containers whose postStart hook has returned. PreStopped has, by container ID, how long
+	// the preStop hook took, for hooks that have ended or failed.
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Replaced has, by name, the IDs of containers that were stopped for a new
-	// definition, or so that they run Again: they do whatever their restart policy says.
+	// Replaced has, by name, the IDs of containers that were stopped for a new definition, or to run Again: they start
+	// again whatever their restart policy is.
 	Replaced map[string]string
 
-	// Asked has, by name, the containers that a person asked to be restarted.
+	// Asked has, by name, the containers that a person requested to restart.
 	Asked map[string]Ask
 
-	// Dead bounds what is kept of containers that have ended.
+	// Dead bounds how many containers that have ended are kept.
 	Dead Dead
 
 	// CrashMax is the longest back-off of a container that ends again and again;

@@ -18,8 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// What makes a deferred resize be tried again, as kubelet_pod_deferred_accepted_resizes_total
-// has it.
+// Triggers of another decision about a deferred resize: a label of kubelet_pod_deferred_accepted_resizes_total.
 const (
 	podUpdated    = "pod_updated"
 	podResized    = "pod_resized"
@@ -28,55 +27,58 @@ const (
 	nodeChanged   = "node_changed" // islet's own
 )
 
-// Resizes are counted by this; nil counts nothing. *figures.Resizes is one.
+// Resizes counts resizes. *figures.Figures is one.
 type Resizes interface {
 	Requested(resource, requirement, operation string)
 	Infeasible(detail string)
 	Accepted(trigger string) // after it was deferred
 }
 
-// An allocation is what the node has given to a pod that it admitted. It is changed
-// under Pods.mu only.
+// An allocation is the resources that the node has allocated to an admitted pod. Pods.mu guards it.
 type allocation struct {
 	given      *v1.PodSpec // see allocate.Of
-	generation int64       // of the pod that asked for it
-	soon       *v1.PodSpec // is about to be given, once that is stored; nil: nothing is
+	generation int64       // of the pod that requested it
+	granting   *v1.PodSpec // will be given once it is stored; nil: there is none
 
-	pod, of *v1.Pod // the wanted pod with what is given; it was made of that one
+	pod      *v1.Pod // the wanted pod with the resources that are given
+	madeFrom *v1.Pod // the version of the wanted pod that pod was made from: see worker.Wanted.Pod
 
-	asked   *v1.Pod           // the wanted pod that was decided about last
-	tried   uint64            // what Pods.freed was then
-	refusal *allocate.Refusal // nil: it has what it asked for
-	since   time.Time         // it waits; zero: it does not
-	told    int64             // the generation whose refusal an event told of
+	asked     *v1.Pod           // the version of the wanted pod that was decided about last
+	tried     uint64            // what Pods.freed was then
+	refusal   *allocate.Refusal // nil: it has what it requested
+	since     time.Time         // when the resize was deferred; zero: none is
+	announced int64             // the generation whose refusal was recorded as an event
 
 	moving bool            // containers may not have what is given yet
-	least  v1.ResourceList // what they may have had since, at most
+	least  v1.ResourceList // the most that they may have had since
 }
 
-// allocated is the wanted pod with what it was given. The caller holds mu.
+// allocated returns the wanted pod with the resources that it was given. It returns the same object until the wanted
+// pod or the resources change, as worker.Wanted.Pod requires. The caller holds mu.
 func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 	if a == nil {
 		return wanted
 	}
-	if a.of != wanted { // a wanted pod is never changed but replaced
-		a.pod, a.of = allocate.Apply(wanted, a.given), wanted
+	if a.madeFrom != wanted {
+		a.pod, a.madeFrom = allocate.Apply(wanted, a.given), wanted
 	}
 	return a.pod
 }
 
-// undecided reports whether the node has yet to decide about the resources that a pod is
-// wanted with: it never did, or there may be room by now. The caller holds mu.
+// undecided reports whether the node has to decide about the resources that a pod is wanted with: it never did, or there
+// may be room by now. The caller holds mu.
 func (p *Pods) undecided(d desired.Pod, v verdict) bool {
 	a := v.alloc
-	if a == nil || v.end != nil || d.Deleting || d.Waiting != "" || a.allocated(d.Pod) == d.Pod || over(p.states[d.Pod.UID].status.Phase) {
+	if a == nil || v.end != nil || d.Deleting || d.Waiting != "" || terminal(p.states[d.Pod.UID].status.Phase) {
+		return false
+	}
+	if a.allocated(d.Pod) == d.Pod {
 		return false
 	}
 	return a.asked != d.Pod || a.refusal != nil && a.refusal.Reason == v1.PodReasonDeferred && a.tried < p.freed
 }
 
-// pending is what a pod's status says of the resources that it does not have. The caller
-// holds mu.
+// pending returns what a pod's status shows about resources that it requested and does not have. The caller holds mu.
 func (p *Pods) pending(d desired.Pod, a *allocation) plan.Pending {
 	out := plan.Pending{Generation: d.Pod.Generation}
 	if a == nil {
@@ -89,8 +91,8 @@ func (p *Pods) pending(d desired.Pod, a *allocation) plan.Pending {
 	return out
 }
 
-// holder is what a pod holds: what it was given, what it is about to get, and what its
-// containers may have yet. The caller holds mu.
+// holder returns the resources that a pod holds: for each, the most of what it was given, is about to get, and its
+// containers may still have. The caller holds mu.
 func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
 	pod := v.alloc.allocated(wanted)
 	if v.held == nil || v.held.Pod != pod {
@@ -98,17 +100,17 @@ func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
 		if v.alloc != nil && v.alloc.moving {
 			v.held.AtLeast(v.alloc.least)
 		}
-		if v.alloc != nil && v.alloc.soon != nil {
-			v.held.AtLeast(demand.Requests(allocate.Apply(wanted, v.alloc.soon)))
+		if v.alloc != nil && v.alloc.granting != nil {
+			v.held.AtLeast(demand.Requests(allocate.Apply(wanted, v.alloc.granting)))
 		}
 	}
 	return v.held
 }
 
-// A grant is a pod that gets what it asked for.
+// A grant is a pod that gets the resources that it requested.
 type grant struct {
 	d       desired.Pod
-	trigger string // by which it got it, if it had to wait; empty: it did not
+	trigger string // of the decision, if an earlier one deferred the resize; else empty
 }
 
 type uncounted struct{}
@@ -117,12 +119,11 @@ func (uncounted) Requested(string, string, string) {}
 func (uncounted) Infeasible(string)                {}
 func (uncounted) Accepted(string)                  {}
 
-// Allocate decides whether a pod may have the resources it is wanted with. Of all that
-// wait those come first to whom room is given first, so that it does not matter who asks.
-// What is given counts once it is stored. Others make room for a critical pod, as when it is
-// admitted. An error means that it has to be asked again.
+// Allocate decides whether pods may have the resources that they are wanted with. It decides about all that wait, in the
+// order of allocate.Sort, so that it does not matter for which pod it is called. Granted resources count once they are
+// stored. For a critical pod others are preempted, as at admission. After an error it has to be called again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
-	select { // one after the other: the next sees what this one gave
+	select { // one decision after the other, so that each sees the ones before
 	case p.allocating <- struct{}{}:
 		defer func() { <-p.allocating }()
 	case <-ctx.Done():
@@ -135,7 +136,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	var err error
 	if room.critical != nil {
 		if err = p.preemptAll(ctx, room.Sacrifice, room.critical); err != nil {
-			p.release(podUpdated) // nothing is going to end that it could wait for
+			p.release(podUpdated) // no pod is going to end that it could wait for
 		}
 	}
 	if len(granted) > 0 {
@@ -144,7 +145,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	return err
 }
 
-// grantAll has what is granted stored, and then count.
+// grantAll stores the grants, after which they count.
 func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID]store.Allocation) error {
 	err := p.c.Store.Allocate(ctx, rows)
 	p.mu.Lock()
@@ -153,7 +154,7 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 	}
 	p.mu.Unlock()
 	if err != nil {
-		p.release(podUpdated) // others may have been refused for it
+		p.release(podUpdated) // others may have been refused because of it
 		return err
 	}
 	for _, g := range granted {
@@ -168,15 +169,15 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 	return nil
 }
 
-// A clearance is what has to end so that a critical pod may have more.
+// A clearance is the pods that have to end so that a critical pod may have more.
 type clearance struct {
 	admit.Sacrifice
-	critical *v1.Pod // nil: nothing has to
+	critical *v1.Pod // nil: there are none
 }
 
-// decideResizes decides about all pods that ask for other resources. Who gets them holds
-// them from now on. Of critical ones that lack room, the first is made room for; until what
-// has to go has ended it waits, with what it has, and so do the others. The caller holds mu.
+// decideResizes decides about all pods that request other resources. A granted pod holds them from now on. If critical
+// pods lack room, others are preempted for the first of them; until those have ended all of them keep what they have. The
+// caller holds mu.
 func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
 	var waiting []allocate.Waiter
 	wanted := map[types.UID]desired.Pod{}
@@ -210,15 +211,15 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 			continue
 		}
 		a.since = time.Time{}
-		a.soon, v.held = allocate.Of(&w.Wanted.Spec), nil
+		a.granting, v.held = allocate.Of(&w.Wanted.Spec), nil
 		p.verdicts[uid] = v
-		rows[uid] = store.Allocation{Generation: w.Wanted.Generation, Resources: a.soon}
+		rows[uid] = store.Allocation{Generation: w.Wanted.Generation, Resources: a.granting}
 		granted = append(granted, grant{wanted[uid], trigger})
 	}
 	return granted, rows, room
 }
 
-// refuseResize tells of a resize that is refused, unless it is known. The caller holds mu.
+// refuseResize records that a resize is refused, once. The caller holds mu.
 func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal) {
 	r := a.refusal
 	s := p.states[pod.UID].status
@@ -232,10 +233,13 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 	if r.Reason == v1.PodReasonInfeasible && (before == nil || before.Reason != r.Reason) {
 		p.c.Resizes.Infeasible(r.Detail)
 	}
-	if shown != nil && shown.Reason == r.Reason && shown.ObservedGeneration == pod.Generation || before != nil && before.Reason == r.Reason && a.told == pod.Generation {
+	if shown != nil && shown.Reason == r.Reason && shown.ObservedGeneration == pod.Generation {
 		return
 	}
-	a.told = pod.Generation
+	if before != nil && before.Reason == r.Reason && a.announced == pod.Generation {
+		return
+	}
+	a.announced = pod.Generation
 	reason := allocate.Deferred
 	if r.Reason == v1.PodReasonInfeasible {
 		reason = allocate.Infeasible
@@ -244,53 +248,53 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 	p.c.Workers.Poke(pod.UID) // whose next round puts it into the status
 }
 
-// give makes a grant count, or takes it back if it could not be stored. The caller holds
-// mu.
+// give makes a grant count, or takes it back if it could not be stored. The caller holds mu.
 func (p *Pods) give(g grant, stored bool) {
 	v, ok := p.verdicts[g.d.Pod.UID]
-	if !ok || v.alloc == nil || v.alloc.soon == nil {
-		return // it went meanwhile
+	if !ok || v.alloc == nil || v.alloc.granting == nil {
+		return // the pod is gone
 	}
 	a := v.alloc
 	if !stored {
 		a.asked = nil
 	} else {
 		had := demand.Requests(allocate.Apply(g.d.Pod, a.given))
-		a.least, a.moving = most(a.least, had), true
-		a.given, a.generation, a.pod, a.of = a.soon, g.d.Pod.Generation, nil, nil
+		a.least, a.moving = larger(a.least, had), true
+		a.given, a.generation, a.pod, a.madeFrom = a.granting, g.d.Pod.Generation, nil, nil
 	}
-	a.soon, v.held = nil, nil
+	a.granting, v.held = nil, nil
 	p.verdicts[g.d.Pod.UID] = v
 }
 
-// moved looks whether a resize went on, and tells of it. It reports whether something
-// was given back. The caller holds mu.
+// moved records the progress of a resize. It reports whether the pod released resources. The caller holds mu.
 func (p *Pods) moved(in plan.Input, v verdict, before, now *v1.PodStatus) (freed bool) {
 	a := v.alloc
 	if a == nil || in.Want != a.pod {
-		return false // it is not about what is given now
+		return false // in is of another version of the pod, or from before the last grant
 	}
 	old, _ := resizeCondition(before, v1.PodResizeInProgress)
 	shown, goesOn := resizeCondition(now, v1.PodResizeInProgress)
-	if goesOn && shown.Reason == v1.PodReasonError && (old == nil || old.Reason != shown.Reason || old.Message != shown.Message || old.ObservedGeneration != shown.ObservedGeneration) {
-		p.c.Events.Pod(in.Want, "", v1.EventTypeWarning, allocate.Failed, allocate.Message("Pod resize error", in.Want, shown.ObservedGeneration, shown.Message))
+	if goesOn && shown.Reason == v1.PodReasonError && !sameError(old, shown) {
+		message := allocate.Message("Pod resize error", in.Want, shown.ObservedGeneration, shown.Message)
+		p.c.Events.Pod(in.Want, "", v1.EventTypeWarning, allocate.Failed, message)
 	}
 	if goesOn || !a.moving {
 		return false
 	}
 	a.moving, a.least = false, nil
-	if v.held = nil; p.verdicts[in.UID].alloc == a {
+	v.held = nil
+	if p.verdicts[in.UID].alloc == a {
 		p.verdicts[in.UID] = v
 	}
-	if over(now.Phase) {
+	if terminal(now.Phase) {
 		return false
 	}
 	p.c.Events.Pod(in.Want, "", v1.EventTypeNormal, allocate.Completed, allocate.Message("Pod resize completed", in.Want, a.generation, ""))
 	return true
 }
 
-// load takes over what the last run gave to a pod: what it stored, or else what the pod's
-// sandbox was made with. The caller holds mu.
+// load returns what the last run gave to a pod: what it stored, or else what the pod's sandbox was made with. The caller
+// holds mu.
 func (p *Pods) load(uid types.UID, rows map[types.UID]store.Allocation) *allocation {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -305,8 +309,7 @@ func (p *Pods) load(uid types.UID, rows map[types.UID]store.Allocation) *allocat
 	return a
 }
 
-// resume takes over from a pod's last status that it was being resized. The caller holds
-// mu.
+// resume goes on with a resize that the pod's last status shows. The caller holds mu.
 func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
 	if a == nil {
 		return
@@ -329,8 +332,7 @@ func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
 	a.moving, a.least = true, demand.Requests(&had)
 }
 
-// Resizing counts the pods that wait for other resources, by reason, and those that are
-// on their way to them.
+// Resizing returns how many pods wait for other resources, by reason, and how many are being resized.
 func (p *Pods) Resizing() (pending map[string]int, inProgress int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,7 +348,7 @@ func (p *Pods) Resizing() (pending map[string]int, inProgress int) {
 	return pending, inProgress
 }
 
-// Allocated is a wanted pod with the resources that the node has given it.
+// Allocated returns a wanted pod with the resources that the node has given it.
 func (p *Pods) Allocated(pod *v1.Pod) *v1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -360,6 +362,11 @@ func (a *allocation) spec() *v1.PodSpec {
 	return a.given
 }
 
+// sameError reports whether two conditions show the same error of a resize.
+func sameError(a, b *v1.PodCondition) bool {
+	return a != nil && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration
+}
+
 func resizeCondition(s *v1.PodStatus, t v1.PodConditionType) (*v1.PodCondition, bool) {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == t {
@@ -369,8 +376,8 @@ func resizeCondition(s *v1.PodStatus, t v1.PodConditionType) (*v1.PodCondition, 
 	return nil, false
 }
 
-// most has of each resource what is more.
-func most(a, b v1.ResourceList) v1.ResourceList {
+// larger returns the larger quantity of each resource.
+func larger(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(b)
 	for name, q := range a {
 		if other, ok := out[name]; !ok || q.Cmp(other) > 0 {

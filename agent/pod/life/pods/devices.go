@@ -9,13 +9,12 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Devices are given to pods when they are admitted, as are CPUs and memory that only one
-// container has. *device.Manager is one, *pinning.Manager too.
+// Devices allocates devices, and exclusive CPUs and memory, to pods when they are admitted. *device.Devices is one.
 type Devices interface {
-	// Wants reports whether a pod asks for devices that it does not have.
+	// Wants reports whether a pod requests devices that it does not have.
 	Wants(*v1.Pod) bool
-	// Admit gives it those, or says in a kubelet's words why it cannot have them. An error
-	// means that nothing was decided.
+	// Admit allocates them. If it cannot, it returns the reason and the message of a kubelet. An error means that
+	// nothing was decided.
 	Admit(context.Context, *v1.Pod) (reason, refusal string, err error)
 }
 
@@ -26,27 +25,28 @@ func (noDevices) Admit(context.Context, *v1.Pod) (string, string, error) {
 	return "", "", nil
 }
 
-// equip gives a pod that is coming its devices, then admits it. Whoever has them may take
-// his time: nobody else waits.
-func (p *Pods) equip(ctx context.Context, d desired.Pod, made uint64, before verdict, known bool) error {
+// allocateDevices allocates the devices of a pod that is about to be admitted, and then admits it. It may block on a
+// device plugin; other pods do not wait for that.
+func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, before verdict, known bool) error {
 	uid := d.Pod.UID
 	p.mu.Lock()
 	refused := p.refused
 	p.mu.Unlock()
 	reason, refusal, err := p.c.Devices.Admit(ctx, d.Pod)
 	if err != nil {
-		p.giveUp(uid, before, known)
+		p.cancelAdmission(uid, before, known)
 		return err
 	}
 	if refusal != "" {
 		p.mu.Lock()
 		others := p.refused != refused
 		p.mu.Unlock()
-		if others { // perhaps for this one
+		if others { // perhaps because of this one
 			p.release(podTerminated)
 			made++
 		}
-		return p.refuse(ctx, d, before.end, verdict{end: &plan.End{Reason: reason, Message: "Pod was rejected: " + refusal}, made: made, unequipped: true}, refusal)
+		end := &plan.End{Reason: reason, Message: "Pod was rejected: " + refusal}
+		return p.refuse(ctx, d, before.end, verdict{end: end, made: made, lacksDevices: true}, refusal)
 	}
 	if known {
 		return p.readmit(ctx, d, made, before)
@@ -57,7 +57,7 @@ func (p *Pods) equip(ctx context.Context, d desired.Pod, made uint64, before ver
 		v := admitted(d, made)
 		v.held = now.held
 		p.verdicts[uid] = v
-		p.tell()
+		p.wakeWatchers()
 	}
 	return nil
 }

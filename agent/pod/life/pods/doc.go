@@ -1,6 +1,5 @@
-// Package pods joins what is wanted of the pods, what the node decided about them and
-// what they are. To the workers it is the Desired, to the server the Pods, and to the
-// outbox it says what is known here.
+// Package pods is the pods of the node: the wanted pods, the node's decisions about them and their statuses. It is the
+// Desired of the workers and the Pods of the server, and it sends statuses to the outbox.
 //
 //	desired --Get, List--> Pods <--Changed(uid)-- workers
 //	                        | ^
@@ -9,8 +8,8 @@
 //	                        v
 //	                store, outbox, server
 //
-// A verdict on a pod is made by Admit, which is an action of the plan, and read by Get.
-// It counts when it is stored: a refusal as a row, an admission by what runs. Refusals
-// of pods that are not the API server's are reconsidered when a pod ended, or the node
-// is another than it was: nobody else would bring them back.
+// Admit, an action of the plan, decides about a pod, and Get returns the decision, the verdict. It counts once it is
+// stored: a refusal as a row, an admission by the pod's containers in the runtime. A refusal of a pod that is not from
+// the API server is reconsidered when a pod has ended or the node has changed, since no controller would replace
+// the pod.
 package pods

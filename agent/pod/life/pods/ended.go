@@ -7,23 +7,21 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// ended is the verdict on a pod that has ended before: nil if it has not. A terminal
-// phase of a pod of the API server is final (KEP-3329), whether the server shows it or
-// this node found it out and stored it; so it never runs again, though its containers
-// may be gone, or the clock be set back before its deadline. The end of any other pod
-// is read off its containers anew, as by a kubelet that was restarted. The caller
-// holds mu.
+// ended returns the end of a pod that ended before; nil: it did not. A terminal phase of a pod from the API server is
+// final (KEP-3329), whether the server or this node's store has it: the pod never runs again, though its containers may
+// be gone, or the clock may be set back before its deadline. The end of any other pod is computed from its containers
+// each time, as by a kubelet that was restarted. The caller holds mu.
 func (p *Pods) ended(d desired.Pod) *plan.End {
 	if d.Source != desired.API {
 		return nil
 	}
 	for _, s := range []v1.PodStatus{d.Pod.Status, p.states[d.Pod.UID].status} {
-		if over(s.Phase) {
+		if terminal(s.Phase) {
 			return &plan.End{Phase: s.Phase, Reason: s.Reason, Message: s.Message}
 		}
 	}
 	return nil
 }
 
-// over reports whether a phase is terminal.
-func over(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+// terminal reports whether a phase is terminal.
+func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

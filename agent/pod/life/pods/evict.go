@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Active are the pods that may run here and have not ended, with their status. Those whose
-// end the node decided are not among them, those that are deleted are.
+// Active returns the pods that may run here and have not ended, with their statuses. It includes pods that are being
+// deleted, but not pods whose end the node decided.
 func (p *Pods) Active() []*v1.Pod {
 	wanted := p.c.Desired.List()
 	p.mu.Lock()
@@ -31,13 +31,12 @@ func (p *Pods) Active() []*v1.Pod {
 // active: see Active. The caller holds mu.
 func (p *Pods) active(d desired.Pod) bool {
 	v, known := p.verdicts[d.Pod.UID]
-	return known && v.end == nil && !v.coming && p.ended(d) == nil && !over(p.states[d.Pod.UID].status.Phase)
+	return known && v.end == nil && !v.coming && p.ended(d) == nil && !terminal(p.states[d.Pod.UID].status.Phase)
 }
 
-// Evict ends a pod that runs, as one that makes room for a critical pod is ended: first it
-// is stored that it does, so an agent that starts meanwhile finds it on its way. A disk that
-// is full may be what it ends for, so a store that fails does not save it; that is made up
-// for when the pod is over. False: it ends already, or is gone.
+// Evict ends a running pod. The decision is stored first, so an agent that starts meanwhile goes on with it. If it cannot
+// be stored, perhaps because the disk is full, the pod ends all the same, and the decision is stored when the pod has
+// ended. Evict returns false if the pod ends already, or is gone.
 func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	d, ok := p.c.Desired.Get(uid)
 	p.mu.Lock()
@@ -48,16 +47,16 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	}
 	err := p.c.Store.Reject(ctx, uid, admission(end))
 	if err != nil {
-		p.c.Log.Error("it cannot be stored that a pod is evicted", "pod", nameOf(d.Pod), "uid", uid, "error", err)
+		p.c.Log.Error("the eviction of a pod could not be stored", "pod", nameOf(d.Pod), "uid", uid, "error", err)
 	}
 	p.mu.Lock()
 	if !p.active(d) { // it ended meanwhile, by itself or for a critical pod
 		v := p.verdicts[uid]
 		p.mu.Unlock()
-		p.correct(ctx, d.Pod, v)
+		p.storeVerdict(ctx, d.Pod, v)
 		return false
 	}
-	p.leave(uid, end)
+	p.decideEnd(uid, end)
 	if err != nil {
 		v := p.verdicts[uid]
 		v.unstored = true
@@ -68,8 +67,8 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	return true
 }
 
-// correct stores the verdict that counts, over one that did not come to.
-func (p *Pods) correct(ctx context.Context, pod *v1.Pod, v verdict) {
+// storeVerdict stores the verdict that counts in place of one that was stored but is not carried out.
+func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	var err error
 	if v.end == nil {
 		err = p.c.Store.Admit(ctx, pod.UID)
@@ -77,30 +76,30 @@ func (p *Pods) correct(ctx context.Context, pod *v1.Pod, v verdict) {
 		err = p.c.Store.Reject(ctx, pod.UID, admission(*v.end))
 	}
 	if err != nil {
-		p.c.Log.Error("a verdict on a pod cannot be stored", "pod", nameOf(pod), "uid", pod.UID, "error", err)
+		p.c.Log.Error("the decision about a pod could not be stored", "pod", nameOf(pod), "uid", pod.UID, "error", err)
 	}
 }
 
-// evicted does what follows once an evicted pod is shown as over: its containers may go, and
-// what could not be stored is.
-func (p *Pods) evicted(pod *v1.Pod) {
+// finishEviction is called after each status of an evicted pod. When the phase is terminal, it has the containers removed,
+// and stores a decision that could not be stored before.
+func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.mu.Lock()
-	v, done := p.verdicts[pod.UID], over(p.states[pod.UID].status.Phase)
+	v, done := p.verdicts[pod.UID], terminal(p.states[pod.UID].status.Phase)
 	p.mu.Unlock()
 	if !done {
 		return
 	}
 	if v.unstored {
-		p.correct(context.Background(), pod, v)
+		p.storeVerdict(context.Background(), pod, v)
 	}
 	p.c.Workers.Poke(pod.UID)
 }
 
-// shownEnd is the end of a pod, with the phase that an evicted one is shown in: its last
-// status is known, so its containers may go. The caller holds mu.
+// shownEnd returns the end of a pod. If the status of an evicted pod has a terminal phase, the end has it, too: the
+// containers are not needed for a status any more. The caller holds mu.
 func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	phase := p.states[uid].status.Phase
-	if end == nil || end.Reason != plan.Evicted || !over(phase) {
+	if end == nil || end.Reason != plan.Evicted || !terminal(phase) {
 		return end
 	}
 	out := *end

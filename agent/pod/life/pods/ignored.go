@@ -11,11 +11,11 @@ import (
 	"github.com/islet-edge/islet/agent/pod/spec/allocate"
 )
 
-// eventFieldIgnored is the reason of the event that names fields which do not act.
+// eventFieldIgnored is the reason of the event that names fields without effect.
 const eventFieldIgnored = "FieldIgnored"
 
-// note tells, once for each generation of a pod that may run, which fields of it do not
-// act here, and counts what is asked for of its resources.
+// note records the event about the fields of an admitted pod that have no effect on this node, and counts requested
+// resizes: once for each version of the pod.
 func (p *Pods) note(uid types.UID, in plan.Input) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok || !current(in, d) || !in.Admitted || in.Deleting {

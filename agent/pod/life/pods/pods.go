@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/dirty"
 )
 
-// Desired is what the sources want. *desired.Desired is one.
+// Desired is the pods that the sources want. *desired.Desired is one.
 type Desired interface {
 	Get(types.UID) (desired.Pod, bool)
 	List() []desired.Pod // sorted
@@ -28,7 +28,7 @@ type Desired interface {
 	Forget(context.Context, types.UID) error
 }
 
-// Store keeps refusals and statuses. *store.Store is one.
+// Store stores refusals, allocated resources and statuses. *store.Store is one.
 type Store interface {
 	Rejected(context.Context) (map[types.UID]store.Admission, error)
 	Reject(context.Context, types.UID, store.Admission) error
@@ -39,17 +39,17 @@ type Store interface {
 	PutStatus(types.UID, *v1.PodStatus) error
 }
 
-// Workers carry out what is decided. *worker.Set is one.
+// Workers act on the decisions. *worker.Set is one.
 type Workers interface {
 	// Input returns the input of the last round of a pod's worker; see worker.Set.Input.
 	Input(types.UID) plan.Input
 	Poke(types.UID)
 }
 
-// Outbox brings statuses to a control plane. *outbox.Outbox is one.
+// Outbox sends statuses to a control plane. *outbox.Outbox is one.
 type Outbox interface {
 	Put(*v1.Pod, *v1.PodStatus)
-	// Finish forgets a pod of which nothing is left once the control plane knows.
+	// Finish has the control plane delete a pod of which nothing is left here, and then calls Drop.
 	Finish(context.Context, *v1.Pod) error
 }
 
@@ -58,22 +58,22 @@ type Config struct {
 	Desired Desired
 	Store   Store
 	Workers Workers
-	Spoken  func(source string) bool                       // a source has said what it wants
-	Sources []string                                       // all there are
+	Spoken  func(source string) bool                       // a source has listed its pods
+	Sources []string                                       // all sources
 	Node    func() admit.Node                              // the node as it is now
 	Host    func() status.Host                             // the same for statuses
-	Running func(in plan.Input, before, now *v1.PodStatus) // is called with each new status; nil: nobody counts
-	// Made is the pod that the sandbox of one was made for, if that has another spec; nil:
-	// it has not, or that is not known.
+	Running func(in plan.Input, before, now *v1.PodStatus) // is called with each new status; nil: it is not
+	// Made returns the pod that a wanted pod's sandbox was made for, if that has another spec; nil: it has the
+	// same, or is not known.
 	Made    func(wanted *v1.Pod) *v1.Pod
 	Devices Devices // nil: there are none
-	Resizes Resizes // nil: nobody counts
+	Resizes Resizes // nil: resizes are not counted
 	Events  worker.Events
-	Off     func() bool // the machine goes off; nil: it never does
-	// Preempted is called for each pod that ends for a critical one, with the resource that
-	// was lacking; nil: nobody counts.
+	Off     func() bool // the machine is about to go off; nil: it never is
+	// Preempted is called for each pod that is ended for a critical one, with the resource that was lacking; nil: it
+	// is not.
 	Preempted func(signal string)
-	// Barred reports whether a pod that was evicted may not come back yet; nil: it may.
+	// Barred reports whether a pod that was evicted may not run again yet; nil: it may.
 	Barred func(types.UID) bool
 	Log    *slog.Logger
 }
@@ -89,17 +89,17 @@ type Pods struct {
 	freed    uint64 // counts what may make a refused pod fit
 	refused  uint64 // counts refusals that another pod may be the reason of
 	states   map[types.UID]state
-	noted    map[types.UID]*v1.Pod // whose ignored fields are told
+	noted    map[types.UID]*v1.Pod // the versions whose ignored fields were reported
 	news     chan struct{}         // closed at the next change
 
-	allocating chan struct{} // capacity 1: held by who decides about resources
+	allocating chan struct{} // capacity 1: a lock on decisions about resources
 	trigger    string        // of the last release
 }
 
-// A state is what is shown of a pod.
+// A state is the status of a pod.
 type state struct {
 	status   v1.PodStatus
-	stopping time.Time // when its end was first asked for; zero: it was not
+	stopping time.Time // when its end was first requested; zero: it was not
 }
 
 // New starts nothing.
@@ -135,8 +135,8 @@ func New(c Config) *Pods {
 // stands alone has none.
 func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
-// Load takes over from the last run which pods were refused, and their last
-// status. What runs, the pods with the given UIDs, was admitted.
+// Load reads which pods the last run refused, and the last statuses. The pods that run, whose UIDs are given, were
+// admitted.
 func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	rejected, err := p.c.Store.Rejected(ctx)
 	if err != nil {
@@ -157,12 +157,13 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	}
 	for uid, r := range rejected {
 		was, runs := p.verdicts[uid]
-		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message, Grace: r.Grace, Disrupted: r.Disrupted}, leaves: runs, alloc: was.alloc}
+		end := &plan.End{Reason: r.Reason, Message: r.Message, Grace: r.Grace, Disrupted: r.Disrupted}
+		p.verdicts[uid] = verdict{end: end, ending: runs, alloc: was.alloc}
 	}
 	for uid, s := range statuses {
 		p.states[uid] = state{status: *s}
 		d, ok := p.c.Desired.Get(uid)
-		if ok && s.Phase != v1.PodPending { // the last run told of its fields
+		if ok && s.Phase != v1.PodPending { // the last run has reported its fields
 			p.noted[uid] = d.Pod
 		}
 		if ok {
@@ -173,7 +174,7 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	return nil
 }
 
-// Get is what is wanted of a pod, and what was decided about it. It only reads.
+// Get returns a wanted pod and the decisions about it. It only reads.
 func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -190,18 +191,18 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	return w, true
 }
 
-// Wanted reports whether the node knows a pod, as one to run or to end.
+// Wanted reports whether a pod is to run, or is on its way to its end.
 func (p *Pods) Wanted(uid types.UID) bool {
 	_, ok := p.c.Desired.Get(uid)
 	return ok
 }
 
-// Spoken reports whether a source has said what it wants.
+// Spoken reports whether a source has listed its pods. The empty source stands for all sources.
 func (p *Pods) Spoken(source string) bool {
 	if source != "" {
 		return p.c.Spoken(source)
 	}
-	for _, s := range p.c.Sources { // any may be the origin of a pod that does not say where it comes from
+	for _, s := range p.c.Sources { // any may be the source of a pod that names none
 		if !p.c.Spoken(s) {
 			return false
 		}
@@ -209,19 +210,19 @@ func (p *Pods) Spoken(source string) bool {
 	return true
 }
 
-// Forget drops a pod of which nothing is left, once its control plane knows.
+// Forget drops a pod of which nothing is left, after its control plane was told.
 func (p *Pods) Forget(ctx context.Context, uid types.UID) error {
 	if p.outbox != nil {
 		if d, ok := p.c.Desired.Get(uid); ok {
-			p.refresh(uid) // Run may not have come to its last status yet
+			p.refresh(uid) // Run may not have sent its last status yet
 			return p.outbox.Finish(ctx, d.Pod)
 		}
 	}
 	return p.Drop(ctx, uid)
 }
 
-// Drop is Forget for a pod whose control plane knows. One that is wanted anew under
-// the same UID is decided about anew.
+// Drop is Forget for a pod whose control plane was told. If the pod is wanted again under the same UID, the node decides
+// about it again.
 func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	if err := p.c.Desired.Forget(ctx, uid); err != nil {
 		return err
@@ -229,22 +230,23 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	_, again := p.c.Desired.Get(uid)
 	p.mu.Lock()
 	v, known := p.verdicts[uid]
-	if delete(p.verdicts, uid); again && v.end != nil {
+	delete(p.verdicts, uid)
+	if again && v.end != nil {
 		v.made, v.alloc = 0, nil
-		p.verdicts[uid] = v // its refusal is stored still
+		p.verdicts[uid] = v // its refusal is still stored
 	}
 	delete(p.states, uid)
 	delete(p.noted, uid)
-	p.tell() // its end is the last thing that watchers learn of it
+	p.wakeWatchers()
 	p.mu.Unlock()
-	if known && (v.end == nil || v.coming || v.leaves) || again {
+	if known && (v.end == nil || v.coming || v.ending) || again {
 		p.release(podsRemoved)
 	}
 	return nil
 }
 
-// tell wakes those who watch the pods. The caller holds mu.
-func (p *Pods) tell() {
+// wakeWatchers wakes the callers that watch the pods. The caller holds mu.
+func (p *Pods) wakeWatchers() {
 	close(p.news)
 	p.news = make(chan struct{})
 }
@@ -277,9 +279,8 @@ func (p *Pods) List() []*v1.Pod {
 	return out
 }
 
-// Look calls f with each pod as it is wanted and its newest status, in no order. It makes no
-// copies, as those who are asked again and again want none: f does not keep the status, is
-// short and asks nothing of p.
+// Look calls f with each wanted pod and its newest status, in no order. It makes no copies, because it is called often:
+// f must not keep the status, must be short, and must not call p.
 func (p *Pods) Look(f func(pod *v1.Pod, status *v1.PodStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// StatusChanged says that the status of a pod may have changed. It never blocks.
+// StatusChanged has the status of a pod computed again. It never blocks.
 func (p *Pods) StatusChanged(uid types.UID) { p.dirty.Add(uid) }
 
-// Run makes the statuses of pods that changed until ctx ends.
+// Run computes the statuses of pods that changed until ctx ends.
 func (p *Pods) Run(ctx context.Context) error {
 	for {
 		select {
@@ -35,7 +35,7 @@ func (p *Pods) refresh(uid types.UID) {
 	p.note(uid, in)
 	freed := p.show(uid, in)
 	if e := in.End; e != nil && e.Reason == plan.Evicted && e.Phase == "" && in.Want != nil {
-		p.evicted(in.Want)
+		p.finishEviction(in.Want)
 	}
 	if freed != "" {
 		p.release(freed)
@@ -57,7 +57,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	if !wanted {
 		if known {
 			delete(p.states, uid)
-			p.tell()
+			p.wakeWatchers()
 		}
 		return ""
 	}
@@ -69,10 +69,10 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		p.verdicts[uid] = v
 	}
 	if !known && unadmitted(in) {
-		return "" // else it would be Pending first, and Failed a moment later
+		return "" // it would be Pending first, and might be Failed a moment later
 	}
 	if !known && in.End != nil {
-		before.status = in.Want.Status // it ended before this node knew of it
+		before.status = in.Want.Status // it ended before it came to this node
 	}
 	now := state{status: status.Make(in, before.status, host)}
 	if in.Deleting {
@@ -91,8 +91,8 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {
 		p.c.Log.Warn("status not stored", "pod", nameOf(in.Want), "uid", uid, "error", err)
 	}
-	p.tell()
-	if decided && (v.end == nil || v.leaves) && over(now.status.Phase) && !over(before.status.Phase) {
+	p.wakeWatchers()
+	if decided && (v.end == nil || v.ending) && terminal(now.status.Phase) && !terminal(before.status.Phase) {
 		return podTerminated
 	}
 	return freed
@@ -103,7 +103,7 @@ func unadmitted(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Seen.Sandboxes)+len(in.Seen.Containers) == 0
 }
 
-// send lets the control plane know the status of a pod. The caller holds mu.
+// send puts the status of a pod into the outbox. The caller holds mu.
 func (p *Pods) send(uid types.UID, s *v1.PodStatus) {
 	if p.outbox == nil {
 		return

@@ -14,30 +14,29 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A verdict is what the node decided about a pod.
+// A verdict is the node's decision about a pod.
 type verdict struct {
 	end    *plan.End     // nil: the pod may run
 	made   uint64        // what Pods.freed was then
-	held   *admit.Holder // what the pod holds; nil, or of another object of the pod: it is to be worked out
-	coming bool          // it is about to be admitted: it holds what it asks for already
-	again  bool          // it was admitted after a refusal, which its status shows still
-	leaves bool          // its end was decided while it ran: it holds that until it is over
+	held   *admit.Holder // the resources that the pod holds; nil, or of another version of the pod: not computed yet
+	coming bool          // it is about to be admitted, and holds the resources that it requests already
+	again  bool          // it was admitted after a refusal that its status still shows
+	ending bool          // its end was decided while it ran: it holds its resources until it has ended
 
-	unequipped bool // it is refused for devices, or for CPUs or memory of its own: no pod was in its way at admission
-	unstored   bool // the store does not know of end
+	lacksDevices bool // refused for devices, or for CPUs or memory of its own: no pod was in its way at admission
+	unstored     bool // end could not be stored
 
 	alloc *allocation // nil: the pod may not run
 }
 
-// admitted lets a pod run with the resources it is wanted with.
+// admitted returns the verdict that a pod may run with the resources that it is wanted with.
 func admitted(d desired.Pod, made uint64) verdict {
 	return verdict{made: made, alloc: &allocation{given: allocate.Of(&d.Pod.Spec), generation: d.Pod.Generation}}
 }
 
-// Admit decides whether a pod may run here, unless that is decided. Two pods are
-// decided about one after the other, so the last port or byte goes to one of them; the
-// store is waited for without others waiting, and so are the pods that end for a critical
-// one. An error means that nothing was decided.
+// Admit decides whether the pod may run on this node. If a decision counts already, it keeps that one. Decisions are
+// made one after the other, so only one pod gets the last port or byte. While Admit waits for the store, or for pods that
+// end for a critical one, other pods do not wait. An error means that nothing was decided.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	for {
 		first, err := p.decide(ctx, uid)
@@ -52,9 +51,9 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// decide is Admit, but for a critical pod in whose way is only one of lower priority that
-// was there first and is about to be admitted: as with a kubelet, which admits one pod at a
-// time, that one is, and makes room then. The channel is closed at the next change.
+// decide is Admit, with one exception: a critical pod that lacks only what a pod of lower priority is about to get waits
+// until that pod is admitted, and then preempts it, as a kubelet does, which admits one pod at a time. first is then not
+// nil, and closed at the next change.
 func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -72,7 +71,7 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	h := p.holders(uid)
 	refusal := admit.Admit(pod, h.all(), node)
 	if refusal == nil && !known && !p.c.Devices.Wants(d.Pod) {
-		p.verdicts[uid] = admitted(d, made) // what runs tells the next agent of it
+		p.verdicts[uid] = admitted(d, made) // the next agent sees it from what runs
 		p.mu.Unlock()
 		return nil, nil
 	}
@@ -92,16 +91,16 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 		p.mu.Unlock()
 		v := verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, made: made}
 		if before.end != nil && before.end.Reason == plan.Preempting && refusal.OfResources() {
-			v.end = before.end // that is why there is no room
+			v.end = before.end // it was preempted for the same lack of room
 		}
 		return nil, p.refuse(ctx, d, before.end, v, refusal.Message)
 	}
 	p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
 	p.mu.Unlock()
-	return nil, p.equip(ctx, d, made, before, known)
+	return nil, p.allocateDevices(ctx, d, made, before, known)
 }
 
-// refuse makes a refusal count. One for the same reason as before is no news.
+// refuse stores a refusal, after which it counts. A refusal for the same reason as before records no event.
 func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v verdict, message string) error {
 	news := before == nil || before.Reason != v.end.Reason
 	if news {
@@ -111,10 +110,10 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	}
 	p.mu.Lock()
 	p.verdicts[d.Pod.UID] = v
-	if !v.unequipped {
+	if !v.lacksDevices {
 		p.refused++
 	}
-	p.tell()
+	p.wakeWatchers()
 	p.mu.Unlock()
 	if news {
 		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)
@@ -123,55 +122,58 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	return nil
 }
 
-// readmit lets a pod run that was refused before. Until that is stored it holds what it
-// asked for, but does not run: an agent that starts meanwhile would end it.
+// readmit lets a pod run that was refused before. Until that is stored the pod holds the resources that it requests, but
+// does not run: an agent that starts meanwhile would end it.
 func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
 	if err := p.c.Store.Admit(ctx, d.Pod.UID); err != nil {
-		p.giveUp(d.Pod.UID, before, true)
+		p.cancelAdmission(d.Pod.UID, before, true)
 		return err
 	}
 	p.mu.Lock()
 	v := admitted(d, made)
 	v.again = true
 	p.verdicts[d.Pod.UID] = v
-	p.tell()
+	p.wakeWatchers()
 	p.mu.Unlock()
 	p.c.Log.Info("pod admitted that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
 	return nil
 }
 
-// giveUp takes back that a pod is coming: others may have been refused for it.
-func (p *Pods) giveUp(uid types.UID, before verdict, known bool) {
+// cancelAdmission takes back that a pod is about to be admitted. Others may have been refused for it.
+func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	p.mu.Lock()
 	if known {
 		p.verdicts[uid] = before
 	} else {
 		delete(p.verdicts, uid)
 	}
-	p.tell()
+	p.wakeWatchers()
 	p.mu.Unlock()
 	p.release(podTerminated)
 }
 
-// reconsiders reports whether a verdict may be another one now. A refused pod of the
-// API server is Failed for good: its controller makes another one. The caller holds mu.
+// reconsiders reports whether a refusal may be wrong by now. A refused pod from the API server stays Failed: its
+// controller makes another one. The caller holds mu.
 func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
-	return v.end != nil && d.Source != desired.API && v.made < p.freed && !p.c.Off() && !(v.end.Reason == plan.Evicted && p.c.Barred(d.Pod.UID))
+	if v.end == nil || d.Source == desired.API || v.made >= p.freed || p.c.Off() {
+		return false
+	}
+	return v.end.Reason != plan.Evicted || !p.c.Barred(d.Pod.UID)
 }
 
-// holders are the pods that hold what another one may want.
+// holders are the pods that hold resources.
 type holders struct {
-	staying []*admit.Holder // they may run, and have not ended
-	coming  []*admit.Holder // they are about to be admitted
-	leaving []*admit.Holder // their end is decided, but has not come
+	staying []*admit.Holder // may run, and have not ended
+	coming  []*admit.Holder // are about to be admitted
+	leaving []*admit.Holder // are to end, and have not ended
 }
 
 func (h holders) all() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
 
-// holders lists the pods but one that hold something. The caller holds mu.
+// holders returns the pods that hold resources, without the pod except. The caller holds mu.
 func (p *Pods) holders(except types.UID) (out holders) {
 	for uid, v := range p.verdicts {
-		holds := v.coming || v.again || (v.end == nil || v.leaves) && !over(p.states[uid].status.Phase)
+		holds := v.coming || v.again || (v.end == nil || v.ending) && !terminal(p.states[uid].status.Phase)
 		if uid == except || !holds {
 			continue
 		}
@@ -184,7 +186,7 @@ func (p *Pods) holders(except types.UID) (out holders) {
 		switch {
 		case v.coming:
 			out.coming = append(out.coming, v.held)
-		case v.leaves:
+		case v.ending:
 			out.leaving = append(out.leaving, v.held)
 		default:
 			out.staying = append(out.staying, v.held)
@@ -193,11 +195,10 @@ func (p *Pods) holders(except types.UID) (out holders) {
 	return out
 }
 
-// NodeChanged says that the node is another than it was: refusals may be wrong now.
+// NodeChanged has refusals reconsidered, because the node has changed.
 func (p *Pods) NodeChanged() { p.release(nodeChanged) }
 
-// release lets pods ask again that were refused, or whose resize was: something was given
-// back.
+// release has refused pods, and pods with a deferred resize, decided about again, because resources were released.
 func (p *Pods) release(trigger string) {
 	p.mu.Lock()
 	p.freed++

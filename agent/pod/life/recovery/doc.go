@@ -1,3 +1,3 @@
-// Package recovery fills a store that was lost with what runs. Each sandbox carries
-// the manifest of its pod, by the hook Manifest; Rebuild reads them back.
+// Package recovery fills a store that was lost from the pods that run. The hook Manifest writes the manifest of each pod
+// into its sandbox, and Rebuild reads the manifests back.
 package recovery

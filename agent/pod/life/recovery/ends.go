@@ -14,9 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Ends stores how pods of the API server have ended that the last agent did not live to
-// see, before what tells of it is removed. A terminal phase is final (KEP-3329): without
-// it such a pod would run a second time.
+// Ends stores the statuses of pods from the API server that ended while no agent ran. It is used before their containers
+// are removed. A terminal phase is final (KEP-3329): without the stored status such a pod would run a second time.
 type Ends struct {
 	Pods []desired.Pod
 	View interface {
@@ -31,7 +30,7 @@ type Ends struct {
 	Log  *slog.Logger
 }
 
-// Keep stores them. After an error nothing may be removed.
+// Keep stores the statuses. After an error no container may be removed.
 func (e Ends) Keep(ctx context.Context) error {
 	before, err := e.Store.Statuses(ctx)
 	if err != nil {
@@ -45,14 +44,14 @@ func (e Ends) Keep(ctx context.Context) error {
 			was = *s
 		}
 		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Seen: e.View.Pod(uid), Now: e.Now}
-		if d.Source != desired.API || over(was.Phase) || d.Deleting || !plan.Finished(in) {
+		if d.Source != desired.API || terminal(was.Phase) || d.Deleting || !plan.Finished(in) {
 			continue
 		}
 		if sb, ok := in.Seen.Sandbox(); ok {
 			in.Started = sb.Started
 		}
 		now := status.Make(in, was, e.Host)
-		if !over(now.Phase) {
+		if !terminal(now.Phase) {
 			continue
 		}
 		ends[uid] = &now
@@ -67,4 +66,4 @@ func (e Ends) Keep(ctx context.Context) error {
 	return nil
 }
 
-func over(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -10,9 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// keepEnvironments keeps the environments of the containers that run, which the runtime shows in
-// their specifications. A specification may hold Secrets: islet's own runtime removes it when the
-// container ends, and none outlives the boot.
+// keepEnvironments stores the environments of running containers, from the OCI specifications that the runtime returns. A
+// specification may contain Secrets: islet's own runtime removes it when the container ends, and none survives a reboot.
 func keepEnvironments(ctx context.Context, c Config, made []*api.Container) {
 	if c.Environments == nil {
 		return
@@ -29,7 +28,8 @@ func keepEnvironments(ctx context.Context, c Config, made []*api.Container) {
 			err = json.Unmarshal([]byte(st.Info["info"]), &info)
 		}
 		if err != nil {
-			c.Log.Warn("should this container end, it waits for the API server: its environment is not known", "container", ctr.Id, "error", err)
+			c.Log.Warn("the environment of a container is not known: if it ends, it waits for the API server",
+				"container", ctr.Id, "error", err)
 			continue
 		}
 		c.Environments.KeepEnvironment(types.UID(ctr.Labels[keys.PodUID]), ctr.Metadata.GetName(), info.RuntimeSpec.Process.Env)

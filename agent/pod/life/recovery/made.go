@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Made tells what the sandboxes of pods were made for. A pod that was wanted otherwise
-// just before the last agent ended is known by that alone.
+// Made returns the pods that sandboxes were made for. If the wanted pod changed just before the last agent ended, only the
+// sandbox has the former version.
 type Made struct {
 	Runtime interface {
 		PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
@@ -25,8 +25,7 @@ type Made struct {
 	Log *slog.Logger
 }
 
-// Pod is the pod that the newest sandbox of one was made for; nil: it is wanted with the
-// same spec, or that is not known.
+// Pod returns the pod that the newest sandbox of a wanted pod was made for; nil: it has the same spec, or is not known.
 func (m Made) Pod(wanted *v1.Pod) *v1.Pod {
 	sb, ok := m.View.Pod(wanted.UID).Sandbox()
 	if !ok || sb.Hash == "" || sb.Hash == plan.SpecHash(&wanted.Spec) {
@@ -34,13 +33,15 @@ func (m Made) Pod(wanted *v1.Pod) *v1.Pod {
 	}
 	st, err := m.Runtime.PodSandboxStatus(context.Background(), &api.PodSandboxStatusRequest{PodSandboxId: sb.ID})
 	if err != nil {
-		m.Log.Warn("what a pod was made with is not known", "pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
+		m.Log.Warn("the sandbox of a pod cannot be read, so its former spec is not known",
+			"pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
 		return nil
 	}
 	text := st.GetStatus().GetAnnotations()[keys.Manifest]
 	pod := &v1.Pod{}
 	if err := json.Unmarshal([]byte(text), pod); err != nil || pod.UID != wanted.UID {
-		m.Log.Warn("the manifest in a pod's sandbox cannot be read", "pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
+		m.Log.Warn("the manifest in a pod's sandbox cannot be read",
+			"pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
 		return nil
 	}
 	return pod

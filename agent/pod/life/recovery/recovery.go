@@ -17,12 +17,11 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Manifest is the hook that writes the annotation keys.Manifest, so that what runs can
-// fill the store again if that is lost: of what a person applied there is no other copy,
-// and a manifest may be damaged or out of reach just then.
+// Manifest is the hook that writes the annotation keys.Manifest, so that a store that was lost can be filled from the pods
+// that run. A pod that a person applied has no other copy, and other sources may be damaged or out of reach.
 type Manifest struct{}
 
-// Name is the hook's.
+// Name returns the hook's name.
 func (Manifest) Name() string { return "manifest" }
 
 // Sandbox adds the pod's manifest.
@@ -45,18 +44,18 @@ type Config struct {
 	Runtime Runtime
 	Desired Desired
 	Store   Store
-	// Environments takes those of the containers that run. Nil: they are not needed, as the objects
-	// that they come of are known.
+	// Environments stores the environments of running containers. Nil: they are not needed, since the objects that
+	// they were made from are known.
 	Environments Environments
 	Log          *slog.Logger
 }
 
-// Environments keeps the environments of containers, as KEY=VALUE. *objects.Objects does.
+// Environments stores the environments of containers, as KEY=VALUE. *objects.Objects is one.
 type Environments interface {
 	KeepEnvironment(uid types.UID, container string, env []string)
 }
 
-// Runtime tells what runs.
+// Runtime is the part of the CRI that is needed. *engine.Containers has one.
 type Runtime interface {
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
@@ -64,31 +63,30 @@ type Runtime interface {
 	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
 }
 
-// Desired takes the pods. *desired.Desired is one.
+// Desired receives the pods. *desired.Desired is one.
 type Desired interface {
 	Rewrite(context.Context) error
 	Adopt(context.Context, []desired.Recovered) error
 }
 
-// Store takes the addresses in use, and says when it was made anew. *store.Store is one.
+// Store receives the addresses in use, and reports when it was created again. *store.Store is one.
 type Store interface {
 	Rebuilt() (aside string, broken bool)
-	// Empty says that nothing is stored yet; Filled ends that.
+	// Empty reports whether nothing is stored yet. After Filled it returns false.
 	Empty(context.Context) (bool, error)
 	Filled(context.Context) error
 	Repaired() <-chan struct{}
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
 }
 
-// Begin is called when it is known what runs: it rebuilds a store that was found broken, or that
-// was deleted. What is missing then comes from the sources. Of a node that was just installed
-// nothing runs.
+// Begin rebuilds a store that was broken or deleted. It is called when the runtime answers. Pods that do not run come from
+// their sources. On a node that was just installed nothing runs, so nothing is rebuilt.
 func Begin(ctx context.Context, c Config) {
 	aside, broken := c.Store.Rebuilt()
 	empty, err := c.Store.Empty(ctx)
 	switch {
 	case err != nil:
-		c.Log.Error("whether the database was deleted is not known", "error", err)
+		c.Log.Error("it is not known whether the database was deleted", "error", err)
 		return
 	case broken:
 		c.Log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
@@ -108,8 +106,8 @@ func Begin(ctx context.Context, c Config) {
 	}
 }
 
-// Rebuild fills a store that was lost with what runs: the pods, each as its
-// source's, and the addresses that are in use. It returns how many pods it found.
+// Rebuild fills a store that was lost from the pods that run: with the pods, each under its source, and with the addresses
+// in use. It returns how many pods it found.
 func Rebuild(ctx context.Context, c Config) (found int, err error) {
 	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {
@@ -143,13 +141,13 @@ func Rebuild(ctx context.Context, c Config) (found int, err error) {
 	return len(pods), errors.Join(append(errs, c.Desired.Adopt(ctx, pods))...)
 }
 
-// A Refill writes again what a database lost that broke while it was in use.
+// A Refill fills the database again when it was lost while it was in use.
 type Refill struct{ c Config }
 
 // New starts nothing.
 func New(c Config) *Refill { return &Refill{c} }
 
-// Run does so whenever the store says that it was made anew, until ctx ends.
+// Run does so whenever the store was created again, until ctx ends.
 func (r *Refill) Run(ctx context.Context) error {
 	for {
 		select {
@@ -168,8 +166,8 @@ func (r *Refill) Run(ctx context.Context) error {
 	}
 }
 
-// asMade gives the containers of a pod the images that they were last made with: the
-// API may have changed them since the pod's sandbox was made.
+// asMade sets the images of a pod's containers to those that the containers were last created with: the API may have changed
+// them since the pod's sandbox was created.
 func asMade(pod *v1.Pod, made []*api.Container) {
 	for _, ctr := range podspec.Containers(&pod.Spec) {
 		var last uint32
@@ -195,7 +193,7 @@ func keepAddresses(ctx context.Context, c Config, sandbox string) error {
 	for _, ip := range ips {
 		addr, err := netip.ParseAddr(ip)
 		if err != nil {
-			continue // a pod on the host's network has none of its own
+			continue // a pod on the host's network has no address of its own
 		}
 		if err := c.Store.AddLease(ctx, addr, sandbox); err != nil {
 			return fmt.Errorf("keep the address %s of sandbox %s: %w", addr, sandbox, err)

@@ -12,11 +12,11 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// removeContainer removes a container and its log with the rotated parts of it.
+// removeContainer removes a container, its log and the rotated parts of the log.
 func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); gone(err) != nil {
+	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); ignoreNotFound(err) != nil {
 		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, err)
 	}
 	errs := []error{e.cfg.Hooking.Forget(a.ID)}

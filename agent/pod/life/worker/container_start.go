@@ -15,9 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// startContainer pulls the image if it must, configures, creates and starts one
-// attempt. Only what follows the pull and the hooks' preparations takes one of the
-// bounded places.
+// startContainer pulls the image if necessary, then configures, creates and starts one attempt. It takes one of the
+// places of starts after the pull and the hooks.
 func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	_, ctr := podspec.Find(&in.Want.Spec, a.Container)
 	sb, _ := in.Seen.Sandbox()
@@ -32,7 +31,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		return err
 	}
 	n := e.cfg.Node()
-	pod := known(in.Want, in.Seen, n)
+	pod := withAddresses(in.Want, in.Seen, n)
 	if err := e.prepare(ctx, pod, ctr); err != nil {
 		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
 	}
@@ -52,14 +51,19 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}
-	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref, Before: e.environmentBefore(pod, ctr.Name)})
+	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{
+		Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref,
+		Before: e.environmentBefore(pod, ctr.Name),
+	})
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, ctr.Name), 0o755); err != nil {
 		return problem(plan.CreateContainerError, "make the log directory: %w", err)
 	}
-	made, err := e.cfg.Runtime.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox})
+	made, err := e.cfg.Runtime.CreateContainer(ctx, &api.CreateContainerRequest{
+		PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox,
+	})
 	if err != nil {
 		return problem(plan.CreateContainerError, "create container %s: %w", ctr.Name, err)
 	}
@@ -69,14 +73,15 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		return problem(plan.RunContainerError, "start container %s: %w", ctr.Name, err)
 	}
 	tell.normal(eventStarted, "Container started")
-	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil { // it runs all the same
-		e.cfg.Log.Warn("log shippers do not find the log of a container", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
+	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil {
+		e.cfg.Log.Warn("the link to a container's log could not be made, so log shippers may not find it",
+			"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
 	}
 	return nil
 }
 
-// environmentBefore returns the environment that a container had when the node found its database
-// lost, if the objects keep such.
+// environmentBefore returns a function that returns the environment that a container had when the node found its
+// database lost; nil: it is not known.
 func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.KeyValue {
 	return func() []*api.KeyValue {
 		kept, ok := e.cfg.Objects.(interface {
@@ -87,13 +92,16 @@ func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.Key
 		}
 		env := kept.EnvironmentBefore(pod.UID, name)
 		if env != nil {
-			e.cfg.Log.Warn("the API server does not answer: a container gets the environment that it had", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", name)
+			e.cfg.Log.Warn("the API server does not answer: a container gets the environment that it had",
+				"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", name)
 		}
 		return env
 	}
 }
 
-func (e *Executor) containerConfig(ctx context.Context, pod *v1.Pod, ctr *v1.Container, n translate.Node, a translate.Attempt) (*api.ContainerConfig, error) {
+func (e *Executor) containerConfig(
+	ctx context.Context, pod *v1.Pod, ctr *v1.Container, n translate.Node, a translate.Attempt,
+) (*api.ContainerConfig, error) {
 	cfg, expanded, err := translate.Container(pod, ctr, n, a, e.cfg.Objects, e.cfg.Files)
 	if err != nil {
 		return nil, err

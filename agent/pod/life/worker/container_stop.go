@@ -10,8 +10,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// stopContainer asks a container to end and has it killed after its grace
-// period.
+// stopContainer has the runtime send a container its stop signal, and kill it after the grace period.
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
 		teller{e.cfg.Events, in.Want, a.Container}.normal(eventKilling, "%s", killing(in, a))
@@ -19,7 +18,8 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 	ctx, stop := context.WithTimeout(ctx, a.Grace+callTimeout)
 	defer stop()
 	seconds := int64((a.Grace + time.Second - 1) / time.Second)
-	if _, err := e.cfg.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: a.ID, Timeout: seconds}); gone(err) != nil {
+	_, err := e.cfg.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: a.ID, Timeout: seconds})
+	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("stop container %s (%s): %w", a.Container, a.ID, err)
 	}
 	return nil

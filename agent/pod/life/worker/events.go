@@ -12,15 +12,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Events takes what happens to pods, in the reasons and words of a kubelet. It
-// must not block.
+// Events records events of pods, with the reasons and messages of a kubelet. It must not block.
 type Events interface {
-	// Pod notes an event of a pod, or of one of its containers if that is named. The
-	// type is v1.EventTypeNormal or v1.EventTypeWarning.
+	// Pod records an event of a pod or, if container is not empty, of one of its containers. eventType is
+	// v1.EventTypeNormal or v1.EventTypeWarning.
 	Pod(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// Reasons of events. That a container or sandbox fails has more than one, below.
+// Reasons of events. The failure of a container or sandbox has more than one: see failed.
 const (
 	eventPulling           = "Pulling"
 	eventPulled            = "Pulled"
@@ -60,8 +59,8 @@ func (t teller) warning(reason, format string, args ...any) {
 	t.events.Pod(t.pod, t.container, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
-// failed tells of an action that failed, unless that was cancelled. A message with
-// the container's ID would be another one at each attempt.
+// failed records an action that failed, unless it was cancelled. The container's ID in the message is replaced by
+// its name: with the ID each attempt would make another message.
 func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err error) {
 	if in.Want == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return
@@ -99,7 +98,7 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 	}
 }
 
-// mountReason is FailedMount, or of a block volume what a kubelet says instead.
+// mountReason returns FailedMount, or the reason that a kubelet has for block volumes.
 func mountReason(err error) string {
 	if own, ok := errors.AsType[interface {
 		error
@@ -110,7 +109,7 @@ func mountReason(err error) string {
 	return plan.FailedMount
 }
 
-// killing says why a container is stopped.
+// killing returns the message about a container that is stopped.
 func killing(in plan.Input, a plan.Action) string {
 	h := in.Health[a.ID]
 	switch ends := in.Deleting || in.End != nil; {
@@ -127,14 +126,14 @@ func killing(in plan.Input, a plan.Action) string {
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container
 	case !h.Started:
-		return gaveUp(in.Want, a.Container, "startup")
+		return probeFailed(in.Want, a.Container, "startup")
 	}
-	return gaveUp(in.Want, a.Container, "liveness")
+	return probeFailed(in.Want, a.Container, "liveness")
 }
 
-// gaveUp says which probe ends a container, and whether it runs again: of a sidecar, which
-// always does, a kubelet does not say so.
-func gaveUp(pod *v1.Pod, container, probe string) string {
+// probeFailed returns the message about a container that is stopped because a probe failed. As in a kubelet's message,
+// a sidecar is not said to be restarted, though it always is.
+func probeFailed(pod *v1.Pod, container, probe string) string {
 	what, then := "Container", ""
 	switch kind, ctr := podspec.Find(&pod.Spec, container); {
 	case kind == podspec.Sidecar:
@@ -145,7 +144,7 @@ func gaveUp(pod *v1.Pod, container, probe string) string {
 	return fmt.Sprintf("%s %s failed %s probe%s", what, container, probe, then)
 }
 
-// notice tells what the plan found to tell, each once.
+// notice records the notices of the plan, each once.
 func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
 	for _, n := range notices {
 		if w.life.told[n.Container] == n {
@@ -155,7 +154,8 @@ func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
 		tell := teller{w.set.cfg.Events, pod, n.Container}
 		switch n.Reason {
 		case plan.CrashLoopBackOff:
-			tell.warning(eventBackOff, "Back-off restarting failed container %s in pod %s_%s(%s)", n.Container, pod.Name, pod.Namespace, pod.UID)
+			tell.warning(eventBackOff, "Back-off restarting failed container %s in pod %s_%s(%s)",
+				n.Container, pod.Name, pod.Namespace, pod.UID)
 		case plan.ImagePullBackOff:
 			_, ctr := podspec.Find(&pod.Spec, n.Container)
 			tell.normal(eventBackOff, "Back-off pulling image %q", ctr.Image)

@@ -66,9 +66,9 @@ func TestEventsOfDNS(t *testing.T) {
 		}
 		e := n.actor
 		e.cfg.Alone = true
-		e.warn(pod("b", v1.PullNever), translate.Node{})
+		e.warnOfDNS(pod("b", v1.PullNever), translate.Node{})
 		e.cfg.Alone = false
-		e.warn(pod("c", v1.PullNever), translate.Node{})
+		e.warnOfDNS(pod("c", v1.PullNever), translate.Node{})
 		if len(n.events.lines["b"]) != 0 || len(n.events.lines["c"]) != 1 {
 			t.Error(n.events.lines)
 		}

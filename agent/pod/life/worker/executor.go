@@ -30,30 +30,30 @@ const (
 type ExecutorConfig struct {
 	Runtime cri.Runtime
 	Images  cri.Images
-	Imports Imports // nil: no archives are ever imported
+	Imports Imports // nil: no archives are imported
 	Hooks   hook.Chain
 	Node    func() translate.Node // the node as it is now
-	Network func() error          // why no pod gets a network of its own now, as a kubelet words it; nil: they do
+	Network func() error          // why pods cannot get a network now, in a kubelet's words; nil: they can
 	Objects translate.Objects     // nil: there are none
 	Alone   bool                  // the node has no control plane
 	Files   translate.Files       // nil: there are none
-	Keyring Keyring               // nil: nobody has credentials
-	Guard   Guard                 // nil: who may start a pod may use its images
+	Keyring Keyring               // nil: there are no credentials
+	Guard   Guard                 // nil: every pod may use every image on the node
 	Links   Links                 // nil: logs have no links
 	Classes Classes               // nil: the name of a RuntimeClass is its handler's
-	Events  Events                // nil: nobody wants to know
+	Events  Events                // nil: events are dropped
 	Hooking Lifecycle             // nil: no lifecycle hooks run
-	Starts  int                   // sandboxes, and containers, that start at once; 0: twice the CPUs
+	Starts  int                   // how many sandboxes, and how many containers, start at once; 0: twice the CPUs
 	Log     *slog.Logger
 }
 
-// Classes resolve a pod's RuntimeClass to the runtime handler of its sandbox; empty is
-// the node's default.
+// Classes resolve a pod's RuntimeClass to the runtime handler of its sandbox. An empty handler is the node's
+// default.
 type Classes interface {
 	RuntimeHandler(pod *v1.Pod) (string, error)
 }
 
-// Links are other names of containers' logs. collect.Links is one.
+// Links are symbolic links to the logs of containers. collect.Links is one.
 type Links interface {
 	Link(pod *v1.Pod, container, id, log string) error
 	Unlink(log string) error
@@ -68,12 +68,12 @@ func (noLinks) Unlink(string) error                        { return nil }
 // may be called from any goroutine.
 type Executor struct {
 	cfg        ExecutorConfig
-	runsHooks  bool // somebody does
+	runsHooks  bool // lifecycle hooks run
 	images     *images
-	sandboxes  chan struct{} // a place for each sandbox that may start now
-	containers chan struct{} // the same for containers, so that none waits for all sandboxes
-	prepares   chan struct{} // for pods whose hooks prepare, so that not all do at once
-	fetches    chan struct{} // the same for the API server's pods, which may wait for the network
+	sandboxes  chan struct{} // its capacity is how many sandboxes start at once
+	containers chan struct{} // the same of containers, so that none waits for all sandboxes
+	prepares   chan struct{} // the same of pods whose hooks prepare
+	fetches    chan struct{} // the same of pods from the API server, whose hooks may wait for the network
 }
 
 // NewExecutor starts nothing.
@@ -107,12 +107,13 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 		cfg.Starts = 2 * runtime.GOMAXPROCS(0)
 	}
 	return &Executor{
-		cfg: cfg, runsHooks: runs, images: newImages(cfg), sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
+		cfg: cfg, runsHooks: runs, images: newImages(cfg),
+		sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
 		prepares: make(chan struct{}, preparing*cfg.Starts), fetches: make(chan struct{}, preparing*cfg.Starts),
 	}
 }
 
-// Do carries out one action, and tells events of it.
+// Do carries out one action, and records its events.
 func (e *Executor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	err := e.do(ctx, in, a)
 	if err != nil {
@@ -153,17 +154,16 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 	return fmt.Errorf("no way to carry out %v", a.Op)
 }
 
-// hooks lets the hooks take a step that is theirs alone.
+// hooks runs a step that consists of hooks only.
 func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	return step(ctx, known(in.Want, in.Seen, e.cfg.Node()))
+	return step(ctx, withAddresses(in.Want, in.Seen, e.cfg.Node()))
 }
 
-// prepare lets the hooks make what the pod needs. What they do on this machine is
-// bounded, as starts are. A pod whose hooks wait for the network soon loses its place to
-// the next one, and pods that are not the API server's do not share places with it.
-// A container that is about to start, if any, asks them, too.
+// prepare runs the hooks that prepare the pod and, if ctr is not nil, a container that is about to start. Only so
+// many pods prepare at once. A pod whose hooks wait for the network soon frees its place for the next one, and
+// pods from the API server have places of their own.
 func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	places := e.prepares
 	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
@@ -182,13 +182,12 @@ func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) 
 	return e.cfg.Hooks.Start(ctx, pod, ctr)
 }
 
-// ImagesChanged forgets which images could not be pulled: the next start asks
-// again. Set.Retry then wakes the pods that wait.
+// ImagesChanged forgets which images could not be pulled: the next start pulls again. Set.Retry then wakes the
+// pods that wait.
 func (e *Executor) ImagesChanged() { e.images.forget() }
 
-// known returns the pod with what only the node knows of it in its status: its
-// addresses. The wanted pod itself is never changed.
-func known(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
+// withAddresses returns a copy of the pod whose status has the addresses of the pod and the node.
+func withAddresses(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
 	out := *pod
 	ips := n.IPs
 	if !pod.Spec.HostNetwork {
@@ -211,8 +210,10 @@ func known(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
 	return &out
 }
 
-// sandboxConfig is the same for every call about one sandbox.
-func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, n translate.Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
+// sandboxConfig returns the configuration of a sandbox. It is the same in every call about that sandbox.
+func (e *Executor) sandboxConfig(
+	ctx context.Context, pod *v1.Pod, n translate.Node, attempt uint32, started time.Time,
+) (*api.PodSandboxConfig, error) {
 	cfg, err := translate.Sandbox(pod, n, attempt, started)
 	if err != nil {
 		return nil, err
@@ -223,14 +224,14 @@ func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, n translate.N
 // preparing is how many pods may prepare for each that may start.
 const preparing = 4
 
-// What takes longer than these waits for something outside of this machine, or was made
-// to wait by a pod; it does not keep its place from others.
+// A start or a preparation that takes longer waits for another machine, or because of what its pod contains. Its
+// place is then free for others.
 const (
 	placeTime   = 30 * time.Second       // of a start
 	prepareTime = 500 * time.Millisecond // of a preparation, most of which take a few milliseconds
 )
 
-// enter waits for a place; the caller gives it back, or loses it after that time.
+// enter waits for a place. The caller frees it by calling leave. After the time most it is free in any case.
 func enter(ctx context.Context, places chan struct{}, most time.Duration) (leave func(), err error) {
 	select {
 	case places <- struct{}{}:
@@ -242,8 +243,8 @@ func enter(ctx context.Context, places chan struct{}, most time.Duration) (leave
 	}
 }
 
-// gone turns "there is no such thing" into success: that is what was wanted.
-func gone(err error) error {
+// ignoreNotFound returns err, or nil if err is that the object to remove does not exist.
+func ignoreNotFound(err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil
 	}

@@ -25,27 +25,25 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Imports tells of image archives that are being imported.
+// Imports are the imports of image archives.
 type Imports interface {
-	// WaitImage returns once no import that goes on can bring the image, or when
-	// ctx has ended.
+	// WaitImage blocks while an import that may contain the image goes on, or until ctx has ended.
 	WaitImage(ctx context.Context, image string) error
 }
 
-// Keyring gives the credentials that a pod has for an image. credentials.Credentials is one.
+// Keyring returns the credentials that a pod has for an image. credentials.Credentials is one.
 type Keyring interface {
 	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
 }
 
-// Guard keeps private images from pods that may not have them. pulls.Guard is one.
+// Guard decides which pods may use a private image that is on the node. pulls.Guard is one.
 type Guard interface {
-	// May reports whether a pod may use an image that is here, by its ID, without
-	// asking the registry.
+	// May reports whether a pod may use the image with an ID that is on the node, without a request to the
+	// registry.
 	May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// Begin is called before each pull; unless it fails, Pulled or Failed follow it. private says
-	// that the image may be for fewer than all pods. with is what the registry took; zero: it asked
-	// for none.
+	// Begin is called before each pull. If it returns nil, Pulled or Failed follows. private says that not every
+	// pod may use the image. with is the credential that the registry accepted; zero: it required none.
 	Begin(ctx context.Context, name string, private bool) error
 	Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential)
 	Failed(ctx context.Context, name string, private, unreachable bool)
@@ -59,8 +57,8 @@ func (openGuard) Begin(context.Context, string, bool) error                     
 func (openGuard) Pulled(context.Context, string, string, bool, keyring.Credential)     {}
 func (openGuard) Failed(context.Context, string, bool, bool)                           {}
 
-// images gets the images of containers: one pull per image and credentials at a
-// time, shared among all pods that want it with these, and one back-off for each.
+// images gets the images of containers. For each image with the same credentials there is at most one pull at a time,
+// which all pods share, and one back-off.
 type images struct {
 	svc     cri.Images
 	imports Imports
@@ -74,15 +72,15 @@ type images struct {
 	failed map[wish]failedPull
 }
 
-// A wish is for an image with credentials. What plugins give is told apart by for whom they
-// give it: it may differ each time.
+// A wish is an image with credentials. Credentials of plugins may differ each time, so these count by the scope that
+// they are for.
 type wish struct {
 	image string
 	auths [sha256.Size]byte
 	scope string
 }
 
-// A pull goes on while somebody waits for it.
+// A pull is cancelled when no caller waits for it any more.
 type pull struct {
 	waiting int // guarded by images.mu
 	cancel  context.CancelFunc
@@ -99,12 +97,14 @@ type failedPull struct {
 }
 
 func newImages(cfg ExecutorConfig) *images {
-	return &images{svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, guard: cfg.Guard, events: cfg.Events, log: cfg.Log, pulls: map[wish]*pull{}, failed: map[wish]failedPull{}}
+	return &images{
+		svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, guard: cfg.Guard, events: cfg.Events, log: cfg.Log,
+		pulls: map[wish]*pull{}, failed: map[wish]failedPull{},
+	}
 }
 
-// ensure returns the image of a container and the reference to create it with,
-// after pulling it if the container's imagePullPolicy asks for that, or if the pod has
-// not proven yet that it may use the one that is here.
+// ensure returns the image of a container and the reference to create the container with. It pulls the image if the
+// container's imagePullPolicy requires that, or if the pod has not proven yet that it may use the image on the node.
 // https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy
 // https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification
 func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
@@ -120,7 +120,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 			image, err = m.awaitImport(ctx, name)
 		}
 		if image != nil && !m.may(ctx, pod, name, image) {
-			image, err = nil, ctx.Err() // it is not for this pod, unless the registry says so
+			image, err = nil, ctx.Err() // this pod may not use it, unless the registry says so
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -155,7 +155,7 @@ func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Contain
 	return nil
 }
 
-// fetch pulls an image, or does with the one that is here.
+// fetch pulls an image. If its registry cannot be reached, the image on the node is used.
 func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
 	creds := m.credentials(ctx, pod, name)
 	began := time.Now()
@@ -163,7 +163,9 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	p, err := m.join(ctx, w, creds)
 	if err == nil {
 		if len(creds.Missing) > 0 {
-			teller{m.events, pod, ""}.warning(eventNoPullSecret, "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(creds.Missing, ", "))
+			teller{m.events, pod, ""}.warning(eventNoPullSecret,
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+				strings.Join(creds.Missing, ", "))
 		}
 		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
 		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
@@ -171,7 +173,7 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 		}
 	}
 	if err != nil {
-		if image := m.instead(ctx, pod, name, err); image != nil {
+		if image := m.fallback(ctx, pod, name, err); image != nil {
 			tell.normal(eventPulled, "Container image %q already present on machine, and its registry cannot be reached", ctr.Image)
 			return image, image.Id, nil
 		}
@@ -189,14 +191,11 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	return image, p.ref, nil
 }
 
-// instead returns the image that is here, or is being imported, for one that
-// could not be pulled because the registry cannot be reached. In this islet is
-// unlike a kubelet on purpose: a node that lost its connection, and perhaps its
-// power, has to start its pods, also under the policy Always. An answer of the
-// registry counts: who may not have the image, or whose tag is gone, gets no
-// older one. Nor does the loss of the network give a pod what it never proved that it
-// may have.
-func (m *images) instead(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
+// fallback returns the image that is on the node, or is being imported, if the registry could not be reached. This
+// differs from a kubelet on purpose: a node that lost its connection, and perhaps its power, has to start its pods,
+// also under the policy Always. An answer of the registry counts: if it denies the image, or the tag is gone, the
+// older image is not used. Nor does a pod get an image that it never proved that it may use.
+func (m *images) fallback(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
 	if !unreachable(why) {
 		return nil
 	}
@@ -208,7 +207,7 @@ func (m *images) instead(ctx context.Context, pod *v1.Pod, name string, why erro
 		return nil
 	}
 	if image != nil {
-		m.log.Warn("the registry cannot be reached, using the image that is here", "image", name, "error", why)
+		m.log.Warn("the registry cannot be reached, using the image on the node", "image", name, "error", why)
 	}
 	return image
 }
@@ -236,10 +235,10 @@ func imageName(image string) (string, error) {
 	return image, nil
 }
 
-// present returns nil for an image that is not here.
+// present returns an image that is on the node; nil: it is not.
 func (m *images) present(ctx context.Context, name string) (*api.Image, error) {
 	r, err := m.svc.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
-	if gone(err) != nil {
+	if ignoreNotFound(err) != nil {
 		return nil, problem(plan.ImageInspectError, "look for image %q: %w", name, err)
 	}
 	return r.GetImage(), nil
@@ -255,8 +254,8 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	return m.present(ctx, name)
 }
 
-// join joins the pull of the image that goes on, or begins one, and fails while the
-// last one is not to be repeated. Who joins awaits.
+// join returns the pull of the image that goes on, or begins one. During the back-off it returns the error of the last
+// pull. The caller has to call await.
 func (m *images) join(ctx context.Context, w wish, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -271,7 +270,7 @@ func (m *images) join(ctx context.Context, w wish, k keyring.Credentials) (*pull
 	return p, nil
 }
 
-// await waits for the end of a pull; a pull for which nobody waits is ended.
+// await waits for the end of a pull. If ctx ends first and no other caller waits, the pull is cancelled.
 func (m *images) await(ctx context.Context, w wish, p *pull) error {
 	select {
 	case <-p.done:
@@ -292,7 +291,7 @@ func (m *images) await(ctx context.Context, w wish, p *pull) error {
 	return ctx.Err()
 }
 
-// begin starts a pull that outlives the caller's context if others wait too.
+// begin starts a pull. It goes on after the end of ctx if other callers wait for it.
 func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pull{cancel: cancel, done: make(chan struct{})}
@@ -306,10 +305,11 @@ func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull
 		if m.pulls[w] == p {
 			delete(m.pulls, w)
 		}
-		p.took = time.Since(began)
-		if p.ref = r.GetImageRef(); err == nil {
+		p.took, p.ref, p.err = time.Since(began), r.GetImageRef(), err
+		switch {
+		case err == nil:
 			delete(m.failed, w)
-		} else if p.err = err; ctx.Err() == nil {
+		case ctx.Err() == nil:
 			p.err = m.note(w, err)
 		}
 		close(p.done)
@@ -317,8 +317,8 @@ func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull
 	return p
 }
 
-// note remembers a failed pull and for how long not to try again: nodes that lost a
-// registry together do not come back together, and none before the registry asked for.
+// note records a failed pull and begins its back-off. Its length is random, so that nodes that lost a registry at the
+// same time do not return at the same time, and is not below the registry's Retry-After.
 func (m *images) note(w wish, err error) error {
 	now := time.Now()
 	maps.DeleteFunc(m.failed, func(_ wish, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
@@ -343,12 +343,11 @@ func (m *images) forget() {
 	clear(m.failed)
 }
 
-// unreachable reports whether a pull failed on the way to the registry and not by
-// its answer. That a registry is out of order or has too much to do (5xx, 429), and
-// that it breaks off or sends nothing, says nothing about the image either: the
-// runtime calls all that RegistryUnavailable.
+// unreachable reports whether a pull failed without an answer of the registry about the image. Server errors and
+// overload (5xx, 429), broken connections and missing answers are none: the runtime calls them RegistryUnavailable.
 func unreachable(err error) bool {
-	if unavailable := crierrors.ErrRegistryUnavailable; errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {
+	unavailable := crierrors.ErrRegistryUnavailable
+	if errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {
 		return true
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {

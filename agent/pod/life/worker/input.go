@@ -15,8 +15,9 @@ func (w *worker) gather() plan.Input {
 	cfg := &w.set.cfg
 	wanted, ok := cfg.Desired.Get(w.uid)
 	in := plan.Input{
-		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Lives: uint32(wanted.Lives), Waiting: wanted.Waiting != "",
-		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider, Undecided: wanted.Undecided, Pending: wanted.Pending,
+		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Lives: uint32(wanted.Lives),
+		Waiting: wanted.Waiting != "", Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
+		Undecided: wanted.Undecided, Pending: wanted.Pending,
 		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
 	if cfg.Dead != nil {

@@ -45,7 +45,8 @@ func (w *worker) end(e result) {
 		w.log.Warn("postStart hook failed, the container will be stopped", "container", f.Container, "id", f.ID, "error", e.err)
 		return
 	}
-	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", time.Until(w.life.failed[key].Retry).Round(time.Second), "error", e.err)
+	after := time.Until(w.life.failed[key].Retry).Round(time.Second)
+	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", after, "error", e.err)
 }
 
 // done notes the success of an action whose effect the runtime does not show. It returns false for the
@@ -101,7 +102,8 @@ func (w *worker) reset() {
 func (w *worker) forgetMended() {
 	maps.DeleteFunc(w.life.failed, func(_ plan.Key, f plan.Failure) bool {
 		switch f.Reason {
-		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady, plan.CreateContainerConfigError:
+		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady,
+			plan.CreateContainerConfigError:
 			return true
 		}
 		return false

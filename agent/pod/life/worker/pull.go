@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// digest tells one set of credentials from another.
+// digest returns a hash of credentials.
 func digest(all []keyring.Credential) (d [sha256.Size]byte) {
 	h := sha256.New()
 	for _, c := range all {
@@ -24,8 +24,8 @@ func digest(all []keyring.Credential) (d [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// pullNow has the guard record by whose credential the image came before anybody uses it.
-// It turns a panic, which nobody else could recover, into an error.
+// pullNow pulls an image, and has the guard record the credential that was used before any pod uses the image. It
+// returns a panic as an error: it runs in a goroutine of its own.
 func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials) (r *api.PullImageResponse, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -37,7 +37,7 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	if err := m.guard.Begin(ctx, name, private); err != nil {
 		return nil, err
 	}
-	after := context.WithoutCancel(ctx) // what was pulled is recorded also if nobody waits any more
+	after := context.WithoutCancel(ctx) // the pull is recorded also if no caller waits any more
 	r, with, err := m.tryAll(ctx, name, k)
 	if err != nil {
 		m.guard.Failed(after, name, private, ctx.Err() != nil || unreachable(err))
@@ -47,14 +47,17 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	return r, nil
 }
 
-// tryAll tries each of the credentials at hand, then those of plugins, and then none. A
-// registry that cannot be reached ends it. Nor is a plugin run for one: if the node has
-// the image, and so can do without the registry, it is asked without a credential first.
-func (m *images) tryAll(ctx context.Context, name string, k keyring.Credentials) (r *api.PullImageResponse, with keyring.Credential, err error) {
+// tryAll pulls with each of the known credentials, then with those of plugins, and then without any, until one pull
+// succeeds or the registry cannot be reached. A plugin is not run for a registry that cannot be reached: if the node
+// has the image, and so could start the container without the registry, the first pull is without a credential.
+func (m *images) tryAll(
+	ctx context.Context, name string, k keyring.Credentials,
+) (r *api.PullImageResponse, with keyring.Credential, err error) {
 	var errs []error
 	try := func(all ...keyring.Credential) (done bool) {
 		for _, with = range all {
-			if r, err = m.svc.PullImage(ctx, &api.PullImageRequest{Image: &api.ImageSpec{Image: name}, Auth: with.Auth}); err == nil || unreachable(err) || ctx.Err() != nil {
+			r, err = m.svc.PullImage(ctx, &api.PullImageRequest{Image: &api.ImageSpec{Image: name}, Auth: with.Auth})
+			if err == nil || unreachable(err) || ctx.Err() != nil {
 				return true
 			}
 			errs = append(errs, err)
@@ -66,7 +69,8 @@ func (m *images) tryAll(ctx context.Context, name string, k keyring.Credentials)
 		return r, with, err
 	}
 	if k.Ask != nil {
-		if image, _ := m.present(ctx, name); image != nil && len(k.Has) == 0 && try(nobody) && (err == nil || lost(err) || ctx.Err() != nil) {
+		image, _ := m.present(ctx, name)
+		if image != nil && len(k.Has) == 0 && try(nobody) && (err == nil || noConnection(err) || ctx.Err() != nil) {
 			return r, with, err
 		}
 		errs = nil
@@ -76,7 +80,7 @@ func (m *images) tryAll(ctx context.Context, name string, k keyring.Credentials)
 		}
 		done := try(given...)
 		if failed != nil {
-			errs = append(errs, failed) // which the pod's event tells, if the pull fails
+			errs = append(errs, failed) // the pod's event has it, if the pull fails
 		}
 		if done {
 			return r, with, err
@@ -88,8 +92,8 @@ func (m *images) tryAll(ctx context.Context, name string, k keyring.Credentials)
 	return nil, nobody, errors.Join(errs...)
 }
 
-// lost reports whether there was no way to the registry.
-func lost(err error) bool {
+// noConnection reports whether no connection to the registry could be made.
+func noConnection(err error) bool {
 	_, is := errors.AsType[net.Error](err)
 	return is || strings.Contains(err.Error(), "dial tcp")
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// runSandbox gives back what older sandboxes of the pod hold and runs the next
-// one. Hooks may wait for the network, so they do before the pod takes one of the
-// bounded places.
+// runSandbox stops the older sandboxes of the pod, which frees their networks, and runs the next one. Hooks may
+// wait for the network, so the pod prepares before it takes one of the places of starts.
 func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action) error {
 	if !in.Want.Spec.HostNetwork {
 		if err := e.cfg.Network(); err != nil {
@@ -30,9 +29,9 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 		}
 	}
 	n := e.cfg.Node()
-	pod := known(in.Want, in.Seen, n)
+	pod := withAddresses(in.Want, in.Seen, n)
 	if err := e.prepare(ctx, pod, nil); err != nil {
-		return ofHook(plan.FailedMount, "%w", err)
+		return hookProblem(plan.FailedMount, "%w", err)
 	}
 	leave, err := enter(ctx, e.sandboxes, placeTime)
 	if err != nil {
@@ -43,9 +42,9 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	defer stop()
 	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
 	if err != nil {
-		return problem(plan.FailedCreatePodSandBox, "%w", err) // says itself what it is about, in a kubelet's words
+		return problem(plan.FailedCreatePodSandBox, "%w", err) // the error is a whole sentence in a kubelet's words
 	}
-	e.warn(pod, n)
+	e.warnOfDNS(pod, n)
 	if a.Hash != "" {
 		cfg.Annotations[keys.SpecHash] = a.Hash
 	}
@@ -59,9 +58,9 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	return nil
 }
 
-// warn tells what the pod does not get of its DNS. A node that stands alone has no
-// cluster's DNS to miss.
-func (e *Executor) warn(pod *v1.Pod, n translate.Node) {
+// warnOfDNS records which DNS settings of the pod are not applied. A node that stands alone has no cluster DNS, so
+// it records no missing one.
+func (e *Executor) warnOfDNS(pod *v1.Pod, n translate.Node) {
 	for _, w := range translate.DNSWarnings(pod, n) {
 		if w.Reason != translate.MissingClusterDNS || !e.cfg.Alone {
 			teller{e.cfg.Events, pod, ""}.warning(w.Reason, "%s", w.Message)
@@ -69,12 +68,11 @@ func (e *Executor) warn(pod *v1.Pod, n translate.Node) {
 	}
 }
 
-// stopSandbox stops a sandbox and gives back its network, also when it runs no
-// longer.
+// stopSandbox stops a sandbox and frees its network, also if the sandbox does not run.
 func (e *Executor) stopSandbox(ctx context.Context, id string) error {
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()
-	if _, err := e.cfg.Runtime.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: id}); gone(err) != nil {
+	if _, err := e.cfg.Runtime.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: id}); ignoreNotFound(err) != nil {
 		return fmt.Errorf("stop sandbox %s: %w", id, err)
 	}
 	return nil
@@ -86,7 +84,7 @@ func (e *Executor) removeSandbox(ctx context.Context, id string) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	if _, err := e.cfg.Runtime.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: id}); gone(err) != nil {
+	if _, err := e.cfg.Runtime.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: id}); ignoreNotFound(err) != nil {
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil

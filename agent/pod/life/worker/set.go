@@ -15,15 +15,15 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// Wanted is what some source wants of a pod.
+// Wanted is a pod as its source wants it, with the node's decisions about it.
 type Wanted struct {
 	// Pod is never changed but replaced by another object, so that equal pointers are the same version
 	// of a pod. Get returns the same pointer until the version changes: workers rely on both.
 	Pod      *v1.Pod
 	Deleting bool          // it is to end and to be forgotten
 	Grace    time.Duration // of the deletion
-	Lives    int           // how often it has ended and come back under its UID
-	Waiting  types.UID     // the predecessor of the same name that is not forgotten yet; empty: none
+	Lives    int           // how often it has ended and was wanted again under its UID
+	Waiting  types.UID     // the pod of the same name that has to be gone first; empty: none
 	Admitted bool          // the node decided that it may run
 	End      *plan.End     // the node refused or ended it; nil: it may run, once it is Admitted
 
@@ -34,41 +34,40 @@ type Wanted struct {
 	Pending   plan.Pending
 }
 
-// Desired tells what is wanted now.
+// Desired returns the wanted pods and decides about them.
 type Desired interface {
 	// Get only reads.
 	Get(types.UID) (Wanted, bool)
-	// Admit decides whether a pod may run on this node. Once it has returned nil, Get
-	// shows the verdict: Admitted, or an End that is not to be reconsidered.
+	// Admit decides whether a pod may run on this node. After it has returned nil, Get returns the
+	// decision: Admitted, or an End that is not to be reconsidered.
 	Admit(context.Context, types.UID) error
-	// Allocate decides whether a pod that was admitted may have other resources. Once it
-	// has returned nil, Get shows what became of that, and is not Undecided.
+	// Allocate decides whether an admitted pod may have other resources. After it has returned nil, Get
+	// returns the decision, and is not Undecided.
 	Allocate(context.Context, types.UID) error
-	// Spoken reports whether a source has said since the agent's start what it
-	// wants. Until then what runs of it is left alone. The source of a pod that
-	// carries none is "".
+	// Spoken reports whether a source has listed its pods since the agent's start. Until then its running pods
+	// are left alone. The source of a pod that names none is "".
 	Spoken(source string) bool
-	// Forget is called for a Deleting pod of which nothing is left.
+	// Forget is called for a Deleting pod when nothing is left of it.
 	Forget(context.Context, types.UID) error
 }
 
-// View tells what is there now.
+// View is the state of pods in the runtime. *observe.Observer is one.
 type View interface {
 	Pod(types.UID) plan.Observed
 	Refresh(context.Context, types.UID) error
-	// Reread is Refresh after the resources of containers that run were changed.
+	// Reread is Refresh after the resources of running containers were changed.
 	Reread(context.Context, types.UID) error
 }
 
-// Actor carries out what was decided.
+// Actor carries out actions.
 type Actor interface {
-	// Do carries out one action. It may take minutes and must return soon after ctx
-	// has ended. Doing a finished action again is success.
+	// Do carries out one action. It may take minutes, and returns soon after ctx has ended. It returns nil for
+	// an action that is already done.
 	Do(ctx context.Context, in plan.Input, a plan.Action) error
 }
 
-// Health tells what the probes say of a pod's containers, by container ID; pod is
-// nil when nobody wants it. It must not block. One that is not in it has no probe.
+// Health returns the results of the probes of a pod's containers, by container ID. A container that is not in it has
+// no probe. pod is nil if the pod is not wanted. It must not block.
 type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
 // Config is what a Set needs.
@@ -77,23 +76,22 @@ type Config struct {
 	View    View
 	Actor   Actor
 	Health  Health          // nil: there are no probes
-	Events  Events          // nil: nobody wants to know
+	Events  Events          // nil: events are dropped
 	Changed func(types.UID) // the pod's status may have changed; must not block
-	// Hooked reports whether the postStart hook of a container has returned; nil: of none.
+	// Hooked reports whether the postStart hook of a container has returned; nil: none has.
 	Hooked func(id string) bool
-	// Stale reports whether a sandbox is to be replaced though it is ready, as
-	// plan.Input has it; nil: none is.
+	// Stale reports whether a sandbox is to be replaced though it is ready: see plan.Input. Nil: none is.
 	Stale func(sandbox string) bool
-	// Off says whether it is a pod's turn to end because the machine goes off: since when,
-	// and how long it may take at most; nil: it never does.
+	// Off returns since when a pod has to end because the machine goes off, and how long it may take at most.
+	// A zero time: it does not have to. Nil: no pod ever has to.
 	Off func(*v1.Pod) (since time.Time, most time.Duration)
-	// Sizes of pods as the runtime is told them; nil: what runs is not resized.
+	// Sizes returns the resources of pods; nil: running containers are not resized.
 	Sizes Sizes
-	// Dead is plan.Input's. Nil: one that ended is kept of each container.
+	// Dead returns plan.Input's Dead. Nil: the last one that ended is kept of each container.
 	Dead func() plan.Dead
 	// CrashMax is plan.Input's.
 	CrashMax time.Duration
-	// Uptime is how long the machine is up, whatever its clock says; nil: asks the kernel.
+	// Uptime returns how long the machine is up, independently of its clock; nil: the kernel's figure.
 	Uptime func() time.Duration
 	Log    *slog.Logger
 }
@@ -138,7 +136,7 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, signal: make(chan struct{}, 1), workers: map[types.UID]*worker{}, pending: map[types.UID]struct{}{}}
 }
 
-// Poke says that what is wanted of a pod, or what is there, may have changed. It
+// Poke starts another round of a pod's worker: the wanted pod, or its state in the runtime, may have changed. It
 // never blocks and may be called before Run.
 func (s *Set) Poke(uid types.UID) {
 	s.mu.Lock()
@@ -157,7 +155,7 @@ func (s *Set) Poke(uid types.UID) {
 	}
 }
 
-// Overdue is for how long a pod has been waiting to be taken up; 0: none is.
+// Overdue returns for how long a pod has been waiting for a worker; 0: none waits.
 func (s *Set) Overdue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,15 +165,14 @@ func (s *Set) Overdue() time.Duration {
 	return time.Since(s.since)
 }
 
-// PokeAll pokes every worker: a source has spoken for the first time.
+// PokeAll pokes every worker. It is called when a source has listed its pods for the first time.
 func (s *Set) PokeAll() {
 	for _, w := range s.all() {
 		w.poke()
 	}
 }
 
-// Retry lets pulls that wait for their back-off start at once: images have
-// arrived, or the network is back.
+// Retry ends the back-off of actions whose cause of failure may be gone: images have arrived, or the network is back.
 func (s *Set) Retry() {
 	for _, w := range s.all() {
 		w.retry.Store(true)
@@ -183,7 +180,7 @@ func (s *Set) Retry() {
 	}
 }
 
-// RetryPod is Retry for one pod: an object that it uses is another now.
+// RetryPod is Retry for one pod: an object that it uses has changed.
 func (s *Set) RetryPod(uid types.UID) {
 	s.mu.Lock()
 	if w := s.workers[uid]; w != nil {
@@ -193,8 +190,8 @@ func (s *Set) RetryPod(uid types.UID) {
 	s.Poke(uid)
 }
 
-// Restart has a container of a pod run anew, as a person asked: see plan.Ask. A pod that
-// is not known has none.
+// Restart restarts a container of a pod because a person requested it: see plan.Ask. It does nothing if the pod
+// has no worker.
 func (s *Set) Restart(uid types.UID, container string, ask plan.Ask) {
 	s.mu.Lock()
 	w := s.workers[uid]
@@ -250,15 +247,15 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// work runs a worker until nothing of its pod is left. A panic costs only this
-// pod, and only for a while.
+// work runs a worker until nothing of its pod is left. After a panic the worker of this pod starts again, with a
+// delay.
 func (s *Set) work(ctx context.Context, w *worker) {
 	for n := 1; ; n++ {
 		done := s.attempt(ctx, w)
 		if done && s.drop(w) || ctx.Err() != nil {
 			return
 		}
-		if done { // poked as it ended: the pod is wanted anew, or its source does not know yet
+		if done { // poked as it ended: the pod is wanted again, or its source has not removed it yet
 			n = 0
 			continue
 		}

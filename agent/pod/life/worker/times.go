@@ -9,12 +9,12 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// since says when the pod was first taken up. The sandboxes remember it over restarts of
-// the agent; what was written there before the clock was set does not count.
+// since returns when the node first took the pod up. Annotations of the sandboxes keep that over restarts of the agent. A
+// time that was written before the clock was set does not count.
 func (w *worker) since(in plan.Input) time.Time {
 	if w.life.started.IsZero() && !in.Waiting {
 		w.life.started = in.Now
-		if !w.aged { // once: the clock may be set later
+		if !w.aged { // only once: the clock may be set later
 			w.aged = true
 			w.life.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
 		}
@@ -22,9 +22,8 @@ func (w *worker) since(in plan.Input) time.Time {
 	return w.life.started
 }
 
-// age is how old the pod was when this agent took it up, as its sandboxes say by the
-// machine's clock. That may have been set since: one that lives is no older than the
-// machine is up.
+// age returns how old the pod was when this agent took it up, from the times in its sandboxes. The machine's clock may
+// have been set since, so a sandbox that is ready counts as no older than the uptime.
 func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	for _, sb := range in.Seen.Sandboxes {
 		if !clock.IsSet(sb.Started) {
@@ -39,7 +38,7 @@ func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	return oldest
 }
 
-// uptime is how long the machine is up, with the time that it slept.
+// uptime returns how long the machine is up, suspended time included.
 func uptime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
@@ -52,19 +51,19 @@ func uptime() time.Duration {
 type ending uint8
 
 const (
-	goesOn ending = iota
-	isOver        // by itself: what still runs has its grace period
-	asked         // somebody wants its end: its grace period begins
+	goesOn    ending = iota // it does not stop
+	finished                // it ended by itself: containers that still run have the grace period
+	requested               // its end was requested: the grace period begins anew
 )
 
-// until says when the end of the pod began, and with it its grace period.
+// until returns when the end of the pod began, and with it the grace period; zero: the pod does not end.
 func (w *worker) until(in plan.Input) time.Time {
 	why := goesOn
 	switch {
 	case in.Want == nil || in.Deleting || in.End != nil || !in.Off.IsZero():
-		why = asked
+		why = requested
 	case plan.Finished(in) || plan.Expired(in):
-		why = isOver
+		why = finished
 	}
 	switch {
 	case why == goesOn:
@@ -72,14 +71,14 @@ func (w *worker) until(in plan.Input) time.Time {
 	case why > w.life.ending:
 		w.life.stopping = in.Now
 		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.Off.IsZero(); off && in.Off.Before(in.Now) {
-			w.life.stopping = in.Off // also if that was before this agent's start
+			w.life.stopping = in.Off // which may be before this agent's start
 		}
 	}
 	w.life.ending = why
 	return w.life.stopping
 }
 
-// hooked finds the containers whose postStart hook has returned.
+// hooked returns the IDs of the containers whose postStart hook has returned.
 func hooked(seen plan.Observed, returned func(string) bool) (out map[string]bool) {
 	for _, c := range seen.Containers {
 		if c.PostStart && returned(c.ID) {

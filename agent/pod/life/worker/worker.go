@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,10 +202,8 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 	}
 	fresh, stop := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer stop()
-	if rerr := look(fresh, w.uid); err == nil {
-		err = rerr
-	}
-	return err
+	seen := look(fresh, w.uid)
+	return cmp.Or(err, seen)
 }
 
 // admit has the node decide whether the pod may run. A decision that Get does not return is an error:
