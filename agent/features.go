@@ -78,7 +78,7 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	f.links = &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
 	f.devices.Pinning.Connect(f.rt.Runtime)
 	f.hooks = f.chain()
-	f.late.sweep.set(new(f.sweep))
+	f.late.sweep.set(f.sweep)
 	return f, nil
 }
 

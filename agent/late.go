@@ -21,16 +21,22 @@ import (
 )
 
 // A cell holds a part that is built after other parts that call it, perhaps from goroutines that
-// run already. It is set once. Until then get returns nil.
+// run already. It is set once. Until then get returns nil. T is a pointer or a func: pointers share one
+// instance of the code.
 type cell[T any] struct{ p atomic.Pointer[T] }
 
-func (c *cell[T]) set(part *T) {
-	if !c.p.CompareAndSwap(nil, part) {
+func (c *cell[T]) set(part T) {
+	if !c.p.CompareAndSwap(nil, &part) {
 		panic("a part was built twice")
 	}
 }
 
-func (c *cell[T]) get() *T { return c.p.Load() }
+func (c *cell[T]) get() (part T) {
+	if p := c.p.Load(); p != nil {
+		part = *p
+	}
+	return part
+}
 
 // late has a cell for each part that is needed before it is built, with the calls that are made
 // through it, and what they do until the cell is set.
@@ -41,16 +47,16 @@ type late struct {
 	pressure pressure
 	flash    flashBudget
 	images   imageWake
-	guard    cell[pulls.Guard]     // stays empty if images may be used by every pod
-	objects  cell[objects.Objects] // stays empty if the node stands alone
-	volumes  cell[podvolumes.Volumes]
-	claims   cell[volume.Claims]
+	guard    cell[*pulls.Guard]     // stays empty if images may be used by every pod
+	objects  cell[*objects.Objects] // stays empty if the node stands alone
+	volumes  cell[*podvolumes.Volumes]
+	claims   cell[*volume.Claims]
 	sweep    cell[func(context.Context)]
 }
 
 // A podWake wakes the workers of pods. Calls before there are workers have no effect: a worker begins
 // with what is wanted and what runs by then.
-type podWake struct{ cell[worker.Set] }
+type podWake struct{ cell[*worker.Set] }
 
 func (w *podWake) Poke(uid types.UID) {
 	if s := w.get(); s != nil {
@@ -100,7 +106,7 @@ func (w *podWake) Overdue() time.Duration {
 
 // A podList is the pods of this node with their statuses. There are none before it is set, and no decision
 // about any that a change of the node could affect.
-type podList struct{ cell[pods.Pods] }
+type podList struct{ cell[*pods.Pods] }
 
 func (l *podList) List() []*v1.Pod {
 	if p := l.get(); p != nil {
@@ -124,7 +130,7 @@ func (l *podList) StatusChanged(uid types.UID) {
 }
 
 // A nodeWake has the Node object sent to the API server at once. The first one is sent without it.
-type nodeWake struct{ cell[cluster.Cluster] }
+type nodeWake struct{ cell[*cluster.Cluster] }
 
 func (w *nodeWake) Poke() {
 	if c := w.get(); c != nil {
@@ -141,7 +147,7 @@ func (w *nodeWake) UID() types.UID {
 }
 
 // A pressure tells which resources of the machine run out. Before the first measurement none does.
-type pressure struct{ cell[eviction.Eviction] }
+type pressure struct{ cell[*eviction.Eviction] }
 
 func (p *pressure) Conditions() []v1.NodeConditionType {
 	if e := p.get(); e != nil {
@@ -163,7 +169,7 @@ func (p *pressure) OutOfMemory(ago time.Duration) {
 
 // A flashBudget tells whether more was written to flash today than is allowed. Before the first
 // measurement it was not.
-type flashBudget struct{ cell[resource.Upkeep] }
+type flashBudget struct{ cell[*resource.Upkeep] }
 
 func (b *flashBudget) Exceeded() bool {
 	u := b.get()
@@ -171,7 +177,7 @@ func (b *flashBudget) Exceeded() bool {
 }
 
 // An imageWake has images pulled again that could not be pulled. Before there are workers none was.
-type imageWake struct{ cell[worker.Executor] }
+type imageWake struct{ cell[*worker.Executor] }
 
 func (w *imageWake) Changed() {
 	if e := w.get(); e != nil {

@@ -59,8 +59,8 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 		return nil, err
 	}
 	if n.keeper, err = configure.Open(configure.Config{
-		Config: n.cfg, Start: n.started, Version: n.version, Newer: update.Newer, Events: n.events, Changed: n.late.cluster.Poke, End: n.again,
-		Now: n.link.Now, Log: n.log,
+		Config: n.cfg, Start: n.started, Version: n.version, Newer: update.Newer, Events: n.events, Changed: n.late.cluster.Poke,
+		End: n.again, Now: n.link.Now, Log: n.log,
 	}); err != nil {
 		return nil, err
 	}

@@ -46,9 +46,10 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 		Config: p.cfg, Joins: !p.cfg.Alone(), Desired: p.desired, Objects: p.objects.Local, Spoke: p.spoke, Log: p.log,
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
-		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown),
-		Meta: p.store, Pods: p.late.pods.List, AtRest: func(uid types.UID) bool { return plan.AtRest(p.late.workers.Input(uid)) },
-		Poke: p.late.workers.Poke, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
+		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,
+		File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown), Pods: p.late.pods.List,
+		AtRest: func(uid types.UID) bool { return plan.AtRest(p.late.workers.Input(uid)) },
+		Poke:   p.late.workers.Poke, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
 	}); err != nil {
 		return nil, err
 	}
@@ -73,8 +74,9 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 // openObjects opens the ConfigMaps, Secrets and claims that pods read.
 func (p *podset) openObjects(ctx context.Context) (err error) {
 	p.objects, err = objects.Open(ctx, objects.Config{
-		Client: p.link.Client(), Alone: p.cfg.Alone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims), Quota: &p.quotas,
-		Node: p.cfg.Node.Name, Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.LooksEvery(),
+		Client: p.link.Client(), Alone: p.cfg.Alone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims),
+		Quota: &p.quotas, Node: p.cfg.Node.Name,
+		Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.LooksEvery(),
 		Touched: p.settler.Touched, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.cluster.UID, Log: p.log,
 		Refresh: p.refreshVolumes, Retry: p.late.workers.Retry,
 	})
@@ -98,7 +100,7 @@ func (p *podset) refreshVolumes(pod *v1.Pod) error {
 func (p *podset) spoke(ctx context.Context) {
 	p.late.workers.PokeAll()
 	if sweep := p.late.sweep.get(); sweep != nil {
-		(*sweep)(ctx)
+		sweep(ctx)
 	}
 }
 

@@ -33,7 +33,8 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified())
 	r.cfg.Features(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
-		Runtime: r.rt.Runtime, Changed: r.late.workers.Poke, Relisted: r.figures.Relisted, Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
+		Runtime: r.rt.Runtime, Changed: r.late.workers.Poke, Relisted: r.figures.Relisted,
+		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
 	return r, nil
 }

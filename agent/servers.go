@@ -46,7 +46,7 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
 	}
-	var api cell[server.Server] // the page is part of the server that it shows
+	var api cell[*server.Server] // the page is part of the server that it shows
 	s.page = page.New(page.Config{
 		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return api.get().Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
 		Log: s.log,

@@ -40,8 +40,8 @@ func openWorkers(f *featured) (w *working, err error) {
 	w = &working{featured: f}
 	executor := worker.ExecutorConfig{
 		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.Admits, Objects: w.objects,
-		Alone: w.cluster == nil, Classes: w.can.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks, Hooking: w.handlers,
-		Events: w.events, Log: w.log,
+		Alone: w.cluster == nil, Classes: w.can.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks,
+		Hooking: w.handlers, Events: w.events, Log: w.log,
 	}
 	if w.guard != nil {
 		executor.Guard = w.guard
@@ -58,7 +58,8 @@ func openWorkers(f *featured) (w *working, err error) {
 	w.workers = worker.New(worker.Config{
 		Desired: w.pods, View: w.observer, Actor: figures.Actor{Executor: w.executor, Figures: w.figures}, Events: w.events,
 		Health: w.probes.Health, Changed: w.podChanged, Stale: w.rt.Network.Stale, Hooked: w.handlers.Has, Off: w.shutdown.Off,
-		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.Kept(w.cfg).Keep(w.observer), Log: w.log,
+		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.Kept(w.cfg).Keep(w.observer),
+		Log: w.log,
 	})
 	w.late.flash.set(w.upkeep)
 	w.late.pressure.set(w.eviction)
@@ -70,8 +71,8 @@ func openWorkers(f *featured) (w *working, err error) {
 // newUpkeep returns what keeps the disk from filling up. An eviction has it reclaim space first.
 func (w *working) newUpkeep() *resource.Upkeep {
 	return resource.New(resource.Config{
-		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State),
-		Cgroup: cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot), Kernel: filepath.Join(w.cfg.Dirs.Run, process.OOM), Store: w.store,
+		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State), Store: w.store,
+		Cgroup: cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot), Kernel: filepath.Join(w.cfg.Dirs.Run, process.OOM),
 		OOM: w.late.pressure.OutOfMemory, Garbage: garbage.Config{
 			Runtime: w.rt.Runtime, Known: w.rt.Known, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
 			Offline: func() bool { return w.cluster == nil || w.link.State().Phase != link.Up },
@@ -144,6 +145,7 @@ func (w *working) begin(ctx context.Context) {
 func (w *working) trialFacts(reach func(context.Context) error) configure.Node {
 	return configure.Node{
 		Link: w.link.State, Ready: w.health.NotReady, Known: w.rt.Known, Looked: w.eviction.Looked, Pressures: w.machine.Pressures,
-		Spoken: func() bool { return w.pods.Spoken("") }, Pods: w.pods.List, Held: w.desired.Held, Confirmed: w.probes.Confirmed, Reach: reach,
+		Spoken: func() bool { return w.pods.Spoken("") }, Pods: w.pods.List, Held: w.desired.Held, Confirmed: w.probes.Confirmed,
+		Reach: reach,
 	}
 }
