@@ -13,6 +13,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // topCommand is islet top.
@@ -137,7 +138,7 @@ func (c *topCommand) nodeTable(n *stats.NodeStats) {
 }
 
 func (c *topCommand) sort(shown []stats.PodStats) {
-	slices.SortFunc(shown, func(a, b stats.PodStats) int {
+	sorting.By(shown, func(a, b stats.PodStats) int {
 		byName := cmp.Or(cmp.Compare(a.PodRef.Namespace, b.PodRef.Namespace), cmp.Compare(a.PodRef.Name, b.PodRef.Name))
 		switch c.sortBy {
 		case "cpu":
@@ -177,7 +178,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 			add(p.PodRef.Namespace, p.PodRef.Name, "", cores(p.CPU), memory(p.Memory), wide(&p)...)
 			continue
 		}
-		slices.SortFunc(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
+		sorting.By(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
 		for _, k := range p.Containers {
 			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory), c.wideContainer(&p, &k)...)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/device/hardware"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Show lists the devices of all resources, the configured ones of the host first. With all it
@@ -98,7 +99,7 @@ func withParts(out []api.Device) ([]api.Device, error) {
 			d.Vendor, d.Product, d.Serial, d.Name = p.Vendor, p.Product, p.Serial, p.Name
 		}
 	}
-	slices.SortStableFunc(out, func(a, b api.Device) int { return cmp.Compare(sortKey(a), sortKey(b)) })
+	sorting.StableBy(out, func(a, b api.Device) int { return cmp.Compare(sortKey(a), sortKey(b)) })
 	return out, nil
 }
 

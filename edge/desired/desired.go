@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Sources of pods, as in the annotation kubernetes.io/config.source of a kubelet. Local is
@@ -152,7 +153,7 @@ func (d *Desired) List() []Pod {
 	d.mu.RLock()
 	all := slices.Collect(maps.Values(d.pods))
 	d.mu.RUnlock()
-	slices.SortFunc(all, func(a, b Pod) int {
+	sorting.By(all, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	return all
@@ -203,7 +204,7 @@ func (d *Desired) Problems() []Problem {
 	all := slices.Concat(slices.Collect(maps.Values(d.problems))...)
 	all = append(all, problemsOf(d.blocked)...)
 	d.mu.RUnlock()
-	slices.SortFunc(all, func(a, b Problem) int {
+	sorting.By(all, func(a, b Problem) int {
 		return cmp.Or(
 			cmp.Compare(a.Source, b.Source), cmp.Compare(a.Origin, b.Origin),
 			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message),

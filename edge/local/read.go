@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/keyring"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // uidOf returns a UID that is stable over restarts and different from the UIDs of API objects.
@@ -127,7 +128,7 @@ func (o *Objects) List() []Info {
 		slices.Sort(users[k])
 		all = append(all, Info{Key: k, Origin: r.origin, Gone: r.gone, Object: r.object, Pods: users[k]})
 	}
-	slices.SortFunc(all, func(a, b Info) int {
+	sorting.By(all, func(a, b Info) int {
 		return cmp.Or(
 			cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source),

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -136,7 +137,7 @@ func anchors(salt string, bundles []string) []byte {
 			all = append(all, anchor{sha256.Sum256(append([]byte(salt), b.Bytes...)), b.Bytes})
 		}
 	}
-	slices.SortFunc(all, func(a, b anchor) int {
+	sorting.By(all, func(a, b anchor) int {
 		return cmp.Or(bytes.Compare(a.place[:], b.place[:]), bytes.Compare(a.der, b.der))
 	})
 	out := []byte{}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Strategies for detecting changes of ConfigMaps and Secrets: the values of the field
@@ -291,7 +292,7 @@ func (c *Cache) Problems() []Problem {
 		}
 	}
 	c.mu.Unlock()
-	slices.SortFunc(all, func(a, b Problem) int {
+	sorting.By(all, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Object, b.Object))
 	})
 	return all

@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // patience is the maximum time that Prepare waits for a signer.
@@ -248,7 +249,7 @@ func (c *Certificates) States() (all []State) {
 		s.Count = 1
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b State) int {
+	sorting.By(all, func(a, b State) int {
 		return cmp.Or(cmp.Compare(a.Signer, b.Signer), cmp.Compare(a.State, b.State))
 	})
 	return all

@@ -2,10 +2,11 @@ package demand
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // HugePages is an amount of huge pages of one size.
@@ -22,6 +23,6 @@ func HugePagesOf(l v1.ResourceList) (out []HugePages) {
 			out = append(out, HugePages{strings.TrimSuffix(size, "i") + "B", uint64(max(q.Value(), 0))})
 		}
 	}
-	slices.SortFunc(out, func(a, b HugePages) int { return cmp.Compare(a.Size, b.Size) })
+	sorting.By(out, func(a, b HugePages) int { return cmp.Compare(a.Size, b.Size) })
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -166,7 +167,7 @@ func placeOf(name string) string {
 // most specific places come first.
 func (r Ring) Lookup(image string) (found []Credential) {
 	sorted := slices.Clone(r)
-	slices.SortStableFunc(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })
+	sorting.StableBy(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })
 	for _, e := range sorted {
 		if Matches(e.place, image) {
 			found = append(found, e.Credential)

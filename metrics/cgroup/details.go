@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
@@ -432,5 +433,5 @@ func (d *Details) ioV1(blkio *dir) {
 			io.Writes = n
 		}
 	})
-	slices.SortFunc(d.IO, func(a, b IO) int { return strings.Compare(a.Device, b.Device) })
+	sorting.By(d.IO, func(a, b IO) int { return strings.Compare(a.Device, b.Device) })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/net/netns"
 )
 
@@ -58,7 +59,7 @@ const (
 // lowest address, so that the kernel's order does not matter. Without a default route, an address
 // of before is kept.
 func choose(all []candidate, before []netip.Addr) netip.Addr {
-	slices.SortFunc(all, func(a, b candidate) int {
+	sorting.By(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
 	})
 	best := all[0].rank

@@ -10,6 +10,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // hostPortMark is set on the first packet of a connection to a host port, for the postrouting
@@ -197,7 +199,7 @@ func prefixes(sources []Source) []nftables.SetElement {
 	for i, s := range sorted {
 		sorted[i].Prefix = s.Prefix.Masked()
 	}
-	slices.SortFunc(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix comes before the ones that it contains
+	sorting.By(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix comes before the ones that it contains
 	var elements []nftables.SetElement
 	var last netip.Prefix
 	for _, s := range sorted {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/ocispec"
 	"github.com/islet-edge/islet/runtime/tree"
@@ -91,7 +92,7 @@ func (r *Runtime) makeImageVolumes(
 		}
 	}
 	c.rec.ImageVolumes = len(out)
-	slices.SortStableFunc(out, func(a, b ocispec.Volume) int { return strings.Count(a.Path, "/") - strings.Count(b.Path, "/") })
+	sorting.StableBy(out, func(a, b ocispec.Volume) int { return strings.Count(a.Path, "/") - strings.Count(b.Path, "/") })
 	return out, nil
 }
 

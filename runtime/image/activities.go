@@ -2,9 +2,9 @@ package image
 
 import (
 	"cmp"
-	"slices"
 	"sync"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -51,6 +51,6 @@ func (s *Service) Going() []cri.ImportProgress {
 	for p := range s.going.now {
 		out = append(out, *p)
 	}
-	slices.SortFunc(out, func(a, b cri.ImportProgress) int { return cmp.Compare(a.Ref, b.Ref) })
+	sorting.By(out, func(a, b cri.ImportProgress) int { return cmp.Compare(a.Ref, b.Ref) })
 	return out
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // maxNested bounds the nesting of indexes.
@@ -52,7 +54,7 @@ func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *do
 	all = slices.DeleteFunc(all, func(c candidate) bool {
 		return c.platform != nil && (c.platform.OS == "unknown" || c.desc.ArtifactType != "")
 	})
-	slices.SortStableFunc(all, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
+	sorting.StableBy(all, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
 	for _, c := range all {
 		if c.platform != nil && !s.platform.Match(*c.platform) {
 			w.tell(*c.platform)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +11,8 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Labels of a lease: its purpose, and for a pull the image reference.
@@ -174,7 +175,7 @@ func (s *Service) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	slices.SortFunc(all, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	sorting.By(all, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	kept := int64(0)
 	for _, l := range all {
 		if err := s.sweepLease(ctx, l, &kept); err != nil {

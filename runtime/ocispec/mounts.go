@@ -7,6 +7,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // mounts adds the default mounts, the sandbox's files and the container's own mounts to s, parents
@@ -48,7 +50,7 @@ func mounts(in Input, s *specs.Spec) {
 			})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
+	sorting.StableBy(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
 	for _, v := range in.Volumes { // before all others: the pod's own mounts may be below them or cover them
 		s.Mounts = append(s.Mounts, specs.Mount{
 			Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"},

@@ -17,6 +17,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Limits of an allocation.
@@ -262,6 +263,6 @@ func (m *Manager) Status(uid types.UID, container string) (out []v1.ResourceStat
 		}
 		out = append(out, st)
 	}
-	slices.SortFunc(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.By(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // capacityGrace is how long a resource without a provider stays in the Node's capacity, as in a
@@ -407,7 +408,7 @@ func (m *Manager) List() (out []Resource) {
 		all := slices.SortedFunc(maps.Values(r.devices), func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
 		out = append(out, Resource{name, r.goneSince, all})
 	}
-	slices.SortFunc(out, func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.By(out, func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -431,7 +432,7 @@ func (m *Manager) Held() (out []Held) {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Held) int {
+	sorting.By(out, func(a, b Held) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Resource, b.Resource))
 	})
 	return out

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // A Unit is one allocatable unit of a resource, for display.
@@ -91,7 +92,7 @@ func Parts(root string) ([]Part, error) {
 		}
 		out = append(out, p)
 	}
-	slices.SortStableFunc(out, func(a, b Part) int {
+	sorting.StableBy(out, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(a.Subsystem, b.Subsystem),
 			natural(a.Path, b.Path))
 	})

@@ -28,6 +28,7 @@ import (
 	"github.com/islet-edge/islet/internal/bootid"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/reserve"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Store stores rows. *store.Store implements it.
@@ -269,7 +270,7 @@ func (m *Manager) load(ctx context.Context) (rows []store.Devices, err error) {
 		}
 		rows = append(rows, r)
 	}
-	slices.SortFunc(blocks, func(a, b ordered) int { return cmp.Compare(a.Seq, b.Seq) })
+	sorting.By(blocks, func(a, b ordered) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, b := range blocks {
 		m.nodes.Put(b.of.UID, b.of.Container, b.Init, b.Blocks)
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Policies and scopes, as the configuration has them.
@@ -156,7 +158,7 @@ func (p *Policy) best(rows [][]Hint) Hint {
 	if len(candidates) == 0 {
 		return Hint{p.all, false}
 	}
-	slices.SortFunc(candidates, func(a, b Hint) int { // so that the result does not depend on the order of a map
+	sorting.By(candidates, func(a, b Hint) int { // so that the result does not depend on the order of a map
 		if a.Nodes != b.Nodes {
 			if a.Nodes < b.Nodes {
 				return -1

@@ -10,13 +10,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
@@ -104,7 +104,7 @@ func (q *Quota) enforce(pod string) error {
 	if sum <= q.Bytes {
 		return nil
 	}
-	slices.SortFunc(logs, func(a, b rotatedLog) int {
+	sorting.By(logs, func(a, b rotatedLog) int {
 		return cmp.Or(strings.Compare(a.stamp, b.stamp), strings.Compare(a.name, b.name))
 	})
 	for _, o := range logs {

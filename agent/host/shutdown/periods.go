@@ -2,13 +2,13 @@ package shutdown
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // A Period is the grace period of pods whose priority is at least Priority and below that of the
@@ -27,7 +27,7 @@ func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	if len(all) == 0 && total > 0 {
 		all = []Period{{0, (total - critical).Truncate(time.Second)}, {demand.SystemCritical, critical.Truncate(time.Second)}}
 	}
-	slices.SortStableFunc(all, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
+	sorting.StableBy(all, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
 	return all
 }
 

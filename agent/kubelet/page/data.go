@@ -14,6 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // document is the data of the page.
@@ -101,7 +102,7 @@ func (p *Page) gather(ctx context.Context) (*document, error) {
 	d.pods(pods.Items, sum.Pods)
 	var events []api.Event
 	if p.get(ctx, api.PathEvents, &events) == nil {
-		slices.SortStableFunc(events, func(a, b api.Event) int { return b.Last.Compare(a.Last) })
+		sorting.StableBy(events, func(a, b api.Event) int { return b.Last.Compare(a.Last) })
 		d.Events = append(d.Events, events[:min(len(events), maxEvents)]...)
 	}
 	return d, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // eventsEvery is the interval at which a watch polls events.
@@ -18,7 +19,7 @@ func (s *Server) events() []api.Event {
 		return []api.Event{}
 	}
 	list := slices.Clone(s.Events())
-	slices.SortStableFunc(list, byAge)
+	sorting.StableBy(list, byAge)
 	return list
 }
 

@@ -16,6 +16,7 @@ import (
 
 	edgenode "github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -179,7 +180,7 @@ func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) 
 	for _, i := range list.Images {
 		out = append(out, v1.ContainerImage{Names: slices.Concat(i.RepoDigests, i.RepoTags), SizeBytes: int64(i.Size)})
 	}
-	slices.SortStableFunc(out, func(x, y v1.ContainerImage) int { return cmp.Compare(y.SizeBytes, x.SizeBytes) })
+	sorting.StableBy(out, func(x, y v1.ContainerImage) int { return cmp.Compare(y.SizeBytes, x.SizeBytes) })
 	return out, nil
 }
 

@@ -3,12 +3,12 @@ package eviction
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // A Candidate is a pod with its figures.
@@ -130,7 +130,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		}
 		out = append(out, p)
 	}
-	slices.SortStableFunc(out, func(a, b place) int {
+	sorting.StableBy(out, func(a, b place) int {
 		return cmp.Or(trueFirst(a.Stats != nil, b.Stats != nil),
 			trueFirst(!demand.Own(a.Pod), !demand.Own(b.Pod)), trueFirst(a.exceeds, b.exceeds),
 			cmp.Compare(a.priority, b.priority), cmp.Compare(b.beyond, a.beyond), cmp.Compare(a.Pod.UID, b.Pod.UID))

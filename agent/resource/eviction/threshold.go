@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // A Signal names the resource of a threshold.
@@ -143,7 +145,7 @@ func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	if slices.Contains(k.EnforceNodeAllocatable, "pods") {
 		out = addPodsMemory(out)
 	}
-	slices.SortFunc(out, compareThresholds)
+	sorting.By(out, compareThresholds)
 	return out, nil
 }
 
@@ -190,6 +192,6 @@ func withContainerFs(list []Threshold, onNode bool) []Threshold {
 			out = append(out, t)
 		}
 	}
-	slices.SortFunc(out, compareThresholds)
+	sorting.By(out, compareThresholds)
 	return out
 }

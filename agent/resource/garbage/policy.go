@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // An Image is a local image with its uses.
@@ -70,7 +71,7 @@ func Decide(in Input) []Verdict {
 		}
 		out = append(out, v)
 	}
-	slices.SortStableFunc(out, func(a, b Verdict) int {
+	sorting.StableBy(out, func(a, b Verdict) int {
 		if a.Goes == "" || b.Goes == "" {
 			return cmp.Or(cmp.Compare(b.Goes, a.Goes), slices.Compare(a.Tags, b.Tags), cmp.Compare(a.ID, b.ID))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // A listing is the entries of one pod in the runtime's lists.
@@ -116,8 +117,8 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			seen.Containers = append(seen.Containers, *s)
 		}
 	}
-	slices.SortFunc(seen.Sandboxes, func(a, b plan.Sandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
-	slices.SortFunc(seen.Containers, func(a, b plan.Container) int {
+	sorting.By(seen.Sandboxes, func(a, b plan.Sandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	sorting.By(seen.Containers, func(a, b plan.Container) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	return seen, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Sizes returns the resources of a pod's containers, and of the pod as a whole, in the units of the runtime.
@@ -63,7 +64,7 @@ func lessFirst(in plan.Input, list []plan.Container) []plan.Container {
 		}
 		return 0
 	}
-	slices.SortStableFunc(list, func(a, b plan.Container) int { return cmp.Compare(rank(a), rank(b)) })
+	sorting.StableBy(list, func(a, b plan.Container) int { return cmp.Compare(rank(a), rank(b)) })
 	return list
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Of is what of a pod's spec is allocated: names and resources. It shares them.
@@ -179,7 +180,7 @@ func Sort(list []Waiter) {
 		}
 		return w.Since
 	}
-	slices.SortFunc(list, func(a, b Waiter) int {
+	sorting.By(list, func(a, b Waiter) int {
 		return cmp.Or(
 			cmp.Compare(rank(!asksMore(a)), rank(!asksMore(b))),
 			cmp.Compare(priority(b.Wanted), priority(a.Wanted)),

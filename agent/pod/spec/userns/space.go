@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // unit is what ranges are multiples of.
@@ -69,7 +71,7 @@ func (s Space) check(maxPods int) error {
 // anywhere and have any length: the space may have been another one once.
 func (s Space) free(taken []Range) (Range, bool) {
 	taken = slices.Clone(taken)
-	slices.SortFunc(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
+	sorting.By(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
 	r := Range{s.First, s.PerPod}
 	next := uint64(s.First)
 	for {
