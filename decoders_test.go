@@ -121,7 +121,8 @@ func TestDecoders(t *testing.T) {
 		r, listed := rows[where]
 		switch {
 		case !listed:
-			t.Errorf("%s is not in %s. Add the sender of its input, and the test that sends a bomb:\n%s | %s | SENDER | FOLDER.TestNAME", where, decodersFile, where, found[where])
+			t.Errorf("%s is not in %s. Add the sender of its input, and the test that sends a bomb:\n%s | %s | SENDER | FOLDER.TestNAME",
+				where, decodersFile, where, found[where])
 		case r.calls != found[where]:
 			t.Errorf("%s calls %q, and %s says %q: does the bomb still reach all of them?", where, found[where], decodersFile, r.calls)
 		}

@@ -65,7 +65,8 @@ func TestDependencies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(stored) != now {
-		t.Errorf("%s differs from the linked modules: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s", dependenciesFile, now)
+		t.Errorf("%s differs from the linked modules: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s",
+			dependenciesFile, now)
 	}
 }
 

@@ -200,7 +200,8 @@ func TestDocsOfRooms(t *testing.T) {
 		if len(files) == 0 {
 			continue // a program, or tests only
 		}
-		if seen++; !slices.Contains(files, "doc.go") {
+		seen++
+		if !slices.Contains(files, "doc.go") {
 			t.Errorf("%s has no doc.go", short(room))
 		}
 	}

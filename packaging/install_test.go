@@ -334,7 +334,8 @@ func TestInstallArchiveRefuses(t *testing.T) {
 			t.Errorf("%s: left over: %v %v %v", name, files, left, err)
 		}
 	}
-	if out, err := try(exec.Command("sh", filepath.Join(script, "install.sh"), whole, whole), "DESTDIR="+t.TempDir()); err == nil || !strings.Contains(out, "one archive is installed at a time") {
+	if out, err := try(exec.Command("sh", filepath.Join(script, "install.sh"), whole, whole), "DESTDIR="+t.TempDir()); err == nil ||
+		!strings.Contains(out, "one archive is installed at a time") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -360,9 +361,12 @@ func TestInstallArchiveRoom(t *testing.T) {
 		"it fits":          {with(2 << 20), ""},
 	} {
 		root, tmp := t.TempDir(), t.TempDir()
-		out, err := try(exec.Command("unshare", "-m", "sh", "-euc", `mount -t tmpfs -o size=4m none "$TMPDIR"; code=0; sh "$@" || code=$?; ls -A "$TMPDIR"; exit $code`, "sh", filepath.Join(script, "install.sh"), c.archive), "DESTDIR="+root, "TMPDIR="+tmp)
+		out, err := try(exec.Command("unshare", "-m", "sh", "-euc",
+			`mount -t tmpfs -o size=4m none "$TMPDIR"; code=0; sh "$@" || code=$?; ls -A "$TMPDIR"; exit $code`, "sh",
+			filepath.Join(script, "install.sh"), c.archive), "DESTDIR="+root, "TMPDIR="+tmp)
 		installed, lines := len(tree(t, root)) > 0, strings.Count(out, "\n")
-		if fits := c.says == ""; (err == nil) != fits || installed != fits || lines != 1 || !strings.Contains(out, c.says) || !strings.HasPrefix(out, "islet: ") {
+		if fits := c.says == ""; (err == nil) != fits || installed != fits || lines != 1 || !strings.Contains(out, c.says) ||
+			!strings.HasPrefix(out, "islet: ") {
 			t.Errorf("%s: %v, installed %v: %s", name, err, installed, out)
 		}
 	}
@@ -444,7 +448,8 @@ func TestEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, body, ok := strings.Cut(string(text), "\nempty() {\n")
-		if body, _, _ = strings.Cut(body, "\n}\n"); !ok {
+		body, _, _ = strings.Cut(body, "\n}\n")
+		if !ok {
 			t.Fatalf("%s has no empty", script)
 		}
 		for _, c := range []struct{ name, before, left string }{
@@ -458,7 +463,9 @@ func TestEmpty(t *testing.T) {
 		} {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "data/precious"), "", 0o644)
-			out, err := exec.Command("unshare", "-m", "sh", "-euc", "say() { echo \"$@\"; }\nempty() {\n"+body+"\n}\ncd "+dir+"\n"+c.before+"\n: >lib/a\nempty "+dir+"/lib >said 2>&1\nfind . -type f ! -name said | sed 's|^./||; s|^data/||' | sort").CombinedOutput()
+			out, err := exec.Command("unshare", "-m", "sh", "-euc",
+				"say() { echo \"$@\"; }\nempty() {\n"+body+"\n}\ncd "+dir+"\n"+c.before+"\n: >lib/a\nempty "+dir+
+					"/lib >said 2>&1\nfind . -type f ! -name said | sed 's|^./||; s|^data/||' | sort").CombinedOutput()
 			got := strings.Fields(string(out))
 			want := strings.Fields(c.left)
 			slices.Sort(got)

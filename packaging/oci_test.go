@@ -60,12 +60,14 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "sources"), list, 0o644)
 	write(t, filepath.Join(dir, "list"), "deb [trusted=yes] "+server.URL+"/apt stable main\n", 0o644)
-	write(t, filepath.Join(dir, "apt.conf"), "Dir::Etc::sourcelist \""+dir+"/list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \""+dir+"/lists\";\nAcquire::http::Proxy \"DIRECT\";\n", 0o644)
+	write(t, filepath.Join(dir, "apt.conf"), "Dir::Etc::sourcelist \""+dir+
+		"/list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \""+dir+"/lists\";\nAcquire::http::Proxy \"DIRECT\";\n", 0o644)
 	into := filepath.Join(dir, "into")
 	fetch := func(mirrors string, names ...string) (string, error) {
 		return try(exec.Command(filepath.Join(dir, "source.sh"), append([]string{into}, names...)...), "APT_CONFIG="+dir+"/apt.conf", "ISLET_DEBIAN_MIRRORS="+mirrors)
 	}
-	if out, err := fetch("", "crun"); err == nil || !strings.Contains(out, "/apt/pool/main/c/crun/crun_1.tar") || !strings.Contains(out, "ISLET_DEBIAN_MIRRORS") {
+	if out, err := fetch("", "crun"); err == nil || !strings.Contains(out, "/apt/pool/main/c/crun/crun_1.tar") ||
+		!strings.Contains(out, "ISLET_DEBIAN_MIRRORS") {
 		t.Errorf("of a pool that lacks it: %v: %s", err, out)
 	}
 	if out, err := fetch(server.URL+"/none "+server.URL+"/old/", "crun", "libseccomp"); err != nil {

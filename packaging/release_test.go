@@ -41,7 +41,9 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The check of advisories has a test of its own; here only what it says matters.
-	write(t, filepath.Join(top, "bin/go"), "#!/bin/sh\n[ \"$2\" != ./packaging/advisories ] || { echo \"asked: $*\"; exit ${ISLET_TEST_ADVISORIES:-0}; }\ncd "+root+" && exec "+tool+" \"$@\"\n", 0o755)
+	write(t, filepath.Join(top, "bin/go"),
+		"#!/bin/sh\n[ \"$2\" != ./packaging/advisories ] || { echo \"asked: $*\"; exit ${ISLET_TEST_ADVISORIES:-0}; }\ncd "+root+" && exec "+
+			tool+" \"$@\"\n", 0o755)
 	copied(t, "release.sh", filepath.Join(top, "packaging/release.sh"))
 	copied(t, "install.sh", filepath.Join(top, "packaging/install.sh"))
 	copied(t, "oci/source.sh", filepath.Join(top, "packaging/oci/source.sh"))
@@ -74,13 +76,15 @@ func TestRelease(t *testing.T) {
 					want[filepath.Base(name)] = true
 				}
 			}
-			write(t, filepath.Join(dist, archive(version, arch), "doc/islet.spdx.json"), "{\n\"name\": \"glibc\",\n\"versionInfo\": \"5-1\",\n\"x\": 1}\n", 0o644)
+			write(t, filepath.Join(dist, archive(version, arch), "doc/islet.spdx.json"),
+				"{\n\"name\": \"glibc\",\n\"versionInfo\": \"5-1\",\n\"x\": 1}\n", 0o644)
 		}
 	}
 	want["islet-0.1.0-linux-amd64.spdx.json"], want["islet-0.1.0-linux-arm.spdx.json"] = true, true
 	gather := func(env ...string) (string, error) {
 		return try(exec.Command(filepath.Join(top, "packaging/release.sh"), "0.1.0", dist, to),
-			append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "SOURCE_DATE_EPOCH=86400", "ISLET_SIGNING_KEY=")...)
+			append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "SOURCE_DATE_EPOCH=86400",
+				"ISLET_SIGNING_KEY=")...)
 	}
 	names := func() (out []string) {
 		files, err := os.ReadDir(to)
@@ -94,7 +98,8 @@ func TestRelease(t *testing.T) {
 	}
 
 	out, err := gather("ISLET_RELEASE_KEYS=")
-	if err != nil || !strings.Contains(out, "ISLET_RELEASE_KEYS is not set") || !strings.Contains(out, "SHA256SUMS is not signed") || strings.Contains(out, "NOT COMPLETE") {
+	if err != nil || !strings.Contains(out, "ISLET_RELEASE_KEYS is not set") || !strings.Contains(out, "SHA256SUMS is not signed") ||
+		strings.Contains(out, "NOT COMPLETE") {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if got := names(); !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
@@ -126,12 +131,14 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	tar, err := exec.Command("tar", "-tf", filepath.Join(to, "islet-oci-sources.tar")).Output()
-	if err != nil || string(tar) != "oci/\noci/source.sh\noci/sources\ncrun.tar.gz\nglibc.debian.tar.xz\nglibc.tar.xz\nlibcap.tar.xz\nlibseccomp.tar.gz\nsystemd.tar.gz\n" {
+	if err != nil || string(
+		tar) != "oci/\noci/source.sh\noci/sources\ncrun.tar.gz\nglibc.debian.tar.xz\nglibc.tar.xz\nlibcap.tar.xz\nlibseccomp.tar.gz\nsystemd.tar.gz\n" {
 		t.Errorf("%v: sources are\n%s", err, tar)
 	}
 
 	before := names()
-	if out, err := gather("ISLET_RELEASE_KEYS="+one, "ISLET_TEST_ADVISORIES=1"); err == nil || !strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
+	if out, err := gather("ISLET_RELEASE_KEYS="+one, "ISLET_TEST_ADVISORIES=1"); err == nil ||
+		!strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
 		t.Errorf("with an advisory on what is linked: %v: %s\n%q", err, out, names())
 	}
 	if out, err := gather("ISLET_RELEASE_KEYS=" + one + ":" + top + "/none"); err == nil || !slices.Equal(names(), before) {

@@ -48,7 +48,9 @@ esac
 			t.Errorf("%s is served: %q", file, text)
 		}
 	}
-	if !strings.Contains(first["/islet.repo"], "baseurl=file://"+served+"/rpm\n") || !strings.Contains(first["/islet.sources"], "URIs: file:"+served+"/apt\n") || !strings.Contains(first["/islet.sources"], "Signed-By: "+served+"/islet.gpg\n") {
+	if !strings.Contains(first["/islet.repo"], "baseurl=file://"+served+"/rpm\n") ||
+		!strings.Contains(first["/islet.sources"], "URIs: file:"+served+"/apt\n") ||
+		!strings.Contains(first["/islet.sources"], "Signed-By: "+served+"/islet.gpg\n") {
 		t.Errorf("%s%s", first["/islet.repo"], first["/islet.sources"])
 	}
 	for _, fails := range [][]string{{"FAILS=--clearsign"}, {"FAILS=repomd.xml"}, {"ISLET_SIGNING_KEY=nobody"}} {
@@ -64,7 +66,9 @@ esac
 	if now["/apt/pool/islet_0-1_amd64.deb"] != "" || !strings.HasSuffix(now["/islet.gpg"], "key of mine\n") {
 		t.Errorf("%q", now)
 	}
-	if r, s := now["/islet.repo"], now["/islet.sources"]; !strings.Contains(r, "baseurl=https://example.com/islet/rpm\n") || !strings.Contains(r, "gpgkey=https://example.com/islet/islet.asc\n") || !strings.Contains(s, "URIs: https://example.com/islet/apt\n") || strings.Contains(r+s, top) {
+	if r, s := now["/islet.repo"], now["/islet.sources"]; !strings.Contains(r, "baseurl=https://example.com/islet/rpm\n") ||
+		!strings.Contains(r, "gpgkey=https://example.com/islet/islet.asc\n") ||
+		!strings.Contains(s, "URIs: https://example.com/islet/apt\n") || strings.Contains(r+s, top) {
 		t.Errorf("%s%s", r, s)
 	}
 	if left, _ := filepath.Glob(filepath.Join(top, "dist/*")); len(left) != 2 {

@@ -90,10 +90,12 @@ kube-system   dns-pi     1/1     Running            0             2d     10.42.0
 	check(t, n, run(t, n, "", "pods", "dns", "-o", "name"), 0, "pod/dns-pi\n", "")
 	check(t, n, run(t, n, "", "pods", "-n", "nowhere"), 0, "", "No pods in namespace nowhere; there are 3 in others: use -A.\n")
 	check(t, n, run(t, n, "", "pods", "-l", "no=such"), 0, "", "No pods have the labels no=such.\n")
-	check(t, n, run(t, n, "", "status", "web"), ExitUsage, "", "islet: islet status takes no arguments, not \"web\"\nSee 'islet status --help'\n")
+	check(t, n, run(t, n, "", "status", "web"), ExitUsage, "",
+		"islet: islet status takes no arguments, not \"web\"\nSee 'islet status --help'\n")
 	check(t, n, run(t, n, "", "pods", "nothing"), ExitNotFound, "", "islet: pod \"nothing\" not found\n")
 	check(t, n, run(t, n, "", "pods", "-o", "xml"), ExitUsage, "", "islet: output \"xml\": must be wide, json, yaml or name\n")
-	if got := run(t, n, "", "pods", "web", "-o", "yaml"); got.code != 0 || !strings.HasPrefix(got.out, "apiVersion: v1\nkind: Pod\nmetadata:\n") {
+	if got := run(t, n, "", "pods", "web", "-o", "yaml"); got.code != 0 ||
+		!strings.HasPrefix(got.out, "apiVersion: v1\nkind: Pod\nmetadata:\n") {
 		t.Errorf("yaml: %d %s", got.code, got.out)
 	}
 }
@@ -168,7 +170,8 @@ localhost/web:1   0123456789ab   5.0MiB
 	later.Name, later.Namespace, later.UID = "later", "default", "uid-later"
 	later.Spec.Containers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}
 	n.Put(later)
-	if got := run(t, n, "", "images", "rm", "localhost/web:1"); got.code == 0 || !strings.Contains(got.err, "is needed by pod default/later") || !strings.Contains(got.err, "--force") {
+	if got := run(t, n, "", "images", "rm", "localhost/web:1"); got.code == 0 ||
+		!strings.Contains(got.err, "is needed by pod default/later") || !strings.Contains(got.err, "--force") {
 		t.Errorf("an image that a pod needs: %+v", got)
 	}
 	check(t, n, run(t, n, "", "images", "rm", "--force", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
@@ -237,15 +240,18 @@ func TestUsage(t *testing.T) {
 	check(t, n, run(t, n, "", "stauts"), ExitUsage, "", "islet: unknown command \"stauts\": did you mean \"status\"?\n")
 	check(t, n, run(t, n, "", "logs", "--nope"), ExitUsage, "", "islet: unknown flag: --nope\nSee 'islet logs --help'\n")
 	check(t, n, run(t, n, "", "exec", "web"), ExitUsage, "", "islet: exec needs a pod and a command: islet exec POD -- COMMAND\n")
-	if got := run(t, n, "", "help"); got.code != 0 || !strings.Contains(got.out, "Exit codes: 0 done") || strings.Contains(got.out, "__complete") {
+	if got := run(t, n, "", "help"); got.code != 0 || !strings.Contains(got.out, "Exit codes: 0 done") ||
+		strings.Contains(got.out, "__complete") {
 		t.Errorf("help: %+v", got)
 	}
-	if got := run(t, n, "", "help", "images", "import"); got.code != 0 || !strings.Contains(got.out, "islet images import [flags] ARCHIVE... | -\n") {
+	if got := run(t, n, "", "help", "images", "import"); got.code != 0 ||
+		!strings.Contains(got.out, "islet images import [flags] ARCHIVE... | -\n") {
 		t.Errorf("help of a command: %+v", got)
 	}
 	check(t, n, run(t, n, "", "frob", "x"), ExitUsage, "", "islet: unknown command \"frob\": see 'islet help'\n")
 	for _, args := range [][]string{{}, {"--help"}, {"-h"}} {
-		if got := run(t, n, "", args...); got.code != 0 || !strings.Contains(got.out, "port-forward") || strings.Contains(got.out, "--pod-manifest-path") {
+		if got := run(t, n, "", args...); got.code != 0 || !strings.Contains(got.out, "port-forward") ||
+			strings.Contains(got.out, "--pod-manifest-path") {
 			t.Errorf("%q leads to %+v", args, got)
 		}
 	}
@@ -277,8 +283,10 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	stop()
-	check(t, n, run(t, n, "", "status"), ExitUnreachable, "", "islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
-	check(t, n, run(t, n, "", "exec", "web", "--", "ls"), ExitUnreachable, "", "islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
+	check(t, n, run(t, n, "", "status"), ExitUnreachable, "",
+		"islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
+	check(t, n, run(t, n, "", "exec", "web", "--", "ls"), ExitUnreachable, "",
+		"islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
 }
 
 func TestDescribe(t *testing.T) {

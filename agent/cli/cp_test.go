@@ -163,10 +163,12 @@ func TestCopy(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
 	}
-	if got := run(t, n, "", "cp", "web:/does/not/exist", back, "-c", "nginx"); got.code != 1 || !strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
+	if got := run(t, n, "", "cp", "web:/does/not/exist", back, "-c", "nginx"); got.code != 1 ||
+		!strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
 		t.Errorf("what is not there: %+v", got)
 	}
 	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: one of a and b must be in a pod, as POD:PATH, the other here\n")
-	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "", "islet: one of web:x and web:y must be in a pod, as POD:PATH, the other here\n")
+	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "",
+		"islet: one of web:x and web:y must be in a pod, as POD:PATH, the other here\n")
 	check(t, n, run(t, n, "", "cp", "a"), ExitUsage, "", "islet: cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH\n")
 }

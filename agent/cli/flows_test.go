@@ -84,7 +84,8 @@ func TestFlows(t *testing.T) {
 		all.Go(func() {
 			got := run(t, l, "", f.args...)
 			whole := strings.Contains(name, "-f") // goes on where it was
-			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable || !strings.Contains(got.err, "lost the agent") {
+			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable ||
+				!strings.Contains(got.err, "lost the agent") {
 				t.Errorf("%s, breaks: code %d, %d of %d bytes, %s", name, got.code, len(got.out), len(f.out), got.err)
 			}
 		})
@@ -129,7 +130,8 @@ func TestFlowsToReaders(t *testing.T) {
 	for name, f := range all {
 		done.Go(func() {
 			out, errw := bad{fail: io.ErrClosedPipe}, bytes.Buffer{}
-			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != ExitFailed || !strings.Contains(errw.String(), io.ErrClosedPipe.Error()) {
+			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != ExitFailed ||
+				!strings.Contains(errw.String(), io.ErrClosedPipe.Error()) {
 				t.Errorf("%s, closes: code %d, %s", name, code, errw.String())
 			}
 		})
@@ -173,7 +175,8 @@ func TestFlowsOfCopies(t *testing.T) {
 		if data, err := os.ReadFile(there); !bytes.Equal(data, want) {
 			t.Errorf("to a container: %d of %d bytes, %v", len(data), len(want), err)
 		}
-		if got := run(t, l, "", "cp", inside, "web:/does/not/exist/x", "-c", "nginx"); got.code != ExitFailed || !strings.Contains(got.err, "tar in container") {
+		if got := run(t, l, "", "cp", inside, "web:/does/not/exist/x", "-c", "nginx"); got.code != ExitFailed ||
+			!strings.Contains(got.err, "tar in container") {
 			t.Errorf("tar ends early: %+v", got)
 		}
 	})

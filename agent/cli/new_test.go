@@ -80,7 +80,8 @@ func TestManPages(t *testing.T) {
 			t.Errorf("%s: %v, or not the same each time", name, err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "'") || strings.HasPrefix(line, ".") && !regexp.MustCompile(`^\.(TH|SH|TP|PP|br|B|BR|I)\b`).MatchString(line) {
+			if strings.HasPrefix(line, "'") || strings.HasPrefix(line, ".") &&
+				!regexp.MustCompile(`^\.(TH|SH|TP|PP|br|B|BR|I)\b`).MatchString(line) {
 				t.Errorf("%s: troff takes %q for a request", name, line)
 			}
 		}
@@ -108,7 +109,8 @@ func TestSelector(t *testing.T) {
 	check(t, n, run(t, n, "", "pods", "-A", "-l", "app", "-o", "name"), 0, "pod/web-pi\npod/dns-pi\n", "")
 	check(t, n, run(t, n, "", "pods", "-l", "app=web", "-o", "name"), 0, "pod/web-pi\n", "")
 	check(t, n, run(t, n, "", "pods", "-l", "app notin (web)", "-o", "name"), 0, "pod/crash-pi\n", "")
-	if got := run(t, n, "", "top", "-l", "app=web", "--no-headers"); got.code != 0 || !strings.HasPrefix(got.out, "web-pi ") || strings.Count(got.out, "\n") != 1 {
+	if got := run(t, n, "", "top", "-l", "app=web", "--no-headers"); got.code != 0 || !strings.HasPrefix(got.out, "web-pi ") ||
+		strings.Count(got.out, "\n") != 1 {
 		t.Errorf("top -l: %+v", got)
 	}
 	if got := run(t, n, "", "pods", "-l", "app in web"); got.code != ExitUsage || !strings.Contains(got.err, `selector "app in web"`) {
@@ -132,7 +134,8 @@ func TestDeleteAll(t *testing.T) {
 func TestApplyDryRun(t *testing.T) {
 	n, _ := node(t)
 	before := len(n.List())
-	check(t, n, run(t, n, "apiVersion: v1\nkind: Pod\nmetadata: {name: hello}\n", "apply", "--dry-run", "-f", "-"), 0, "pod/hello created (dry run)\n", "")
+	check(t, n, run(t, n, "apiVersion: v1\nkind: Pod\nmetadata: {name: hello}\n", "apply", "--dry-run", "-f", "-"), 0,
+		"pod/hello created (dry run)\n", "")
 	check(t, n, run(t, n, "bad: x", "apply", "--dry-run", "-f", "-"), 1, "",
 		"islet: standard input: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\n")
 	if len(n.List()) != before {
@@ -172,7 +175,8 @@ func TestRestart(t *testing.T) {
 	}
 	once := n.Pod("once", now, "job")
 	once.Spec.RestartPolicy = v1.RestartPolicyOnFailure
-	check(t, n, run(t, n, "", "restart", "once"), 1, "", "islet: pod default/once: container job has the restartPolicy OnFailure, so it would stay ended: delete the pod and apply it again\n")
+	check(t, n, run(t, n, "", "restart", "once"), 1, "",
+		"islet: pod default/once: container job has the restartPolicy OnFailure, so it would stay ended: delete the pod and apply it again\n")
 }
 
 func TestEvents(t *testing.T) {
@@ -199,7 +203,8 @@ func TestEvents(t *testing.T) {
 30s                 Normal    Pulled     pod/crash-pi c   m?
 10s (x7 over 60m)   Warning   BackOff    pod/web-pi c     m?
 `, "")
-	if got := run(t, n, "", "events", "web", "--no-headers"); got.code != 0 || strings.Count(got.out, "\n") != 1 || !strings.Contains(got.out, "BackOff") {
+	if got := run(t, n, "", "events", "web", "--no-headers"); got.code != 0 || strings.Count(got.out, "\n") != 1 ||
+		!strings.Contains(got.out, "BackOff") {
 		t.Errorf("of a pod: %+v", got)
 	}
 	if got := run(t, n, "", "get", "events", "--warnings", "-o", "json"); got.code != 0 || strings.Count(got.out, "reason") != 1 {
@@ -239,7 +244,8 @@ func TestPortForward(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.arg, p, err)
 		}
 	}
-	check(t, n, run(t, n, "", "port-forward", "web"), ExitUsage, "", "islet: port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE\n")
+	check(t, n, run(t, n, "", "port-forward", "web"), ExitUsage, "",
+		"islet: port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	done := make(chan int, 1)
@@ -277,7 +283,8 @@ func TestPortForward(t *testing.T) {
 
 func TestTopAsJSON(t *testing.T) {
 	n, _ := node(t)
-	if got := run(t, n, "", "top", "web", "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"name": "web-pi"`) || strings.Contains(got.out, "crash-pi") || !strings.Contains(got.out, `"usageNanoCores"`) {
+	if got := run(t, n, "", "top", "web", "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"name": "web-pi"`) ||
+		strings.Contains(got.out, "crash-pi") || !strings.Contains(got.out, `"usageNanoCores"`) {
 		t.Errorf("top -o json: %+v", got)
 	}
 	if got := run(t, n, "", "top", "node", "-o", "yaml"); got.code != 0 || !strings.Contains(got.out, "nodeName: pi") {
@@ -341,7 +348,8 @@ func TestColours(t *testing.T) {
 	}
 	var doc bytes.Buffer
 	io.WriteString(&severities{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
-	if want := string(red) + "error" + endColour + "    x\n   -> errors\n" + string(green) + "ok" + endColour + "       y\n\n" + string(yellow) + "warning" + endColour + "  z\n"; doc.String() != want {
+	if want := string(red) + "error" + endColour + "    x\n   -> errors\n" + string(green) + "ok" + endColour + "       y\n\n" +
+		string(yellow) + "warning" + endColour + "  z\n"; doc.String() != want {
 		t.Errorf("got %q, want %q", doc.String(), want)
 	}
 }

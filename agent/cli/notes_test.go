@@ -37,7 +37,8 @@ func TestPodsThatAreEvicted(t *testing.T) {
 		t.Errorf("this node is in no cluster:\n%s", got.out)
 	}
 	n.Describe = func(s *api.Status) { s.Cluster = &api.Cluster{Link: "Up"} }
-	if got := run(t, n, "", "status"); got.code != 0 || !strings.Contains(got.out, "  - the control plane deletes default/moved when this node does not answer") {
+	if got := run(t, n, "", "status"); got.code != 0 ||
+		!strings.Contains(got.out, "  - the control plane deletes default/moved when this node does not answer") {
 		t.Errorf("code %d\n%s", got.code, got.out)
 	}
 	stays := moved.DeepCopy()

@@ -29,7 +29,8 @@ func TestImagesPrune(t *testing.T) {
 // TestImagesPruneRest: bytes that belonged to no image are said apart.
 func TestImagesPruneRest(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = rest{c.Garbage} })
-	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "", "0 images, 0B, and what belongs to no image: downloads that stopped, layers and content that nothing refers to\n")
+	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "",
+		"0 images, 0B, and what belongs to no image: downloads that stopped, layers and content that nothing refers to\n")
 	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB that belonged to no image\n")
 }
 

@@ -22,7 +22,8 @@ func (e *ending) Cancel(context.Context) error        { e.going = false; return 
 func TestShutdown(t *testing.T) {
 	e := &ending{configured: true}
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Shutdown = e })
-	check(t, n, run(t, n, "", "shutdown"), 0, "all pods had their time to end; the next boot starts them again, or islet shutdown --cancel\n", "")
+	check(t, n, run(t, n, "", "shutdown"), 0,
+		"all pods had their time to end; the next boot starts them again, or islet shutdown --cancel\n", "")
 	if !e.going {
 		t.Error("no pod ends")
 	}
@@ -30,14 +31,17 @@ func TestShutdown(t *testing.T) {
 	if e.going {
 		t.Error("it was not cancelled")
 	}
-	if check(t, n, run(t, n, "", "shutdown", "--if-off"), 0, "", ""); e.going {
+	check(t, n, run(t, n, "", "shutdown", "--if-off"), 0, "", "")
+	if e.going {
 		t.Error("pods end though the machine stays on")
 	}
-	check(t, n, run(t, n, "", "shutdown", "web"), ExitUsage, "", "islet: islet shutdown takes no arguments, not \"web\"\nSee 'islet shutdown --help'\n")
+	check(t, n, run(t, n, "", "shutdown", "web"), ExitUsage, "",
+		"islet: islet shutdown takes no arguments, not \"web\"\nSee 'islet shutdown --help'\n")
 	e.err = errors.New("it was cancelled")
 	check(t, n, run(t, n, "", "shutdown"), 1, "", "islet: it was cancelled\n")
 	e.configured, e.err = false, nil
-	check(t, n, run(t, n, "", "shutdown"), 1, "", "islet: shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off\n")
+	check(t, n, run(t, n, "", "shutdown"), 1, "",
+		"islet: shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off\n")
 }
 
 // TestGoesOff: only a machine that goes off does.

@@ -14,7 +14,8 @@ import (
 // updater gets what it is asked for, but for what is called bad.
 type updater struct{}
 
-func (updater) Update(_ context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error) {
+func (updater) Update(_ context.Context, from string, o api.UpdateOptions,
+	tell func(status string, current, total int64)) (api.Update, error) {
 	tell("downloading", 0, 20)
 	tell("downloading", 20, 20)
 	if strings.Contains(from, "bad") {
@@ -40,7 +41,8 @@ func TestUpdate(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Updates = updater{} })
 	const seen = "islet.tar.gz: downloading\nislet.tar.gz: testing\n"
 	check(t, n, run(t, n, "", "update", "--dry-run", "islet.tar.gz"), 0, "version 9.0.0 can be tried\n", seen)
-	check(t, n, run(t, n, "", "update", "--no-wait", "--older", "https://me:secret@example.com/a/islet.tar.gz?token=secret"), 0, "version 0.0.1 will be tried: islet config show\n", seen)
+	check(t, n, run(t, n, "", "update", "--no-wait", "--older", "https://me:secret@example.com/a/islet.tar.gz?token=secret"), 0,
+		"version 0.0.1 will be tried: islet config show\n", seen)
 	check(t, n, run(t, n, "", "update", "--dry-run", "--despite-pods", "-q", "islet.tar.gz"), 0, "version 9.0.1 can be tried\n", "")
 	check(t, n, run(t, n, "", "update", "--dry-run", "-q", "islet.tar.gz"), 0, "version 9.0.0 can be tried\n", "")
 	check(t, n, run(t, n, "", "update", "bad"), 1, "", "bad: downloading\nislet: the archive\n  is ?[31mbad\n")

@@ -91,7 +91,8 @@ func TestDevices(t *testing.T) {
 	if got := show(false); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if got := show(true); len(got) <= len(want) || !slices.Equal(got[:len(want)], want) || !strings.HasSuffix(got[len(want)], " "+string(api.DeviceNone)+" ") {
+	if got := show(true); len(got) <= len(want) || !slices.Equal(got[:len(want)], want) ||
+		!strings.HasSuffix(got[len(want)], " "+string(api.DeviceNone)+" ") {
 		t.Errorf("with those of this machine: %q", got)
 	}
 	must(os.Remove(root + "/dev/pts/3"))

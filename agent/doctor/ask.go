@@ -52,14 +52,17 @@ func configuration(ctx context.Context, args, sockets []string) (*config.Config,
 // unasked is the finding about an agent that seems to be there and did not say its
 // settings.
 func unasked(socket string, err error) (f Finding, there bool) {
-	f = Finding{ID: "configuration", Severity: Warning, What: fmt.Sprintf("the agent at %s does not say its settings (%v): this report is for the defaults", socket, err)}
+	f = Finding{ID: "configuration", Severity: Warning,
+		What: fmt.Sprintf("the agent at %s does not say its settings (%v): this report is for the defaults", socket, err)}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return f, false
 	case errors.Is(err, fs.ErrPermission):
-		f.What, f.Advice = fmt.Sprintf("there is no permission to ask the agent at %s for its settings: this report is for the defaults", socket), "run it as root"
+		f.What, f.Advice = fmt.Sprintf("there is no permission to ask the agent at %s for its settings: this report is for the defaults",
+			socket), "run it as root"
 	case errors.Is(err, context.DeadlineExceeded):
-		f.What, f.Advice = fmt.Sprintf("the agent at %s does not answer: this report is for the defaults", socket), "see its log; to start it anew leaves the pods running"
+		f.What, f.Advice = fmt.Sprintf("the agent at %s does not answer: this report is for the defaults", socket),
+			"see its log; to start it anew leaves the pods running"
 	default:
 		f.Advice = "give the flags that the agent is started with"
 	}
@@ -124,9 +127,10 @@ func ask(ctx context.Context, socket, path string, out any) error {
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

@@ -52,10 +52,12 @@ func (p *patient) cgroups(context.Context) {
 	mode := p.cgroupMode()
 	switch {
 	case mode == cgroupNone:
-		p.add("cgroup", Error, "mount it: mount -t cgroup2 none /sys/fs/cgroup (systemd and most init systems do)", "no cgroup hierarchy is mounted")
+		p.add("cgroup", Error, "mount it: mount -t cgroup2 none /sys/fs/cgroup (systemd and most init systems do)",
+			"no cgroup hierarchy is mounted")
 		return
 	case mode != cgroupV2 && p.FailCgroupV1:
-		p.add("cgroup", Error, "boot with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out", "cgroup %s, and failCgroupV1 is set", mode)
+		p.add("cgroup", Error, "boot with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out",
+			"cgroup %s, and failCgroupV1 is set", mode)
 	case mode != cgroupV2:
 		p.add("cgroup", Info, "cgroup v2 isolates memory better: boot with systemd.unified_cgroup_hierarchy=1 when you can", "cgroup %s", mode)
 	default:
@@ -83,7 +85,8 @@ func (p *patient) cgroups(context.Context) {
 	case p.SystemdCgroup && !systemd:
 		p.add("cgroup-driver", Error, "set cgroupDriver: cgroupfs", "cgroupDriver is systemd, but systemd does not run here")
 	case !p.SystemdCgroup && systemd && mode == cgroupV2:
-		p.add("cgroup-driver", Info, "set cgroupDriver: systemd where other software on this host expects one owner of the hierarchy", "cgroupDriver is cgroupfs beside systemd; islet's unit delegates its own part")
+		p.add("cgroup-driver", Info, "set cgroupDriver: systemd where other software on this host expects one owner of the hierarchy",
+			"cgroupDriver is cgroupfs beside systemd; islet's unit delegates its own part")
 	default:
 		p.add("cgroup-driver", OK, "", "the cgroup driver suits the init system")
 	}
@@ -133,8 +136,10 @@ func (p *patient) runtime(ctx context.Context) {
 		case old(first):
 			works++
 			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
-		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patched) && p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
-			p.add(id, Info, "nothing where runc is there too; else install it, or boot with cgroup v2 alone", "%s (%s) refuses hosts with hybrid cgroups such as this", path, first)
+		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patched) &&
+			p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
+			p.add(id, Info, "nothing where runc is there too; else install it, or boot with cgroup v2 alone",
+				"%s (%s) refuses hosts with hybrid cgroups such as this", path, first)
 		default:
 			works++
 			p.add(id, OK, "", "%s (%s)", path, first)

@@ -164,7 +164,8 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	for _, check := range []func(context.Context){
 		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.devices, p.shutdown, p.link, p.crictl, p.moved,
+		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.devices, p.shutdown, p.link,
+		p.crictl, p.moved,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())

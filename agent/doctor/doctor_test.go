@@ -234,7 +234,8 @@ func TestFindings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, sys := board(), system()
 			for name, text := range c.files {
-				if f[name] = (&fstest.MapFile{Data: []byte(text)}); text == gone {
+				f[name] = (&fstest.MapFile{Data: []byte(text)})
+				if text == gone {
 					delete(f, name)
 				}
 			}
@@ -325,7 +326,8 @@ func TestWrite(t *testing.T) {
 	if err := errors.Join(Write(&short, findings, false), Write(&long, findings, true)); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(short.String(), "fine") || !strings.Contains(long.String(), "fine") || !strings.Contains(short.String(), "-> mend it") {
+	if strings.Contains(short.String(), "fine") || !strings.Contains(long.String(), "fine") ||
+		!strings.Contains(short.String(), "-> mend it") {
 		t.Errorf("%s\n%s", short.String(), long.String())
 	}
 	if data, err := json.Marshal(findings[1]); err != nil || !strings.Contains(string(data), `"severity":"error"`) {

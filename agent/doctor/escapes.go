@@ -28,7 +28,8 @@ func escapes() []escape {
 // known to have a fix; where it is not known, that is said.
 func (p *patient) runcEscapes(ctx context.Context, path, first string) {
 	var v release
-	if n, _ := fmt.Sscanf(strings.TrimPrefix(first, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 || !strings.HasPrefix(first, "runc ") {
+	if n, _ := fmt.Sscanf(strings.TrimPrefix(first, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 ||
+		!strings.HasPrefix(first, "runc ") {
 		return
 	}
 	packaged, advice := p.packageVersion("runc"), "apt changelog runc"
@@ -50,7 +51,8 @@ func (p *patient) runcEscapes(ctx context.Context, path, first string) {
 		p.add("runtime-escapes", Warning, "see whether the package has the fixes: "+advice+"; else upgrade runc, or use crun",
 			"%s is %s by its version (package %s): a container may escape by %s", path, strings.TrimPrefix(first, "runc version "), packaged, list)
 	default:
-		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun", "%s (%s): a container can escape by %s", path, first, list)
+		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun", "%s (%s): a container can escape by %s",
+			path, first, list)
 	}
 }
 
@@ -124,8 +126,10 @@ func (p *patient) confinement(context.Context) {
 	case !p.exists("sys/kernel/security/apparmor/profiles"):
 		p.add("apparmor", Warning, "mount -t securityfs securityfs /sys/kernel/security", "AppArmor is on, but its profiles cannot be seen")
 	default:
-		if _, err := p.sys.Find("apparmor_parser"); err != nil && !strings.Contains(p.file("sys/kernel/security/apparmor/profiles"), "islet-default (") {
-			p.add("apparmor", Warning, "apt install apparmor", "AppArmor is on, but containers run without its default profile: apparmor_parser is not installed")
+		if _, err := p.sys.Find("apparmor_parser"); err != nil &&
+			!strings.Contains(p.file("sys/kernel/security/apparmor/profiles"), "islet-default (") {
+			p.add("apparmor", Warning, "apt install apparmor",
+				"AppArmor is on, but containers run without its default profile: apparmor_parser is not installed")
 			break
 		}
 		p.add("apparmor", OK, "", "AppArmor is on, and containers get its default profile")
@@ -145,10 +149,13 @@ func (p *patient) selinux() {
 	case enforce == "":
 		p.add("selinux", OK, "", "SELinux is off; pods with seLinuxOptions are refused")
 	case !p.exists("etc/selinux/" + policy + "/contexts/lxc_contexts"):
-		p.add("selinux", Warning, "dnf install container-selinux", "SELinux is on, but its policy %s has no labels for containers: those with seLinuxOptions cannot be created", policy)
+		p.add("selinux", Warning, "dnf install container-selinux",
+			"SELinux is on, but its policy %s has no labels for containers: those with seLinuxOptions cannot be created", policy)
 	case enforce != "1":
-		p.add("selinux", Info, "nothing, or setenforce 1", "SELinux is permissive: containers with seLinuxOptions get their labels, but nothing is denied")
+		p.add("selinux", Info, "nothing, or setenforce 1",
+			"SELinux is permissive: containers with seLinuxOptions get their labels, but nothing is denied")
 	default:
-		p.add("selinux", Info, "give pods seLinuxOptions to confine them", "SELinux enforces: containers with seLinuxOptions get their labels, the others run as the agent does, without one")
+		p.add("selinux", Info, "give pods seLinuxOptions to confine them",
+			"SELinux enforces: containers with seLinuxOptions get their labels, the others run as the agent does, without one")
 	}
 }

@@ -86,7 +86,8 @@ func (p *patient) formerInterface(i Interface, clash bool, owner string) {
 	severity, what := Info, fmt.Sprintf("the %s %s %v is there, as another node's network makes it", i.Kind, i.Name, i.Addresses)
 	if clash {
 		severity = Error
-		what = fmt.Sprintf("the %s %s has addresses of the pods' network %v: no pod on the built-in network can start", i.Kind, i.Name, i.Addresses)
+		what = fmt.Sprintf("the %s %s has addresses of the pods' network %v: no pod on the built-in network can start", i.Kind, i.Name,
+			i.Addresses)
 	}
 	switch {
 	case owner != "" && clash:
@@ -94,11 +95,13 @@ func (p *patient) formerInterface(i Interface, clash bool, owner string) {
 	case owner != "":
 		return // somebody's, and in nobody's way
 	case i.Users > 0 || i.Port:
-		p.add("former-interface", severity, fmt.Sprintf("%d interfaces are on it (ip link show master %s): containers of another runtime, which are to be stopped first (k3s-killall.sh does), or reboot", i.Users, i.Name), "%s", what)
+		p.add("former-interface", severity, fmt.Sprintf("%d interfaces are on it (ip link show master %s): containers of another "+
+			"runtime, which are to be stopped first (k3s-killall.sh does), or reboot", i.Users, i.Name), "%s", what)
 	case nodeInterfaces[i.Name] != i.Kind:
 		p.add("former-interface", severity, fmt.Sprintf("if it is nobody's, ip link delete %s; else choose another podCIDR", i.Name), "%s", what)
 	default:
-		p.add("former-interface", severity, fmt.Sprintf("islet doctor --fix removes it, as ip link delete %s does: nobody uses it", i.Name), "%s", what)
+		p.add("former-interface", severity, fmt.Sprintf("islet doctor --fix removes it, as ip link delete %s does: nobody uses it",
+			i.Name), "%s", what)
 		p.remedy("interface "+i.Name, func() error { return p.RemoveInterface(i.Name, i.Index) })
 	}
 }
@@ -193,24 +196,29 @@ func (p *patient) formerConflists() {
 	for _, c := range p.conflists() {
 		if p.OfAnother != nil {
 			if program := p.OfAnother(c.file); program != "" {
-				p.add("cni-configuration", Info, "set networkPlugin to cni if pods are to use it", "the CNI configuration %s is %s's own: pods do not use it", c.file, program)
+				p.add("cni-configuration", Info, "set networkPlugin to cni if pods are to use it",
+					"the CNI configuration %s is %s's own: pods do not use it", c.file, program)
 				continue
 			}
 		}
 		if c.broken != nil && p.Alone {
-			p.add("cni-configuration", Warning, "repair "+c.file+", or remove it", "the CNI configuration cannot be used: pods get the network of the next one in %s, or the built-in network: %v", p.CNIConfDir, c.broken)
+			p.add("cni-configuration", Warning, "repair "+c.file+", or remove it",
+				"the CNI configuration cannot be used: pods get the network of the next one in %s, or the built-in network: %v", p.CNIConfDir, c.broken)
 		} else if c.broken != nil && first {
-			p.add("cni-configuration", Error, "repair "+c.file+", or remove it", "the CNI configuration cannot be used, and no pod gets a network: %v", c.broken)
+			p.add("cni-configuration", Error, "repair "+c.file+", or remove it",
+				"the CNI configuration cannot be used, and no pod gets a network: %v", c.broken)
 		}
 		first = false
 		for _, t := range c.types() {
 			if t != "" && !p.HasPlugin(t) && p.Alone {
 				p.add("former-conflist", Warning, "install the plugin (its directory belongs into cniBinDirs), or remove "+c.file,
-					"the CNI configuration %s wants the plugin %s, which is nowhere: until it is there, pods get the network of the next configuration, or the built-in network", c.file, t)
+					"the CNI configuration %s wants the plugin %s, which is nowhere: until it is there, pods get the network of the next "+
+						"configuration, or the built-in network", c.file, t)
 				break
 			}
 			if t != "" && !p.HasPlugin(t) {
-				p.add("former-conflist", Error, "install the add-on's plugin, or if the add-on is gone, remove "+c.file, "the CNI configuration %s wants the plugin %s, which is nowhere: no pod gets a network", c.file, t)
+				p.add("former-conflist", Error, "install the add-on's plugin, or if the add-on is gone, remove "+c.file,
+					"the CNI configuration %s wants the plugin %s, which is nowhere: no pod gets a network", c.file, t)
 				break
 			}
 		}
@@ -229,7 +237,8 @@ func (p *patient) formerShims(running []process) {
 		}
 	}
 	if shims > 0 && runtimes == 0 {
-		p.add("former-containers", Warning, "stop them: k3s-killall.sh, or reboot", "%d containers' shims run here without the runtime that started them: they keep ports, addresses and memory", shims)
+		p.add("former-containers", Warning, "stop them: k3s-killall.sh, or reboot",
+			"%d containers' shims run here without the runtime that started them: they keep ports, addresses and memory", shims)
 	}
 }
 
@@ -250,27 +259,34 @@ func (p *patient) formerRules(running []process) {
 	count, first := 0, ""
 	for line := range strings.SplitSeq(out, "\n") {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "chain ")
-		if name, _, _ = strings.Cut(name, " "); ok && (strings.HasPrefix(name, "KUBE-") || strings.HasPrefix(name, "CNI-") || strings.HasPrefix(name, "FLANNEL-")) {
-			if count++; first == "" {
+		if name, _, _ = strings.Cut(name, " "); ok && (strings.HasPrefix(name, "KUBE-") || strings.HasPrefix(name, "CNI-") ||
+			strings.HasPrefix(name, "FLANNEL-")) {
+			count++
+			if first == "" {
 				first = name
 			}
 		}
 	}
 	if count > 0 {
-		p.add("former-rules", Warning, "reboot; or: iptables-save | grep -vE 'KUBE-|CNI-|FLANNEL-' | iptables-restore (and ip6tables)", "%d chains of a service proxy or of CNI plugins are in the firewall, such as %s, and nothing that keeps them runs: they may catch host ports and services", count, first)
+		p.add("former-rules", Warning, "reboot; or: iptables-save | grep -vE 'KUBE-|CNI-|FLANNEL-' | iptables-restore (and ip6tables)",
+			"%d chains of a service proxy or of CNI plugins are in the firewall, such as %s, and nothing that keeps them runs: they "+
+				"may catch host ports and services", count, first)
 	}
 }
 
 // formerFiles looks for other nodes that are installed, or start at boot.
 func (p *patient) formerFiles() {
-	for _, unit := range []string{"k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller", "edgecore", "snap.microk8s.daemon-kubelite"} {
+	for _, unit := range []string{"k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller", "edgecore",
+		"snap.microk8s.daemon-kubelite"} {
 		if p.exists("etc/systemd/system/multi-user.target.wants/" + unit + ".service") {
-			p.add("former-unit", Warning, "systemctl disable --now "+unit, "%s.service starts at boot: it is a node too, and uses the same cgroups, ports and networks", unit)
+			p.add("former-unit", Warning, "systemctl disable --now "+unit,
+				"%s.service starts at boot: it is a node too, and uses the same cgroups, ports and networks", unit)
 		}
 	}
 	for dir, what := range map[string]string{
-		"var/lib/rancher/k3s": "k3s (k3s-uninstall.sh or k3s-agent-uninstall.sh removes it)", "var/lib/rancher/rke2": "rke2 (rke2-uninstall.sh removes it)",
-		"var/lib/k0s": "k0s (k0s reset removes it)", "var/snap/microk8s": "microk8s (snap remove microk8s)",
+		"var/lib/rancher/k3s":  "k3s (k3s-uninstall.sh or k3s-agent-uninstall.sh removes it)",
+		"var/lib/rancher/rke2": "rke2 (rke2-uninstall.sh removes it)",
+		"var/lib/k0s":          "k0s (k0s reset removes it)", "var/snap/microk8s": "microk8s (snap remove microk8s)",
 	} {
 		if list, err := fs.ReadDir(p.Host, dir); err == nil && len(list) > 0 {
 			p.add("former-files", Info, "nothing, unless its disk space is wanted", "/%s holds the files of %s", dir, what)
@@ -278,7 +294,8 @@ func (p *patient) formerFiles() {
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {
 		if !p.agent && p.listening(port) {
-			p.add("former-port", Info, fmt.Sprintf("if it is nobody's any more: ss -ltnp sport = :%d says whose", port), "%s listens on TCP port %d", who, port)
+			p.add("former-port", Info, fmt.Sprintf("if it is nobody's any more: ss -ltnp sport = :%d says whose", port),
+				"%s listens on TCP port %d", who, port)
 		}
 	}
 }

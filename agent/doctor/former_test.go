@@ -109,7 +109,8 @@ func TestFormerNode(t *testing.T) {
 			if _, err := Fix(&done, findings, false); err != nil || strings.Join(removed, " ") != c.removes {
 				t.Errorf("removed %v: %v", removed, err)
 			}
-			if c.removes != "" && (!strings.Contains(dry.String(), "would remove interface "+c.removes) || !strings.Contains(done.String(), "removed interface "+c.removes)) {
+			if c.removes != "" && (!strings.Contains(dry.String(), "would remove interface "+c.removes) ||
+				!strings.Contains(done.String(), "removed interface "+c.removes)) {
 				t.Errorf("says %q and %q", dry.String(), done.String())
 			}
 		})
@@ -121,7 +122,8 @@ func TestFixFails(t *testing.T) {
 	in.Interfaces = func() ([]Interface, error) { return []Interface{device("cni0", "bridge", 0, "10.42.0.1/24")}, nil }
 	in.RemoveInterface = func(string, int) error { return errors.New("interface cni0 is in use") }
 	var b strings.Builder
-	if n, err := Fix(&b, Check(context.Background(), in, system()), false); n != 1 || err == nil || !strings.Contains(b.String(), "could not remove interface cni0: interface cni0 is in use") {
+	if n, err := Fix(&b, Check(context.Background(), in, system()), false); n != 1 || err == nil ||
+		!strings.Contains(b.String(), "could not remove interface cni0: interface cni0 is in use") {
 		t.Errorf("%d, %v: %s", n, err, b.String())
 	}
 }

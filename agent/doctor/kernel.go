@@ -30,19 +30,24 @@ func features(p *patient) []feature {
 		network = Info // the built-in network is not used
 	}
 	list := []feature{
-		{"kernel-overlayfs", "overlayfs", "OVERLAY_FS", "overlay", (*patient).hasOverlay, Warning, "images are copied instead of stacked, which takes space and time"},
+		{"kernel-overlayfs", "overlayfs", "OVERLAY_FS", "overlay", (*patient).hasOverlay, Warning,
+			"images are copied instead of stacked, which takes space and time"},
 		{"kernel-netns", "network namespaces", "NET_NS", "", exists("proc/self/ns/net"), Error, "pods cannot have a network of their own"},
 		{"kernel-ipcns", "IPC namespaces", "IPC_NS", "", exists("proc/self/ns/ipc"), Error, "pods cannot be kept apart"},
 		{"kernel-pidns", "PID namespaces", "PID_NS", "", exists("proc/self/ns/pid"), Error, "pods cannot be kept apart"},
 		{"kernel-bridge", "bridges", "BRIDGE", "bridge", exists("sys/module/bridge"), network, "pods cannot be connected"},
 		{"kernel-veth", "veth pairs", "VETH", "veth", exists("sys/module/veth"), network, "pods cannot be connected"},
-		{"kernel-nftables", "nftables", "NF_TABLES", "nf_tables", exists("sys/module/nf_tables"), network, "there is neither masquerade nor are there host ports"},
+		{"kernel-nftables", "nftables", "NF_TABLES", "nf_tables", exists("sys/module/nf_tables"), network,
+			"there is neither masquerade nor are there host ports"},
 		{"kernel-nft-nat", "nftables NAT", "NFT_NAT", "nft_nat", exists("sys/module/nft_nat"), network, "host ports do not work"},
-		{"kernel-nft-masq", "nftables masquerade", "NFT_MASQ", "nft_masq", exists("sys/module/nft_masq"), network, "pods reach nothing outside of the node"},
-		{"kernel-seccomp", "seccomp filters", "SECCOMP_FILTER", "", exists("proc/sys/kernel/seccomp/actions_avail"), Warning, "pods with a seccomp profile do not start"},
+		{"kernel-nft-masq", "nftables masquerade", "NFT_MASQ", "nft_masq", exists("sys/module/nft_masq"), network,
+			"pods reach nothing outside of the node"},
+		{"kernel-seccomp", "seccomp filters", "SECCOMP_FILTER", "", exists("proc/sys/kernel/seccomp/actions_avail"), Warning,
+			"pods with a seccomp profile do not start"},
 	}
 	if p.cgroupMode() == cgroupV2 {
-		list = append(list, feature{"kernel-cgroup-bpf", "BPF on cgroups", "CGROUP_BPF", "", nil, Error, "containers' devices cannot be restricted, and OCI runtimes refuse to start them"})
+		list = append(list, feature{"kernel-cgroup-bpf", "BPF on cgroups", "CGROUP_BPF", "", nil, Error,
+			"containers' devices cannot be restricted, and OCI runtimes refuse to start them"})
 	}
 	return list
 }
@@ -56,7 +61,8 @@ func (p *patient) kernel(context.Context) {
 	case major < 4 || major == 4 && minor < 19:
 		p.add("kernel-version", Error, "upgrade to 5.10 or later", "kernel %s is too old (4.19 is the least)", release)
 	case major == 4 || major == 5 && minor < 10:
-		p.add("kernel-version", Warning, "upgrade to 5.10 or later when you can", "kernel %s is old: parts of cgroup v2, pidfd and nftables are missing", release)
+		p.add("kernel-version", Warning, "upgrade to 5.10 or later when you can",
+			"kernel %s is old: parts of cgroup v2, pidfd and nftables are missing", release)
 	default:
 		p.add("kernel-version", OK, "", "kernel %s", release)
 	}
@@ -73,7 +79,8 @@ func (p *patient) kernel(context.Context) {
 		case len(config) > 0:
 			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what, f.loss)
 		default:
-			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config), "whether the kernel has %s is not known", f.what)
+			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config),
+				"whether the kernel has %s is not known", f.what)
 		}
 	}
 }
@@ -145,13 +152,15 @@ func (p *patient) capabilities(context.Context) {
 	}{
 		{21, "CAP_SYS_ADMIN", "cap-sys-admin", Error, "namespaces and mounts cannot be made"},
 		{12, "CAP_NET_ADMIN", "cap-net-admin", Error, "the pod network cannot be made"},
-		{24, "CAP_SYS_RESOURCE", "cap-sys-resource", Warning, "oom_score_adj cannot be lowered, so islet and guaranteed pods are not protected from the OOM killer; islet clamps it"},
+		{24, "CAP_SYS_RESOURCE", "cap-sys-resource", Warning,
+			"oom_score_adj cannot be lowered, so islet and guaranteed pods are not protected from the OOM killer; islet clamps it"},
 	} {
 		if mask&(1<<c.bit) != 0 {
 			p.add(c.id, OK, "", "%s is there", c.name)
 			continue
 		}
-		p.add(c.id, c.severity, "run as root, and where root is confined (a container, a VM's sandbox) grant it", "%s is missing: %s", c.name, c.loss)
+		p.add(c.id, c.severity, "run as root, and where root is confined (a container, a VM's sandbox) grant it", "%s is missing: %s",
+			c.name, c.loss)
 	}
 }
 

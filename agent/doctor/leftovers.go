@@ -37,10 +37,12 @@ func (p *patient) leftovers(ctx context.Context) {
 		ports = after
 	}
 	if len(stray) > 0 {
-		p.add("leftover-pins", Warning, "restart islet, which clears them up; if they stay, report it", "%d pinned namespaces belong to no pod, such as %s", len(stray), stray[0])
+		p.add("leftover-pins", Warning, "restart islet, which clears them up; if they stay, report it",
+			"%d pinned namespaces belong to no pod, such as %s", len(stray), stray[0])
 	}
 	if len(ports) > len(live) {
-		p.add("leftover-veths", Warning, "restart islet, which clears them up; if they stay, report it", "%s has %d interfaces for %d pods", p.Bridge, len(ports), len(live))
+		p.add("leftover-veths", Warning, "restart islet, which clears them up; if they stay, report it",
+			"%s has %d interfaces for %d pods", p.Bridge, len(ports), len(live))
 	}
 	if len(stray) == 0 && len(ports) <= len(live) {
 		p.add("leftovers", OK, "", "nothing is left over of pods that are gone")
@@ -65,17 +67,21 @@ func (p *patient) unknown(volumes, pins []string) {
 		return
 	}
 	if len(pins) > 0 {
-		p.add("leftover-pins", Info, "start islet: it takes the pods up again, or clears them up", "%d namespaces are pinned below %s: pods that run without an agent, or what is left of them", len(pins), p.RunDir)
+		p.add("leftover-pins", Info, "start islet: it takes the pods up again, or clears them up",
+			"%d namespaces are pinned below %s: pods that run without an agent, or what is left of them", len(pins), p.RunDir)
 	}
 	if len(volumes) > 0 {
-		p.add("leftover-volumes", Info, "start islet; if they are another kubelet's, unmount them: umount "+volumes[0], "%d volumes are mounted below %s", len(volumes), p.RootDir)
+		p.add("leftover-volumes", Info, "start islet; if they are another kubelet's, unmount them: umount "+volumes[0],
+			"%d volumes are mounted below %s", len(volumes), p.RootDir)
 	}
 	if groups := p.podCgroups(); len(groups) > 0 {
 		if busy := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !p.populated(g) }); len(busy) > 0 {
-			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else stop their containers (k3s-killall.sh for k3s'), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet answers for them", len(busy), busy[0])
+			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else stop their containers (k3s-killall.sh for "+
+				"k3s'), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet answers for them", len(busy), busy[0])
 			return
 		}
-		p.add("leftover-cgroups", Info, "start islet; if they are another kubelet's, they go with its pods", "%d cgroups of pods are there, such as %s", len(groups), groups[0])
+		p.add("leftover-cgroups", Info, "start islet; if they are another kubelet's, they go with its pods",
+			"%d cgroups of pods are there, such as %s", len(groups), groups[0])
 	}
 }
 
@@ -103,7 +109,8 @@ func (p *patient) podCgroups() []string {
 					continue
 				}
 				for _, d := range dirs {
-					if p.exists(path.Join(d, "cgroup.procs")) && strings.Contains(path.Base(d), "pod") && !strings.HasPrefix(path.Base(d), "kubepods-besteffort.slice") {
+					if p.exists(path.Join(d, "cgroup.procs")) && strings.Contains(path.Base(d), "pod") &&
+						!strings.HasPrefix(path.Base(d), "kubepods-besteffort.slice") {
 						found = append(found, "/"+d)
 					}
 				}

@@ -25,7 +25,8 @@ func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool
 		return Link{}, false
 	}
 	c := st.Cluster
-	return Link{State: c.Link, Server: c.Server, Reason: c.Reason, Message: c.Message, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig}, true
+	return Link{State: c.Link, Server: c.Server, Reason: c.Reason, Message: c.Message, Kubeconfig: cfg.Kubeconfig,
+		Bootstrap: cfg.BootstrapKubeconfig}, true
 }
 
 // link asks the agent for the way to its control plane, and says how a node comes back
@@ -49,12 +50,15 @@ func (p *patient) link(ctx context.Context) {
 // wayBack is what docs/offline.md says.
 func (l Link) wayBack() string {
 	const stays = "The agent notices the file; no pod has to be deleted and nothing to be restarted"
-	replace := fmt.Sprintf("put a kubeconfig in place of %s that has the cluster's CA and a client certificate of this node which that CA signed", l.Kubeconfig)
+	replace := fmt.Sprintf("put a kubeconfig in place of %s that has the cluster's CA and a client certificate of this node "+
+		"which that CA signed", l.Kubeconfig)
 	switch l.Reason {
 	case "ServerCertificateInvalid":
-		return fmt.Sprintf("if the cluster's CA was replaced, %s, and the new CA in place of clientCAFile. %s. If it was not, someone else answers at that address", replace, stays)
+		return fmt.Sprintf("if the cluster's CA was replaced, %s, and the new CA in place of clientCAFile. %s. If it was not, "+
+			"someone else answers at that address", replace, stays)
 	case "NotAPIServer":
-		return "log in to the captive portal, or have the proxy let the node through; if the address is another server's, " + replace + ". Pods go on running meanwhile"
+		return "log in to the captive portal, or have the proxy let the node through; if the address is another server's, " + replace +
+			". Pods go on running meanwhile"
 	case "ClientCertificateExpired", "NoCredentials":
 		if l.Bootstrap != "" {
 			return fmt.Sprintf("put a valid bootstrap kubeconfig at %s, or %s. %s", l.Bootstrap, replace, stays)
@@ -63,7 +67,8 @@ func (l Link) wayBack() string {
 	case "Unauthorized":
 		return replace + ". " + stays
 	case keys.DuplicateCondition:
-		return "turn the other machine off, or give one of them another name (--hostname-override) and an empty state directory; then run islet takeover on the one that stays. After a board or a network card was replaced, run it at once"
+		return "turn the other machine off, or give one of them another name (--hostname-override) and an empty state directory; " +
+			"then run islet takeover on the one that stays. After a board or a network card was replaced, run it at once"
 	case "Bootstrapping":
 		return "approve the certificate signing request of this node, unless the cluster does so by itself"
 	}

@@ -23,7 +23,8 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 		t.Errorf("a bad configuration is an error: %d", code)
 	}
 	var findings []struct{ ID, Severity, What, Advice string }
-	if err := json.Unmarshal([]byte(out.String()), &findings); err != nil || findings[0].Severity != "error" || !strings.Contains(findings[0].What, "did you mean --port?") {
+	if err := json.Unmarshal([]byte(out.String()), &findings); err != nil || findings[0].Severity != "error" ||
+		!strings.Contains(findings[0].What, "did you mean --port?") {
 		t.Errorf("%v %+v", err, findings)
 	}
 }
@@ -34,7 +35,8 @@ func TestDoctorIsNotAnswered(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any { return "none of these" }
 	_, finding, err := configuration(t.Context(), nil, []string{n.Socket})
-	if err != nil || finding.Severity != Warning || !strings.Contains(finding.What, n.Socket) || !strings.Contains(finding.What, "defaults") || finding.Advice == "" {
+	if err != nil || finding.Severity != Warning || !strings.Contains(finding.What, n.Socket) ||
+		!strings.Contains(finding.What, "defaults") || finding.Advice == "" {
 		t.Errorf("%+v %v", finding, err)
 	}
 	stop()
@@ -59,7 +61,8 @@ func TestDoctorAsksTheAgent(t *testing.T) {
 		return Settings(cfg)
 	}
 	cfg, finding, err := configuration(t.Context(), nil, []string{n.Dir + "/none", n.Socket})
-	if err != nil || cfg.Dirs.Root != "/r" || fmt.Sprint(cfg.PodCIDRs) != "[10.9.0.0/24]" || !*cfg.Kubelet.FailSwapOn != cfg.SwapUnasked || !strings.Contains(finding.What, n.Socket) {
+	if err != nil || cfg.Dirs.Root != "/r" || fmt.Sprint(cfg.PodCIDRs) != "[10.9.0.0/24]" ||
+		!*cfg.Kubelet.FailSwapOn != cfg.SwapUnasked || !strings.Contains(finding.What, n.Socket) {
 		t.Errorf("%+v %+v %v", cfg, finding, err)
 	}
 	cfg, finding, err = configuration(t.Context(), []string{"--root-dir=/other"}, []string{n.Socket})

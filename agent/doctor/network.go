@@ -20,16 +20,21 @@ func (p *patient) forwarding(ctx context.Context) {
 	if p.ForeignNetwork {
 		p.add("network", Info, "its own plugins make the network", "a CNI configuration replaces the built-in network")
 		if p.file("proc/sys/net/ipv4/ip_forward") == "0" {
-			p.add("ip-forward", Warning, "sysctl -w net.ipv4.ip_forward=1, and put it into /etc/sysctl.d, unless the network's agent does", "net.ipv4.ip_forward is 0: pods reach nothing outside of the node")
+			p.add("ip-forward", Warning, "sysctl -w net.ipv4.ip_forward=1, and put it into /etc/sysctl.d, unless the network's agent does",
+				"net.ipv4.ip_forward is 0: pods reach nothing outside of the node")
 		}
 	}
 	switch drops := p.forwardDrops(ctx); {
 	case drops:
-		p.add("forward-drop", Warning, fmt.Sprintf("allow the bridge: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD -o %[1]s -j ACCEPT", p.Bridge), "the firewall drops forwarded packets (policy of chain FORWARD): pods reach nothing outside of the node")
+		p.add("forward-drop", Warning, fmt.Sprintf("allow the bridge: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD "+
+			"-o %[1]s -j ACCEPT", p.Bridge), "the firewall drops forwarded packets (policy of chain FORWARD): pods reach nothing "+
+			"outside of the node")
 	case p.exists("sys/class/net/docker0"):
-		p.add("forward-drop", Info, "if pods reach nothing outside: iptables -P FORWARD ACCEPT, or allow "+p.Bridge+" in chain DOCKER-USER", "Docker is here, which usually sets the policy of chain FORWARD to DROP")
+		p.add("forward-drop", Info, "if pods reach nothing outside: iptables -P FORWARD ACCEPT, or allow "+p.Bridge+
+			" in chain DOCKER-USER", "Docker is here, which usually sets the policy of chain FORWARD to DROP")
 	case p.exists("run/firewalld") || p.exists("var/lib/ufw/user.rules") && strings.Contains(p.file("etc/ufw/ufw.conf"), "ENABLED=yes"):
-		p.add("forward-drop", Info, fmt.Sprintf("allow forwarding for %[1]s in it (ufw: ufw route allow in on %[1]s; firewalld: put %[1]s into the trusted zone)", p.Bridge), "a firewall (ufw or firewalld) is active")
+		p.add("forward-drop", Info, fmt.Sprintf("allow forwarding for %[1]s in it (ufw: ufw route allow in on %[1]s; firewalld: put "+
+			"%[1]s into the trusted zone)", p.Bridge), "a firewall (ufw or firewalld) is active")
 	default:
 		p.add("forward-drop", OK, "", "no firewall that drops forwarded packets was seen")
 	}
@@ -55,7 +60,8 @@ func (p *patient) addresses(context.Context) {
 		for _, cidr := range p.PodCIDRs {
 			if r.device != p.Bridge && !slices.Contains(p.Bridges, r.device) && r.to.Overlaps(cidr) {
 				clash = true
-				p.add("pod-network", Warning, "choose another podCIDR", "the pod network %s overlaps %s, which the host reaches by %s", cidr, r.to, r.device)
+				p.add("pod-network", Warning, "choose another podCIDR", "the pod network %s overlaps %s, which the host reaches by %s", cidr,
+					r.to, r.device)
 			}
 		}
 	}
@@ -124,7 +130,8 @@ func (p *patient) resolver(context.Context) {
 	case len(servers) == 1 && local != nil && local[0] == "127.0.0.53" && p.exists(resolvedUpstream):
 		p.add("resolv-conf", OK, "", "%s names systemd-resolved; pods get the servers behind it", p.ResolvConf)
 	case len(local) == len(servers):
-		p.add("resolv-conf", Warning, "set resolvConf to a file that names a server which pods reach", "%s names %s, which in a pod is the pod itself", p.ResolvConf, local[0])
+		p.add("resolv-conf", Warning, "set resolvConf to a file that names a server which pods reach",
+			"%s names %s, which in a pod is the pod itself", p.ResolvConf, local[0])
 	case len(servers) > 3:
 		p.add("resolv-conf", Info, "remove some", "%s names %d DNS servers; only three are used", p.ResolvConf, len(servers))
 	default:

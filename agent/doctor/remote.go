@@ -28,7 +28,8 @@ func (p *patient) moved(ctx context.Context) {
 		return
 	}
 	if left := p.Left(ctx); left != "" {
-		p.add("former-runtime", Info, "free the space if the node is not to go back", "this node has moved to another container runtime. %s", left)
+		p.add("former-runtime", Info, "free the space if the node is not to go back",
+			"this node has moved to another container runtime. %s", left)
 	}
 }
 
@@ -58,7 +59,8 @@ func (p *patient) crictl(context.Context) {
 		right        []string
 	}{{"runtime-endpoint", c.Runtime, []string{p.CRISocket}}, {"image-endpoint", c.Image, []string{p.CRISocket, p.ImageSocket}}} {
 		if e.value != "" && !slices.Contains(e.right, socketPath(e.value)) {
-			p.add("crictl", Warning, right, "%s in /etc/crictl.yaml is %.200q, but this node's pods are seen at %s: crictl shows something else", e.field, e.value, p.CRISocket)
+			p.add("crictl", Warning, right, "%s in /etc/crictl.yaml is %.200q, but this node's pods are seen at %s: crictl shows "+
+				"something else", e.field, e.value, p.CRISocket)
 			return
 		}
 	}

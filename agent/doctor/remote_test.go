@@ -40,7 +40,8 @@ func TestCrictl(t *testing.T) {
 				}
 				return
 			}
-			if f := p.findings; len(f) != 1 || f[0].Severity.String() != c.want || !strings.Contains(f[0].What, c.says) || c.want != "ok" && !strings.Contains(f[0].Advice, ours) {
+			if f := p.findings; len(f) != 1 || f[0].Severity.String() != c.want || !strings.Contains(f[0].What, c.says) || c.want != "ok" &&
+				!strings.Contains(f[0].Advice, ours) {
 				t.Errorf("%+v", f)
 			}
 		})
@@ -72,7 +73,8 @@ func TestMoved(t *testing.T) {
 	for _, left := range []string{"", "Islet's own runtime keeps 3 images; to free their space: rm -r /a"} {
 		p := &patient{Input: Input{Left: func(context.Context) string { return left }}}
 		p.moved(t.Context())
-		if left == "" && len(p.findings) != 0 || left != "" && (len(p.findings) != 1 || p.findings[0].Severity != Info || !strings.Contains(p.findings[0].What, left)) {
+		if left == "" && len(p.findings) != 0 || left != "" &&
+			(len(p.findings) != 1 || p.findings[0].Severity != Info || !strings.Contains(p.findings[0].What, left)) {
 			t.Errorf("%q: %+v", left, p.findings)
 		}
 	}

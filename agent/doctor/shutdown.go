@@ -15,7 +15,8 @@ func (p *patient) shutdown(ctx context.Context) {
 		p.add("shutdown", Warning, "install dbus and systemd-logind or elogind, or have islet shutdown called before the machine goes off",
 			"pods may take %v to end, but nothing tells islet when the machine goes off: %v", p.ShutdownNeed, err)
 	case delay < p.ShutdownNeed:
-		p.add("shutdown", Warning, "start islet, which raises it, or set InhibitDelayMaxSec in a file of /etc/systemd/logind.conf.d that sorts after 99-islet.conf",
+		p.add("shutdown", Warning, "start islet, which raises it, or set InhibitDelayMaxSec in a file of /etc/systemd/logind.conf.d "+
+			"that sorts after 99-islet.conf",
 			"pods may take %v to end when the machine goes off, but logind waits only %v", p.ShutdownNeed, delay)
 	default:
 		p.add("shutdown", OK, "", "logind waits up to %v for the pods when the machine goes off", delay)

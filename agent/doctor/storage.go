@@ -58,8 +58,10 @@ func (p *patient) mounts(context.Context) {
 		advice     string
 	}{
 		{"state-ro", "ro", Error, "remount it: mount -o remount,rw %s; if it became so by itself, the card is failing"},
-		{"state-ro", "emergency_ro", Error, "the kernel met an error on %s and writes no more: see dmesg, repair the file system with fsck and reboot; the card may be failing"},
-		{"state-noexec", "noexec", Error, "containers' files lie there and cannot be executed: mount -o remount,exec %s, or choose another --state-dir"},
+		{"state-ro", "emergency_ro", Error, "the kernel met an error on %s and writes no more: see dmesg, repair the file system " +
+			"with fsck and reboot; the card may be failing"},
+		{"state-noexec", "noexec", Error, "containers' files lie there and cannot be executed: mount -o remount,exec %s, or choose " +
+			"another --state-dir"},
 		{"state-nosuid", "nosuid", Warning, "programs in containers that need setuid (ping, sudo) fail: mount -o remount,suid %s"},
 	} {
 		if state.has(c.option) {
@@ -67,12 +69,15 @@ func (p *patient) mounts(context.Context) {
 		}
 	}
 	if p.Volatile != "" && state.device == p.Volatile {
-		p.add("state-ro", Warning, "repair the disk and reboot; to go on without a reboot stop islet, run islet cleanup, which ends the pods, and mount it read-write", "%s is on a disk that takes no writes: what changes is in memory and lost at the next boot", p.StateDir)
+		p.add("state-ro", Warning, "repair the disk and reboot; to go on without a reboot stop islet, run islet cleanup, which ends "+
+			"the pods, and mount it read-write", "%s is on a disk that takes no writes: what changes is in memory and lost at the next boot",
+			p.StateDir)
 	} else {
 		p.fileSystem(state)
 	}
 	if run := p.mountOf(p.RunDir); run.kind != "" && run.kind != "tmpfs" && run.kind != "ramfs" {
-		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: what is there must be gone after a reboot", "%s lies on %s (%s), which survives a reboot", p.RunDir, run.dir, run.kind)
+		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: what is there must be gone after a reboot",
+			"%s lies on %s (%s), which survives a reboot", p.RunDir, run.dir, run.kind)
 	} else {
 		p.add("run-tmpfs", OK, "", "%s is gone after a reboot", p.RunDir)
 	}
@@ -82,11 +87,14 @@ func (p *patient) mounts(context.Context) {
 func (p *patient) fileSystem(state mount) {
 	switch kind := state.kind; kind {
 	case "overlay", "aufs":
-		p.add("state-fs", Warning, "put --state-dir on a disk of its own", "%s lies on %s, on which overlayfs cannot stack: images are copied instead", p.StateDir, kind)
+		p.add("state-fs", Warning, "put --state-dir on a disk of its own",
+			"%s lies on %s, on which overlayfs cannot stack: images are copied instead", p.StateDir, kind)
 	case "vfat", "exfat", "ntfs", "ntfs3", "fuseblk":
-		p.add("state-fs", Error, "put --state-dir on ext4, f2fs, xfs or btrfs", "%s lies on %s, which has no owners, modes or links", p.StateDir, kind)
+		p.add("state-fs", Error, "put --state-dir on ext4, f2fs, xfs or btrfs", "%s lies on %s, which has no owners, modes or links",
+			p.StateDir, kind)
 	case "nfs", "nfs4", "cifs", "smb3", "9p":
-		p.add("state-fs", Error, "put --state-dir on a local disk", "%s lies on %s: the database needs locks and durability that a network does not give", p.StateDir, kind)
+		p.add("state-fs", Error, "put --state-dir on a local disk",
+			"%s lies on %s: the database needs locks and durability that a network does not give", p.StateDir, kind)
 	case "tmpfs", "ramfs":
 		p.add("state-fs", Warning, "put --state-dir on a disk", "%s lies in memory: pods are gone after a reboot", p.StateDir)
 	case "":
@@ -102,9 +110,11 @@ func (p *patient) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {
 		case m.kind == "ext2" || m.has("noload") || m.has("norecovery"):
-			p.add("state-journal", Warning, "make a journal: tune2fs -O has_journal "+m.device, "%s has no journal: a loss of power can corrupt it", m.dir)
+			p.add("state-journal", Warning, "make a journal: tune2fs -O has_journal "+m.device,
+				"%s has no journal: a loss of power can corrupt it", m.dir)
 		case m.has("data=writeback") || m.has("nobarrier") || m.has("barrier=0"):
-			p.add("state-journal", Warning, "remove data=writeback and barrier=0 from /etc/fstab", "%s is mounted for speed: a loss of power can leave old data in new files", m.dir)
+			p.add("state-journal", Warning, "remove data=writeback and barrier=0 from /etc/fstab",
+				"%s is mounted for speed: a loss of power can leave old data in new files", m.dir)
 		}
 	}
 	if strings.HasPrefix(filepath.Base(m.device), "mmcblk") {
@@ -112,7 +122,8 @@ func (p *patient) journal(m mount) {
 			p.add("state-flash", OK, "", "%s is flash, mounted noatime", m.device)
 			return
 		}
-		p.add("state-flash", Info, "add noatime to its line in /etc/fstab: fewer writes wear the card less", "%s is flash and mounted without noatime", m.device)
+		p.add("state-flash", Info, "add noatime to its line in /etc/fstab: fewer writes wear the card less",
+			"%s is flash and mounted without noatime", m.device)
 	}
 }
 
@@ -143,7 +154,8 @@ func (p *patient) disks(ctx context.Context) {
 			p.add("disk-space", OK, "", "%s has %d MiB left", dir, d.Free/mib)
 		}
 		if d.Inodes > 0 && percent(d.InodesFree, d.Inodes) < 5 {
-			p.add("disk-inodes", Warning, "remove small files, or make the file system anew with more (mkfs.ext4 -i 8192)", "%s has %d inodes left, %d %%", dir, d.InodesFree, percent(d.InodesFree, d.Inodes))
+			p.add("disk-inodes", Warning, "remove small files, or make the file system anew with more (mkfs.ext4 -i 8192)",
+				"%s has %d inodes left, %d %%", dir, d.InodesFree, percent(d.InodesFree, d.Inodes))
 		}
 	}
 }
@@ -169,7 +181,8 @@ func (p *patient) memory(context.Context) {
 	case total < 80: // of 128 MiB Linux has some 92 left for programs
 		p.add("memory", Error, "use a machine with 256 MiB or more", "%d MiB of memory are too little", total)
 	case total < 192:
-		p.add("memory", Warning, "run nothing but a few small static programs here, or use a machine with 256 MiB or more", "%d MiB of memory are just enough", total)
+		p.add("memory", Warning, "run nothing but a few small static programs here, or use a machine with 256 MiB or more",
+			"%d MiB of memory are just enough", total)
 	case total < 400:
 		p.add("memory", Warning, "run few and small pods, each with a memory limit", "%d MiB of memory are tight", total)
 	default:

@@ -22,9 +22,11 @@ func (p *patient) swap(context.Context) {
 	device, _, _ := strings.Cut(lines[1], " ")
 	device, _, _ = strings.Cut(device, "\t")
 	if major, minor, ok := kernelVersion(p.file("proc/sys/kernel/osrelease")); ok && (major < 6 || major == 6 && minor < 4) {
-		p.add("memory-volumes", Warning, "turn swap off, encrypt it, or upgrade the kernel to 6.4 or later", "this kernel cannot keep memory volumes out of swap, which is on (%s): Secrets and tokens of pods may be written to it", device)
+		p.add("memory-volumes", Warning, "turn swap off, encrypt it, or upgrade the kernel to 6.4 or later",
+			"this kernel cannot keep memory volumes out of swap, which is on (%s): Secrets and tokens of pods may be written to it", device)
 	}
-	const off = "swapoff -a and take it out of /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove zram-tools), or set failSwapOn: false"
+	const off = "swapoff -a and take it out of /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove " +
+		"zram-tools), or set failSwapOn: false"
 	if p.FailSwapOn {
 		p.add("swap", Error, off, "swap is on (%s), and failSwapOn is set, as it is by default on a node with a control plane", device)
 		return
@@ -42,7 +44,8 @@ func (p *patient) kernelSettings(context.Context) {
 		have, err := strconv.Atoi(p.file("proc/sys/" + path))
 		if err == nil && have != want {
 			name := strings.ReplaceAll(path, "/", ".")
-			p.add("kernel-setting", Error, fmt.Sprintf("sysctl -w %s=%d, and put it into /etc/sysctl.d; or set protectKernelDefaults: false", name, want), "%s is %d, and protectKernelDefaults is set", name, have)
+			p.add("kernel-setting", Error, fmt.Sprintf("sysctl -w %s=%d, and put it into /etc/sysctl.d; or set protectKernelDefaults: false",
+				name, want), "%s is %d, and protectKernelDefaults is set", name, have)
 		}
 	}
 }
@@ -59,14 +62,16 @@ func (p *patient) clock(context.Context) {
 	case now.Year() < 1971:
 		p.add("clock", Warning, sync, "the clock says %s: it was never set", now.UTC().Format(time.DateOnly))
 	case now.Before(built.Add(-24 * time.Hour)):
-		p.add("clock", Warning, sync, "the clock says %s, before this program was made (%s)", now.UTC().Format(time.DateOnly), built.UTC().Format(time.DateOnly))
+		p.add("clock", Warning, sync, "the clock says %s, before this program was made (%s)", now.UTC().Format(time.DateOnly),
+			built.UTC().Format(time.DateOnly))
 	case now.After(built.AddDate(20, 0, 0)):
 		p.add("clock", Warning, sync, "the clock says %s, decades after this program was made", now.UTC().Format(time.DateOnly))
 	default:
 		p.add("clock", OK, "", "the clock says %s", now.UTC().Format(time.DateTime))
 	}
 	if !p.exists("sys/class/rtc/rtc0") {
-		p.add("clock-rtc", Info, "nothing: pods start all the same; a clock module or fake-hwclock makes log times right from the start", "there is no real-time clock: after a loss of power the time is wrong until the network is there")
+		p.add("clock-rtc", Info, "nothing: pods start all the same; a clock module or fake-hwclock makes log times right from the start",
+			"there is no real-time clock: after a loss of power the time is wrong until the network is there")
 	}
 }
 
@@ -108,18 +113,21 @@ func (p *patient) neighbours(context.Context) {
 		case "kubelet":
 			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets fight for the same pods, cgroups and ports", "%s", where)
 		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "microk8s":
-			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it is a node too, and uses the same cgroups, ports and networks", "%s", where)
+			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it is a node too, and uses the same cgroups, ports "+
+				"and networks", "%s", where)
 		case "containerd", "dockerd", "crio":
 			p.add("other-runtime", Info, "nothing: islet keeps to its own directories and touches nothing of it", "%s", where)
 		}
 	}
 	for _, port := range p.Ports {
 		if !p.agent && p.listening(port) {
-			p.add("port-in-use", Warning, fmt.Sprintf("see who: ss -ltnp sport = :%d; stop it or choose another port", port), "something listens on TCP port %d, which is a kubelet's", port)
+			p.add("port-in-use", Warning, fmt.Sprintf("see who: ss -ltnp sport = :%d; stop it or choose another port", port),
+				"something listens on TCP port %d, which is a kubelet's", port)
 		}
 	}
 	if unit := "etc/systemd/system/multi-user.target.wants/kubelet.service"; p.exists(unit) {
-		p.add("kubelet-unit", Info, "if it is the kubelet's and not islet in its place, systemctl disable kubelet", "kubelet.service starts at boot")
+		p.add("kubelet-unit", Info, "if it is the kubelet's and not islet in its place, systemctl disable kubelet",
+			"kubelet.service starts at boot")
 	}
 }
 

@@ -36,13 +36,16 @@ func (p *patient) users(context.Context) {
 		return
 	}
 	if !since(6, 3) {
-		p.add(id, Info, "upgrade to kernel 6.3 or later", "of pods with hostUsers: false those with volumes in memory (Secrets, tokens) do not start: kernel %d.%d cannot shift the owners in a tmpfs", major, minor)
+		p.add(id, Info, "upgrade to kernel 6.3 or later",
+			"of pods with hostUsers: false those with volumes in memory (Secrets, tokens) do not start: kernel %d.%d cannot shift the "+
+				"owners in a tmpfs", major, minor)
 		return
 	}
 	for what, dir := range map[string]string{"volumes": p.RootDir, "images": p.StateDir} {
 		m := p.mountOf(dir)
 		if slices.Contains(unshifting(), m.kind) || strings.HasPrefix(m.kind, "fuse") {
-			p.add(id, Info, "put "+dir+" on a local file system, such as ext4", pods+"the %s in %s are on %s, which cannot shift the owners of its files", what, dir, m.kind)
+			p.add(id, Info, "put "+dir+" on a local file system, such as ext4",
+				pods+"the %s in %s are on %s, which cannot shift the owners of its files", what, dir, m.kind)
 			return
 		}
 	}

@@ -54,7 +54,8 @@ func TestMoved(t *testing.T) {
 		eventtest.Note(v1.EventTypeNormal, reason, message)
 	}}
 	c.RuntimeEndpoint = "unix:///run/other.sock"
-	if c.reportMove("", "Islet's own runtime keeps 2 images."); told != 1 {
+	c.reportMove("", "Islet's own runtime keeps 2 images.")
+	if told != 1 {
 		t.Errorf("%d events", told)
 	}
 }

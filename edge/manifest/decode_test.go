@@ -233,7 +233,8 @@ func TestLongText(t *testing.T) {
 		}
 	}
 	many := strings.Repeat(`{"name":"A","image":""},`, 1000)
-	_, err = Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[`+strings.TrimSuffix(many, ",")+`]}}`), localOptions())
+	_, err = Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[`+strings.TrimSuffix(many,
+		",")+`]}}`), localOptions())
 	if n := len(All(err)); n != maxErrors {
 		t.Errorf("got %d errors", n)
 	}

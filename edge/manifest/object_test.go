@@ -51,7 +51,8 @@ status: {phase: Bound}
 
 // TestListsOfObjects: a List may have several kinds, and the items of a typed list may omit theirs.
 func TestListsOfObjects(t *testing.T) {
-	set, err := Decode([]byte(`{"apiVersion":"v1","kind":"List","items":[`+named("a")+`,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}
+	set, err := Decode([]byte(`{"apiVersion":"v1","kind":"List","items":[`+named("a")+
+		`,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}
 		{"apiVersion":"v1","kind":"SecretList","items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`), localOptions())
 	if err != nil || len(set.Pods) != 1 || len(set.Objects) != 3 || KindOf(set.Objects[0]) != "ConfigMap" ||
 		KindOf(set.Objects[2]) != "Secret" {

@@ -141,7 +141,8 @@ func TestCopyOfPod(t *testing.T) {
 		"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:a":{}}}]},
 		"spec":{"nodeName":"elsewhere","containers":[{"name":"a","image":"a"}]},"status":{"phase":"Running","podIP":"10.0.0.1"}}`, fileOptions())
 	meta, _ := json.Marshal(pod.ObjectMeta)
-	want := `{"name":"a-node-1","namespace":"x","uid":"` + string(pod.UID) + `","labels":{"a":"b"},"annotations":{"kubernetes.io/config.hash":"` + string(pod.UID) +
+	want := `{"name":"a-node-1","namespace":"x","uid":"` + string(pod.UID) +
+		`","labels":{"a":"b"},"annotations":{"kubernetes.io/config.hash":"` + string(pod.UID) +
 		`","kubernetes.io/config.source":"file","mine":"4"}}`
 	if string(meta) != want {
 		t.Errorf("got  %s\nwant %s", meta, want)

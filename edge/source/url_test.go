@@ -65,7 +65,8 @@ func podList(images ...string) string {
 	var items []string
 	for _, image := range images {
 		name := image[:1]
-		items = append(items, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":%q}]}}`, name, image))
+		items = append(items, fmt.Sprintf(
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":%q}]}}`, name, image))
 	}
 	return `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Join(items, ",") + `]}`
 }

@@ -58,7 +58,8 @@ func TestMarksUnlocked(t *testing.T) {
 	m, read := joined(t, "one", "boot"), 0
 	w := open(t, m, "two", "boot2") // its disk comes from another machine
 	w.cfg.Marks = func() (s, c []string) {
-		if read++; w.mu.TryLock() {
+		read++
+		if w.mu.TryLock() {
 			w.mu.Unlock()
 		} else {
 			t.Error("the lock is held")

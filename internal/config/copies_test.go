@@ -38,7 +38,8 @@ func TestCopies(t *testing.T) {
 	kubelet := func(lines string) string {
 		return "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + lines
 	}
-	main, first, second := write("kubelet.yaml", kubelet("maxPods: 10\n")), write("drop/1.conf", kubelet("podPidsLimit: 2000\n")), write("drop/2.conf", kubelet("registryBurst: 77\n"))
+	main, first, second := write("kubelet.yaml", kubelet("maxPods: 10\n")), write("drop/1.conf", kubelet("podPidsLimit: 2000\n")),
+		write("drop/2.conf", kubelet("registryBurst: 77\n"))
 	edge := write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nbridgeName: copied0\n")
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {

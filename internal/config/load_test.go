@@ -197,7 +197,8 @@ func TestDropins(t *testing.T) {
 	if _, _, err := Load([]string{base, drop}); err == nil || !strings.Contains(err.Error(), "20-b.conf:5: eventRecordQPS: want int32") {
 		t.Fatalf("got %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "d/20-b.conf"), []byte(kubeletHead+"maxPods: 40\nfeatureGates: {NodeLogQuery: true, SELinuxMount: true}"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "d/20-b.conf"),
+		[]byte(kubeletHead+"maxPods: 40\nfeatureGates: {NodeLogQuery: true, SELinuxMount: true}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := mustLoad(t, base, drop, "--port=13", "--feature-gates=SELinuxMount=false,WatchList=true")
@@ -316,7 +317,8 @@ func TestDirectoriesKeepAgentsApart(t *testing.T) {
 		}
 	}
 	c, _ := mustLoad(t)
-	if c.Kubelet.PodLogsDir != "/var/log/pods" || c.Dirs.LogLinks != "/var/log/containers" || c.Kubelet.CgroupRoot != "" || c.Dirs.Cert != "/var/lib/kubelet/pki" {
+	if c.Kubelet.PodLogsDir != "/var/log/pods" || c.Dirs.LogLinks != "/var/log/containers" || c.Kubelet.CgroupRoot != "" ||
+		c.Dirs.Cert != "/var/lib/kubelet/pki" {
 		t.Errorf("the defaults must be the kubelet's: %v", places(c))
 	}
 	c, _ = mustLoad(t, "--state-dir=/a/state", "--cgroup-root=/")

@@ -75,7 +75,8 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 			text += "\n"
 		}
 	}
-	if text += " " + value + "\n"; isEdge {
+	text += " " + value + "\n"
+	if isEdge {
 		return "", edgeDocHead + text
 	}
 	return kubeletDocHead + text, ""
@@ -129,7 +130,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 func TestOwnPowerStays(t *testing.T) {
 	n := newSentNode(t)
 	file := strings.TrimPrefix(n.args[1], "--config=")
-	own := kubeletDocHead + "authorization: {mode: AlwaysAllow}\nauthentication: {webhook: {cacheTTL: 7m}}\nclusterDNS: [10.96.0.10]\nseccompDefault: true\nreadOnlyPort: 10255\n"
+	own := kubeletDocHead +
+		"authorization: {mode: AlwaysAllow}\nauthentication: {webhook: {cacheTTL: 7m}}\nclusterDNS: [10.96.0.10]\nseccompDefault: true\nreadOnlyPort: 10255\n"
 	if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
 		t.Fatal(err)
 	}

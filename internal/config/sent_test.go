@@ -56,17 +56,22 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if errs := Withheld(own, next, own, []string{"authentication.anonymous.enabled"}); len(errs) > 0 {
 		t.Errorf("withheld: %v", errs)
 	}
-	if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile != own.Kubelet.Authentication.X509.ClientCAFile || next.Edge.BridgeName != "mine0" || next.Edge.Configuration.HealthyFor.Seconds() != 5 {
+	if next.Kubelet.PodCIDR != "10.8.0.0/24" ||
+		next.Kubelet.Authentication.X509.ClientCAFile != own.Kubelet.Authentication.X509.ClientCAFile || next.Edge.BridgeName != "mine0" ||
+		next.Edge.Configuration.HealthyFor.Seconds() != 5 {
 		t.Errorf("the node lost what is its own: %+v", next.Edge)
 	}
-	if next.Kubelet.MaxPods != 110 || next.Edge.ShimPods != 3 || !*next.Kubelet.Authentication.Anonymous.Enabled || next.Kubelet.PodsPerCore != 3 {
+	if next.Kubelet.MaxPods != 110 || next.Edge.ShimPods != 3 || !*next.Kubelet.Authentication.Anonymous.Enabled ||
+		next.Kubelet.PodsPerCore != 3 {
 		t.Error("what it was sent does not count instead of its files, or a flag does not")
 	}
-	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n", edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1h}\n")
+	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n",
+		edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1h}\n")
 	if err == nil || !strings.Contains(err.Error(), "configuration.deadline") {
 		t.Errorf("the deadline is before the end: %v", err)
 	}
-	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n", edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1s}\n")
+	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n",
+		edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1s}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +119,8 @@ func TestSentEmpty(t *testing.T) {
 func TestWithheldAdvice(t *testing.T) {
 	n := newSentNode(t)
 	const consent = "name it in configuration.consent"
-	now, err := n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\nstaticPodURL: http://me:secret@192.0.2.1/\nstaticPodURLHeader: {Authorization: [secret]}\nauthentication: {x509: {clientCAFile: ''}}\nuserNamespaces: {idsPerPod: 131072}\n", "", "authentication.x509.clientCAFile")
+	now, err := n.load(kubeletDocHead+
+		"podCIDR: 10.9.0.0/24\nstaticPodURL: http://me:secret@192.0.2.1/\nstaticPodURLHeader: {Authorization: [secret]}\nauthentication: {x509: {clientCAFile: ''}}\nuserNamespaces: {idsPerPod: 131072}\n", "", "authentication.x509.clientCAFile")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,12 +163,14 @@ func TestWithheldAdvice(t *testing.T) {
 // TestHeldByPods: even with consent, some fields cannot change while the node has pods.
 func TestHeldByPods(t *testing.T) {
 	n := newSentNode(t)
-	next, err := n.load(kubeletDocHead+"podLogsDir: /elsewhere\ncgroupDriver: systemd\nmaxPods: 5\npodCIDR: 10.9.0.0/24\n", "", "podLogsDir", "cgroupDriver", "podCIDR")
+	next, err := n.load(kubeletDocHead+"podLogsDir: /elsewhere\ncgroupDriver: systemd\nmaxPods: 5\npodCIDR: 10.9.0.0/24\n", "",
+		"podLogsDir", "cgroupDriver", "podCIDR")
 	if err != nil {
 		t.Fatal(err)
 	}
 	errs := Held(n.own, next, 2)
-	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: this node has 2 pods") || !strings.Contains(text, "cgroupDriver: ") {
+	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: this node has 2 pods") ||
+		!strings.Contains(text, "cgroupDriver: ") {
 		t.Errorf("held: %v", errs)
 	}
 	if errs := slices.Concat(Held(n.own, next, 0), Held(n.own, n.own, 2)); len(errs) > 0 {

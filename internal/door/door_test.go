@@ -207,7 +207,8 @@ func TestExpect(t *testing.T) {
 		h.enter("127.0.0.1")
 		h.leaving = 0
 	}
-	if end(); h.lost(early) || h.lost(late) || early.state != known || late.state != known {
+	end()
+	if h.lost(early) || h.lost(late) || early.state != known || late.state != known {
 		t.Error("a connection of the agent to itself gave way")
 	}
 	for i := range 100 {

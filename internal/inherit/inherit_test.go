@@ -79,12 +79,14 @@ func odd(next string) {
 
 func limit(files, processes, stack unix.Rlimit) error {
 	files.Cur, processes.Cur, stack.Cur = 64, 10000, 1<<20
-	return errors.Join(unix.Setrlimit(unix.RLIMIT_STACK, &stack), unix.Setrlimit(unix.RLIMIT_NOFILE, &files), unix.Setrlimit(unix.RLIMIT_NPROC, &processes))
+	return errors.Join(unix.Setrlimit(unix.RLIMIT_STACK, &stack), unix.Setrlimit(unix.RLIMIT_NOFILE, &files),
+		unix.Setrlimit(unix.RLIMIT_NPROC, &processes))
 }
 
 // show prints the state that a child of this process inherits.
 func show(start func(*exec.Cmd) error) {
-	cmd := exec.Command("/bin/sh", "-c", `read -r line; umask; grep -E '^(Sig(Blk|Ign)|Cpus_allowed):' /proc/self/status; grep -E '^Max (file size|processes|stack)' /proc/self/limits
+	cmd := exec.Command("/bin/sh", "-c",
+		`read -r line; umask; grep -E '^(Sig(Blk|Ign)|Cpus_allowed):' /proc/self/status; grep -E '^Max (file size|processes|stack)' /proc/self/limits
 		echo nice $(cut -d' ' -f19 /proc/self/stat); test -e /proc/self/fd/40 && echo descriptor 40; env`)
 	in, err := cmd.StdinPipe()
 	if err != nil {

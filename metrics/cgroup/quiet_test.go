@@ -43,7 +43,8 @@ func TestQuiet(t *testing.T) {
 					time.Sleep(2 * time.Second)
 					d, err := r.Look("/a")
 					was := last
-					if last = d.Ran; err != nil || (d.Ran == was) != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
+					last = d.Ran
+					if err != nil || (d.Ran == was) != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
 						t.Errorf("%s: quiet %v, %d kills, limit %d, %v; want %v, %d, %d", what, d.Ran == was, d.OOMKills, d.Limit, err, quiet, kills, limit)
 					}
 				}
@@ -119,7 +120,8 @@ func TestQuietV2(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", file, now, ok)
 		}
 		want, err := r.ReadDetails("/a")
-		if err != nil || !slices.Equal(now.IO, want.IO) || !reflect.DeepEqual(now.Pressure, want.Pressure) || now.CPU != want.CPU || now.id != want.id {
+		if err != nil || !slices.Equal(now.IO, want.IO) || !reflect.DeepEqual(now.Pressure, want.Pressure) || now.CPU != want.CPU ||
+			now.id != want.id {
 			t.Errorf("%s: %+v, want %+v", file, now, want)
 		}
 		before = now

@@ -106,7 +106,8 @@ func TestNothing(t *testing.T) {
 	var p page
 	writeContainers(&p, Machine{}, []Subject{s}, errors.New("refused"), func(n string) string { return n })
 	for name := range parse(t, bytes.NewReader(p.b)) {
-		if strings.Contains(name, "cfs") || strings.Contains(name, "network") || name == "container_spec_cpu_quota" || name == "container_sockets" || name == "machine_memory_bytes" {
+		if strings.Contains(name, "cfs") || strings.Contains(name, "network") || name == "container_spec_cpu_quota" ||
+			name == "container_sockets" || name == "machine_memory_bytes" {
 			t.Errorf("%s is there", name)
 		}
 	}

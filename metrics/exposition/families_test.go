@@ -32,7 +32,8 @@ func everything(t *testing.T) *prometheus.Registry {
 	}
 	summary := prometheus.NewSummary(prometheus.SummaryOpts{Name: "e", Help: "sizes", Objectives: map[float64]float64{.5: .1}})
 	summary.Observe(7)
-	at := prometheus.NewMetricWithTimestamp(time.UnixMilli(1234), prometheus.MustNewConstMetric(prometheus.NewDesc("f", "untyped", nil, nil), prometheus.UntypedValue, 3))
+	at := prometheus.NewMetricWithTimestamp(time.UnixMilli(1234),
+		prometheus.MustNewConstMetric(prometheus.NewDesc("f", "untyped", nil, nil), prometheus.UntypedValue, 3))
 	r := prometheus.NewRegistry()
 	r.MustRegister(counter, gauge, histogram, summary, one{at}, one{spoilt{at}})
 	return r

@@ -36,7 +36,8 @@ func FuzzLabels(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v in\n%q", err, text)
 		}
-		if m := got["a"].GetMetric(); len(m) != 1 || len(m[0].Label) != 2 || m[0].Label[0].GetValue() != valid || m[0].Label[1].GetValue() != "z" {
+		if m := got["a"].GetMetric(); len(m) != 1 || len(m[0].Label) != 2 || m[0].Label[0].GetValue() != valid ||
+			m[0].Label[1].GetValue() != "z" {
 			t.Errorf("the label is %v, want %q", m, valid)
 		}
 		some := full("c1")
@@ -76,7 +77,8 @@ func TestInterfaceOfAnyBytes(t *testing.T) {
 		in.Close()
 		pod.Wait()
 	})
-	if out, err := exec.Command("nsenter", "-t", strconv.Itoa(pod.Process.Pid), "-n", "ip", "link", "add", "\xffa", "type", "veth", "peer", "name", "eth0").CombinedOutput(); err != nil {
+	if out, err := exec.Command("nsenter", "-t", strconv.Itoa(pod.Process.Pid), "-n", "ip", "link", "add", "\xffa", "type", "veth",
+		"peer", "name", "eth0").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	some := full("c1")

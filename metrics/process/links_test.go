@@ -56,7 +56,8 @@ func links(t *testing.T) {
 		defer in.Close()
 		pods[i] = cmd.Process.Pid
 		host, pid := fmt.Sprintf("h%d", i), fmt.Sprint(pods[i])
-		ok := run("ip", "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", pid) && run("nsenter", "-t", pid, "-n", "ip", "link", "set", "eth0", "addrgenmode", "none", "up") &&
+		ok := run("ip", "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", pid) &&
+			run("nsenter", "-t", pid, "-n", "ip", "link", "set", "eth0", "addrgenmode", "none", "up") &&
 			run("ip", "link", "set", host, "addrgenmode", "none", "up") && run("ip", "addr", "add", fmt.Sprintf("10.9.%d.1/24", i), "dev", host) &&
 			run("ip", "neigh", "add", fmt.Sprintf("10.9.%d.2", i), "lladdr", "02:00:00:00:00:01", "dev", host)
 		if !ok {

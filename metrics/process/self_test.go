@@ -27,7 +27,8 @@ func TestSelfStat(t *testing.T) {
 // TestReadSelf: an additional open file is one more descriptor, and no figure is missing.
 func TestReadSelf(t *testing.T) {
 	before := ReadSelf()
-	if before.CPU <= 0 || before.CPU > time.Since(time.Unix(0, 0)) || before.Virtual < before.Resident || before.Resident < 1<<20 || before.MaxFiles == 0 || before.MaxVirtual == 0 {
+	if before.CPU <= 0 || before.CPU > time.Since(time.Unix(0, 0)) || before.Virtual < before.Resident || before.Resident < 1<<20 ||
+		before.MaxFiles == 0 || before.MaxVirtual == 0 {
 		t.Errorf("%+v", before)
 	}
 	fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) // without what Go opens to poll files

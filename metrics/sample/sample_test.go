@@ -140,7 +140,8 @@ func TestSelf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if own, other := s.Find("/own"), s.Find("/other"); own == nil || own.CPU <= 0 || own.CPU != own.User+own.System || other == nil || other.CPU != 0 {
+	if own, other := s.Find("/own"), s.Find("/other"); own == nil || own.CPU <= 0 || own.CPU != own.User+own.System || other == nil ||
+		other.CPU != 0 {
 		t.Errorf("own %+v, another %+v", own, other)
 	}
 }

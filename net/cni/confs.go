@@ -153,7 +153,8 @@ func (c *confs) files() (counting []stamp, err error) {
 			c.not[s] = true
 			continue
 		}
-		if counting = append(counting, s); !c.skip {
+		counting = append(counting, s)
+		if !c.skip {
 			break
 		}
 	}

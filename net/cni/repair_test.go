@@ -225,7 +225,8 @@ func TestRepair(t *testing.T) {
 		w.n.tracker.contest.items = nil // each case is one of its own
 		w.n.tracker.passing.Unlock()
 	}
-	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") || w.reported("PodNetworkLost") {
+	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") ||
+		w.reported("PodNetworkLost") {
 		t.Errorf("%+v, events %q", r, w.events)
 	}
 }
@@ -345,7 +346,8 @@ func TestNotRepaired(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := "PodNetworkNotRepaired: The nftables table other of the pod network is missing or changed and cannot be repaired: no such device"
-	if n := len(slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.HasPrefix(e, "PodNetworkNotRepaired") })); n != 1 || !slices.Contains(w.events, want) {
+	if n := len(slices.DeleteFunc(slices.Clone(w.events),
+		func(e string) bool { return !strings.HasPrefix(e, "PodNetworkNotRepaired") })); n != 1 || !slices.Contains(w.events, want) {
 		t.Errorf("events %q", w.events)
 	}
 	if len(p.fixed) > 0 || p.again&partTable == 0 || !p.wake.After(p.now) {

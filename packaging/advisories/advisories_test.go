@@ -51,7 +51,8 @@ func TestPlantedAdvisory(t *testing.T) {
 	c, out := copyOf(t)
 	edit(t, filepath.Join(c.dir, goFile), func(s string) string { return s + planted + "\n" })
 	err := c.check(t.Context(), 0, []string{program})
-	if err == nil || !strings.Contains(err.Error(), "GO-2026-0001") || !strings.Contains(err.Error(), "github.com/spf13/pflag") || !strings.Contains(err.Error(), "no version has a fix") {
+	if err == nil || !strings.Contains(err.Error(), "GO-2026-0001") || !strings.Contains(err.Error(), "github.com/spf13/pflag") ||
+		!strings.Contains(err.Error(), "no version has a fix") {
 		t.Fatalf("not found: %v", err)
 	}
 	edit(t, filepath.Join(c.dir, reviewedFile), func(s string) string { return s + "GO-2026-0001 a test planted it\n" })
@@ -96,8 +97,10 @@ func TestSnapshot(t *testing.T) {
 	c, out := copyOf(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "GO-2026-0001.json"), planted)
-	write(t, filepath.Join(dir, "GO-2026-0002.json"), strings.Replace(strings.Replace(planted, "0001", "0002", 1), `"modified"`, `"withdrawn":"2026-11-02T00:00:00Z","modified"`, 1))
-	write(t, filepath.Join(dir, "GO-2026-0003.json"), strings.NewReplacer("0001", "0003", "github.com/spf13/pflag", "example.com/none").Replace(planted))
+	write(t, filepath.Join(dir, "GO-2026-0002.json"),
+		strings.Replace(strings.Replace(planted, "0001", "0002", 1), `"modified"`, `"withdrawn":"2026-11-02T00:00:00Z","modified"`, 1))
+	write(t, filepath.Join(dir, "GO-2026-0003.json"),
+		strings.NewReplacer("0001", "0003", "github.com/spf13/pflag", "example.com/none").Replace(planted))
 	if err := c.takeSnapshot(t.Context(), "v0.0.0-20261105234957-e22db6528018", dir); err != nil {
 		t.Fatal(err)
 	}

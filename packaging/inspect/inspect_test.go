@@ -80,7 +80,8 @@ func TestInspect(t *testing.T) {
 			t.Fatal(err)
 		}
 		crun, libc := d.Packages[len(d.Packages)-2], d.Packages[len(d.Packages)-1]
-		if crun.Name != "crun" || crun.Checksums[0].Value != sum || libc.LicenseDeclared != "LGPL-2.1-or-later" || libc.Version != "2.36-9+deb12u14" || libc.Checksums != nil {
+		if crun.Name != "crun" || crun.Checksums[0].Value != sum || libc.LicenseDeclared != "LGPL-2.1-or-later" ||
+			libc.Version != "2.36-9+deb12u14" || libc.Checksums != nil {
 			t.Errorf("%+v, %+v", crun, libc)
 		}
 		if want := []relationship{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-oci-crun"}, {"SPDXRef-oci-crun", "STATIC_LINK", "SPDXRef-oci-glibc"}}; !slices.Equal(d.Relationships[len(d.Relationships)-2:], want) {

@@ -308,7 +308,8 @@ func unpackedHere(t *testing.T) {
 		t.Fatal("cpio is not installed: packaging/deps.sh packages")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "cpio"), []byte("#!/bin/sh\nexec "+cpio+" --no-absolute-filenames \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "cpio"), []byte("#!/bin/sh\nexec "+cpio+" --no-absolute-filenames \"$@\"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

@@ -72,7 +72,8 @@ func TestParse(t *testing.T) {
 	if err := parse(t.Context(), script("[ $1 = -Kr ] && [ \"$(cat)\" = text ]"), "text"); err != nil {
 		t.Errorf("a parser that works: %v", err)
 	}
-	if err := parse(t.Context(), script("echo line 1 is wrong; exit 3"), ""); err == nil || !strings.Contains(err.Error(), "exit status 3: line 1 is wrong") {
+	if err := parse(t.Context(), script("echo line 1 is wrong; exit 3"), ""); err == nil ||
+		!strings.Contains(err.Error(), "exit status 3: line 1 is wrong") {
 		t.Errorf("a parser that fails: %v", err)
 	}
 

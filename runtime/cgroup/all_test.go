@@ -113,7 +113,8 @@ func TestAllUseMore(t *testing.T) {
 	if err := next.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.told) == 0 || !strings.HasPrefix(h.told[len(h.told)-1], `true FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits`) {
+	if len(h.told) == 0 || !strings.HasPrefix(h.told[len(h.told)-1],
+		`true FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits`) {
 		t.Errorf("told %q", h.told)
 	}
 	fmt.Fprintln(in, "end")
@@ -132,7 +133,9 @@ func TestOthers(t *testing.T) {
 	h := newHall(t)
 	held := Held{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
 	err := h.pods(Config{Others: []Held{held}}).Start()
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) && !strings.Contains(err.Error(), "could not read controllers") {
+	if err == nil || !strings.Contains(err.Error(),
+		fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) &&
+		!strings.Contains(err.Error(), "could not read controllers") {
 		t.Fatalf("one that is not there: %v", err)
 	}
 	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // creates the root
@@ -199,11 +202,13 @@ func TestTiered(t *testing.T) {
 		}
 	}
 	got := k.classes(1 << 30)
-	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; all["memory.min"] != "314572800" || b["memory.low"] != "209715200" || len(got) != 2 {
+	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; all["memory.min"] != "314572800" ||
+		b["memory.low"] != "209715200" || len(got) != 2 {
 		t.Errorf("classes keep %v, %v", all, b)
 	}
 	k.Tiered = false
-	if got := k.classes(1 << 30); got[v1.PodQOSGuaranteed].Unified["memory.min"] != "0" || got[v1.PodQOSBurstable].Unified["memory.low"] != "0" {
+	if got := k.classes(1 << 30); got[v1.PodQOSGuaranteed].Unified["memory.min"] != "0" ||
+		got[v1.PodQOSBurstable].Unified["memory.low"] != "0" {
 		t.Error("what was kept before is not given back")
 	}
 	if got := (Memory{}).classes(1 << 30); len(got) > 0 {

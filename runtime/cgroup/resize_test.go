@@ -106,7 +106,8 @@ func TestResize(t *testing.T) {
 	}
 	low := sized("40m", "50m", "4Ki")
 	if now, err := readBounds(m()); err == nil && now.usage >= 4<<10 {
-		if err := p.Grow(t.Context(), low); err == nil || !strings.HasPrefix(err.Error(), "cannot decrease memory limits: attempting to set pod memory limit (4096) below current usage (") {
+		if err := p.Grow(t.Context(), low); err == nil ||
+			!strings.HasPrefix(err.Error(), "cannot decrease memory limits: attempting to set pod memory limit (4096) below current usage (") {
 			t.Errorf("got %v", err)
 		}
 		expect(96, 100, 204)

@@ -90,7 +90,8 @@ func checkRows(t *testing.T, table string) map[string]bool {
 			if !name.MatchString(q[1]) {
 				continue
 			}
-			if named++; !tests[q[1]] {
+			named++
+			if !tests[q[1]] {
 				t.Errorf("%s: there is no test %s", file, q[1])
 			}
 		}

@@ -93,7 +93,8 @@ exec %[2]s "$@"
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 	in := members(t, b)
-	if in["checkpoint/pages-1.img"] != "memory\n" || !strings.Contains(in["spec.dump"], "/prog") || !strings.Contains(in["config.dump"], c.ContainerId) {
+	if in["checkpoint/pages-1.img"] != "memory\n" || !strings.Contains(in["spec.dump"], "/prog") ||
+		!strings.Contains(in["config.dump"], c.ContainerId) {
 		t.Errorf("the archive has %v", in)
 	}
 	if changed := members(t, []byte(in["rootfs-diff.tar"])); changed["made"] != "by it" || changed["prog"] != "" {

@@ -60,7 +60,8 @@ func TestShimSilent(t *testing.T) {
 		t.Helper()
 		for i := range 6 {
 			st, said := n.status(t, ids[i]), i == 0 || i == 2
-			if ended := i%2 == 0; ended != (st.State == api.ContainerState_CONTAINER_EXITED) || ended && (st.ExitCode != 137 || st.Reason != "Error") || said != strings.Contains(st.Message, "did not answer, so the agent killed it") {
+			if ended := i%2 == 0; ended != (st.State == api.ContainerState_CONTAINER_EXITED) || ended &&
+				(st.ExitCode != 137 || st.Reason != "Error") || said != strings.Contains(st.Message, "did not answer, so the agent killed it") {
 				t.Errorf("%s: container %d is %v", when, i, st)
 			}
 			if dead(pids[i]) != (i%2 == 0) {

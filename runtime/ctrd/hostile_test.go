@@ -76,10 +76,12 @@ func TestHostileRootfs(t *testing.T) {
 	} {
 		shape := fmt.Sprintf("shape-%d", i)
 		t.Run(fmt.Sprint(strings.ReplaceAll(c.name, "/", "-"), map[bool]string{true: " FIFO", false: " link"}[c.link == ""]), func(t *testing.T) {
-			if _, err := n.images.ImportArchive(ctx, bytes.NewReader(crisuite.HostileImage(t, programs.prog, shape, c.name, c.link)), shape+".tar", nil); err != nil {
+			if _, err := n.images.ImportArchive(ctx, bytes.NewReader(crisuite.HostileImage(t, programs.prog, shape, c.name, c.link)),
+				shape+".tar", nil); err != nil {
 				t.Fatal(err)
 			}
-			ctr := containerConfig(shape, "print", "ran", "put", "/etc/hosts", "x", "put", "/etc/resolv.conf", "x", "put", "/dev/shm/x", "x", "put", "/tmp/file", "x", "put", "file", "x", "env", "HOME")
+			ctr := containerConfig(shape, "print", "ran", "put", "/etc/hosts", "x", "put", "/etc/resolv.conf", "x", "put", "/dev/shm/x", "x",
+				"put", "/tmp/file", "x", "put", "file", "x", "env", "HOME")
 			ctr.Image.Image = crisuite.HostileRef(shape)
 			before, began := tree(t, canary), time.Now()
 			said := n.tryContainer(t, s.PodSandboxId, cfg, ctr)
@@ -238,7 +240,8 @@ func TestHostileVolume(t *testing.T) {
 		{"", "link", false}, {"/etc", "link", true}, {"../../etc", "link", true}, {"/", "link/etc", true},
 	} {
 		shape := fmt.Sprintf("volume-%d", i)
-		if _, err := n.images.ImportArchive(ctx, bytes.NewReader(crisuite.HostileImage(t, programs.prog, shape, "link", c.link)), shape+".tar", nil); err != nil {
+		if _, err := n.images.ImportArchive(ctx, bytes.NewReader(crisuite.HostileImage(t, programs.prog, shape, "link", c.link)),
+			shape+".tar", nil); err != nil {
 			t.Fatal(err)
 		}
 		ctr := containerConfig(shape, "read", "/vol/passwd")

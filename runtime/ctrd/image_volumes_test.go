@@ -53,7 +53,8 @@ func TestImageVolumes(t *testing.T) {
 			n.snapshotter = snapshotter
 			n.start(t)
 			ref := n.declaring(t, "volumes", []string{"/none", "/var/run/deep/", "relative", "/full", "/full/sub"},
-				directory("full/", 0o1750, 1234, 77), text("full/file", "image", 1234, 77), directory("full/sub/", 0o755, 0, 0), text("full/sub/under", "sub", 0, 0),
+				directory("full/", 0o1750, 1234, 77), text("full/file", "image", 1234, 77), directory("full/sub/", 0o755, 0, 0),
+				text("full/sub/under", "sub", 0, 0),
 				directory("run/", 0o755, 0, 0), directory("var/", 0o755, 0, 0), symlink("var/run", "/run"))
 			cfg := n.podConfig(1)
 			pod, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})
@@ -61,8 +62,10 @@ func TestImageVolumes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, attempt := range []uint32{0, 1} {
-				c := containerConfig("main", "owner", "/full", "owner", "/full/file", "owner", "/none", "room", "/full", "read", "/full/file", "read", "/full/sub/under",
-					"put", "/none/new", "x", "put", "/run/deep/new", "x", "put", "/relative/new", "x", "put", "/full/file", "changed", "put", "/full/sub/new", "x", "put", "/new", "x",
+				c := containerConfig("main", "owner", "/full", "owner", "/full/file", "owner", "/none", "room", "/full", "read", "/full/file",
+					"read", "/full/sub/under",
+					"put", "/none/new", "x", "put", "/run/deep/new", "x", "put", "/relative/new", "x", "put", "/full/file", "changed", "put",
+					"/full/sub/new", "x", "put", "/new", "x",
 					"read", "/proc/self/mountinfo", "wait")
 				c.Image.Image, c.Metadata.Attempt, c.LogPath = ref, attempt, fmt.Sprint(attempt, ".log")
 				c.Linux.SecurityContext.ReadonlyRootfs = true
@@ -112,7 +115,8 @@ func TestImageVolumes(t *testing.T) {
 func TestImageVolumesUsers(t *testing.T) {
 	n := newUsersNode(t, 4)
 	ref := n.declaring(t, "volumes", []string{"/none", "/full"}, directory("full/", 0o750, 1234, 77), text("full/file", "image", 1234, 77))
-	cfg, c := n.usersConfig(7, "main", "print", "ran", "owner", "/none", "owner", "/full", "owner", "/full/file", "put", "/none/new", "x", "owner", "/none/new")
+	cfg, c := n.usersConfig(7, "main", "print", "ran", "owner", "/none", "owner", "/full", "owner", "/full/file", "put", "/none/new",
+		"x", "owner", "/none/new")
 	c.Image.Image = ref
 	pod, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
@@ -228,7 +232,8 @@ func TestImageVolumesHostile(t *testing.T) {
 		{volumes: []string{strings.Repeat("/x", 65)}, err: "/x/x"},
 	} {
 		ref := n.declaring(t, fmt.Sprint("hostile", i), c.volumes, c.entries...)
-		ctr := containerConfig(fmt.Sprint("main", i), "print", "ran", "read", "/proc/self/mountinfo", "read", "/proc/self/attr/current", "read", "/proc/sys/kernel/hostname")
+		ctr := containerConfig(fmt.Sprint("main", i), "print", "ran", "read", "/proc/self/mountinfo", "read", "/proc/self/attr/current",
+			"read", "/proc/sys/kernel/hostname")
 		ctr.Image.Image = ref
 		ctr.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
 		if c.err != "" {
@@ -250,7 +255,8 @@ func TestImageVolumesHostile(t *testing.T) {
 			}
 			root, at := f[6], f[7]
 			places[at]++
-			if strings.Contains(root, "/volumes/") && (at == "/" || strings.HasPrefix(at, "/proc") || strings.HasPrefix(at, "/sys") || strings.HasPrefix(at, "/dev") || strings.HasPrefix(at, "/etc")) {
+			if strings.Contains(root, "/volumes/") && (at == "/" || strings.HasPrefix(at, "/proc") || strings.HasPrefix(at, "/sys") ||
+				strings.HasPrefix(at, "/dev") || strings.HasPrefix(at, "/etc")) {
 				t.Errorf("%v: a volume of the image is mounted at %s: %s", c.volumes, at, line)
 			}
 		}

@@ -59,7 +59,8 @@ func FuzzUsers(f *testing.F) {
 		case err != nil:
 		case u == nil && (mapped || api.NamespaceMode(mode) != api.NamespaceMode_NODE):
 			t.Errorf("%v is taken for the host's", o)
-		case u != nil && (c1 != 0 || c2 != 0 || h1 == 0 || h2 == 0 || n1 == 0 || n2 == 0 || uint64(h1)+uint64(n1) > 1<<32-1 || uint64(h2)+uint64(n2) > 1<<32-1):
+		case u != nil && (c1 != 0 || c2 != 0 || h1 == 0 || h2 == 0 || n1 == 0 || n2 == 0 || uint64(h1)+uint64(n1) > 1<<32-1 ||
+			uint64(h2)+uint64(n2) > 1<<32-1):
 			t.Errorf("%v is %+v", o, u)
 		}
 	})

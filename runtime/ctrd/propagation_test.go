@@ -46,7 +46,8 @@ func TestPropagation(t *testing.T) {
 		ctr.Mounts = []*api.Mount{{ContainerPath: "/p", HostPath: inside, Propagation: c.asks}}
 		created, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pod.PodSandboxId, SandboxConfig: cfg, Config: ctr})
 		if c.says != "" {
-			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "/p ") {
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), host) ||
+				!strings.Contains(err.Error(), "/p ") {
 				t.Errorf("case %d: %v", i, err)
 			}
 			continue

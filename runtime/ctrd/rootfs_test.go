@@ -12,7 +12,8 @@ import (
 // with its context.
 func TestCopyMount(t *testing.T) {
 	image := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(image, "file"), []byte("image"), 0o640), os.Chmod(image, 0o750|os.ModeSticky)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(image, "file"), []byte("image"), 0o640),
+		os.Chmod(image, 0o750|os.ModeSticky)); err != nil {
 		t.Fatal(err)
 	}
 	m, err := copyMount(t.Context(), t.TempDir(), []string{image})
@@ -20,7 +21,8 @@ func TestCopyMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := os.Stat(m.Source)
-	if b, missing := os.ReadFile(filepath.Join(m.Source, "file")); err != nil || missing != nil || string(b) != "image" || st.Mode() != os.ModeDir|os.ModeSticky|0o750 {
+	if b, missing := os.ReadFile(filepath.Join(m.Source, "file")); err != nil || missing != nil || string(b) != "image" ||
+		st.Mode() != os.ModeDir|os.ModeSticky|0o750 {
 		t.Errorf("%v, %q: %v, %v", st.Mode(), b, err, missing)
 	}
 	ended, cancel := context.WithCancel(t.Context())

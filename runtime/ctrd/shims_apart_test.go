@@ -19,7 +19,8 @@ func TestInOtherMounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cmd.SysProcAttr = (&syscall.SysProcAttr{}); apart {
+		cmd.SysProcAttr = (&syscall.SysProcAttr{})
+		if apart {
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
 		}
 		if err := cmd.Start(); err != nil {

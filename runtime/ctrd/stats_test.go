@@ -52,7 +52,8 @@ func TestPodNetworkFigures(t *testing.T) {
 		defer makeInterface(t, path, name).Close()
 	}
 	got := network()
-	if got.GetDefaultInterface().GetName() != "eth0" || len(got.GetInterfaces()) != 1 || got.Interfaces[0].Name != "eth1" || got.Timestamp == 0 || got.DefaultInterface.RxBytes == nil || got.DefaultInterface.TxErrors == nil {
+	if got.GetDefaultInterface().GetName() != "eth0" || len(got.GetInterfaces()) != 1 || got.Interfaces[0].Name != "eth1" ||
+		got.Timestamp == 0 || got.DefaultInterface.RxBytes == nil || got.DefaultInterface.TxErrors == nil {
 		t.Errorf("got %v", got)
 	}
 }

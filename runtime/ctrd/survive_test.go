@@ -235,7 +235,8 @@ func TestShimDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		eventually(t, "the container is known to have ended", func() bool { return n.status(t, ids[i]).State == api.ContainerState_CONTAINER_EXITED })
+		eventually(t, "the container is known to have ended",
+			func() bool { return n.status(t, ids[i]).State == api.ContainerState_CONTAINER_EXITED })
 		if st := n.status(t, ids[i]); st.ExitCode != 137 || st.Reason != "ShimLost" {
 			t.Errorf("container of the dead shim: %v", st)
 		}
@@ -324,7 +325,8 @@ func TestReboot(t *testing.T) {
 	n.reboot(t)
 	n.start(t)
 	for _, id := range ids {
-		if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode != 255 || st.Reason != "Unknown" || st.StartedAt == 0 {
+		if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode != 255 || st.Reason != "Unknown" ||
+			st.StartedAt == 0 {
 			t.Errorf("container: %v", st)
 		}
 	}

@@ -76,7 +76,8 @@ func (n *node) taskShims(t testing.TB, sandbox string) (pids []int) {
 	}
 	for _, p := range procs {
 		b, _ := os.ReadFile(p)
-		if s := string(b); strings.Contains(s, "containerd-shim") && strings.Contains(s, n.run+"/t/") && strings.Contains(s, "\x00-id\x00"+sandbox) {
+		if s := string(b); strings.Contains(s, "containerd-shim") && strings.Contains(s, n.run+"/t/") &&
+			strings.Contains(s, "\x00-id\x00"+sandbox) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
 			pids = append(pids, pid)
 		}
@@ -128,7 +129,8 @@ func TestTaskRestart(t *testing.T) {
 	handlers := n.handlers
 	n.handlers = nil // the handler is removed from the configuration while its pods run
 	n.start(t)
-	if st := n.status(t, lives); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, lives) != pid || st.StartedAt != before.StartedAt {
+	if st := n.status(t, lives); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, lives) != pid ||
+		st.StartedAt != before.StartedAt {
 		t.Errorf("what went on is %v", st)
 	}
 	if got := n.sandboxState(t, stays); got != api.PodSandboxState_SANDBOX_READY {
@@ -216,7 +218,8 @@ func TestTaskShimDies(t *testing.T) {
 		}
 		eventually(t, "its process is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 		eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
-		if st := n.status(t, bystander); st.State != api.ContainerState_CONTAINER_RUNNING || n.sandboxState(t, other) != api.PodSandboxState_SANDBOX_READY {
+		if st := n.status(t, bystander); st.State != api.ContainerState_CONTAINER_RUNNING ||
+			n.sandboxState(t, other) != api.PodSandboxState_SANDBOX_READY {
 			t.Errorf("agent away %t: the other pod is %v", away, st)
 		}
 		for _, p := range []string{pod, other} {

@@ -127,7 +127,8 @@ func TestUsersNative(t *testing.T) {
 	n.stop(t)
 	n.oci, n.snapshotter = currentRunc(t), daemon.Native
 	n.start(t)
-	cfg, c := n.usersConfig(7, "main", "write", "/new", "x", "owner", "/", "owner", "/prog", "owner", "/new", "owner", "/image/prog", "put", "/image/new", "x", "wait")
+	cfg, c := n.usersConfig(7, "main", "write", "/new", "x", "owner", "/", "owner", "/prog", "owner", "/new", "owner", "/image/prog",
+		"put", "/image/new", "x", "wait")
 	users := c.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 	c.Mounts = []*api.Mount{{ContainerPath: "/image", Image: &api.ImageSpec{Image: crisuite.ImageRef}, UidMappings: users.Uids, GidMappings: users.Gids}}
 	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})

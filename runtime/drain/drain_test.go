@@ -121,7 +121,8 @@ type failing struct{ after int }
 
 func (f *failing) Write(b []byte) (int, error) {
 	n := min(f.after, len(b))
-	if f.after -= n; n < len(b) {
+	f.after -= n
+	if n < len(b) {
 		return n, errors.New("reader closed")
 	}
 	return n, nil
@@ -141,7 +142,8 @@ func TestLost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-g.full; cancel(); close(g.open) }()
 	_, lost = run(t, ctx, g, 0, "seq 1 10000")
-	if got, missing := g.Len(), len(seq(10000))-g.Len(); missing > 0 && (!errors.As(lost, &e) || e.Bytes != int64(missing)) || missing == 0 && lost != nil {
+	if got, missing := g.Len(), len(seq(10000))-g.Len(); missing > 0 && (!errors.As(lost, &e) || e.Bytes != int64(missing)) ||
+		missing == 0 && lost != nil {
 		t.Errorf("a caller that goes: %d bytes, %v", got, lost)
 	}
 }

@@ -19,7 +19,8 @@ func TestAnswerBombs(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
 	var zstdBomb bytes.Buffer
-	z, err := zstd.NewWriter(&zstdBomb, zstd.WithWindowSize(zstd.MaxWindowSize), zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	z, err := zstd.NewWriter(&zstdBomb, zstd.WithWindowSize(zstd.MaxWindowSize), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,7 +204,8 @@ func TestForeignURLs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.ReplaceAll(string(manifest), `"mediaType":"application/vnd.docker.image.rootfs.diff.tar.gzip"`, fmt.Sprintf(`"mediaType":%q,"urls":[%q]`, mediaType, other.URL+"/layer"))
+		text := strings.ReplaceAll(string(manifest), `"mediaType":"application/vnd.docker.image.rootfs.diff.tar.gzip"`,
+			fmt.Sprintf(`"mediaType":%q,"urls":[%q]`, mediaType, other.URL+"/layer"))
 		if !strings.Contains(text, other.URL) {
 			t.Fatalf("no urls in %s", text)
 		}

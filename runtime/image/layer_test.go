@@ -171,7 +171,8 @@ func TestLayerBombs(t *testing.T) {
 			data := packed(t, bomb.write)
 			s := newService(t, nil)
 			wantHeap(t, func() {
-				if _, err := extracted(t.Context(), t, s, data, true); (err == nil) != (bomb.says == "") || err != nil && !strings.Contains(err.Error(), bomb.says) {
+				if _, err := extracted(t.Context(), t, s, data, true); (err == nil) != (bomb.says == "") || err != nil &&
+					!strings.Contains(err.Error(), bomb.says) {
 					t.Errorf("unpack: %.300v, want %q", err, bomb.says)
 				}
 			})

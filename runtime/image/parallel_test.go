@@ -51,7 +51,8 @@ func TestMaxParallel(t *testing.T) {
 				_, err := pull(t.Context(), s, fmt.Sprintf("registry.example/demo%d:1", i), nil)
 				mu.Lock()
 				defer mu.Unlock()
-				if delete(going, fmt.Sprint("demo", i)); err != nil {
+				delete(going, fmt.Sprint("demo", i))
+				if err != nil {
 					t.Error(err)
 				}
 			})
@@ -81,7 +82,8 @@ func TestPullRate(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := pull(ctx, s, "registry.example/second:1", nil); err == nil || !strings.Contains(err.Error(), "would exceed context deadline") {
+	if _, err := pull(ctx, s, "registry.example/second:1", nil); err == nil ||
+		!strings.Contains(err.Error(), "would exceed context deadline") {
 		t.Errorf("the next one does not wait: %v", err)
 	}
 }

@@ -40,8 +40,10 @@ func TestQueriesAreSecret(t *testing.T) {
 			}
 		})
 	}
-	err := withoutQueries(errors.Join(io.EOF, errors.New(`Get "https://a.b/c?d=e%20f&g": x, http://h/i?j=k: refused; why? http://h/i?se=2026-01-01T00:00:00Z&sig=s3cr3t: 403`)))
-	if want := "EOF\nGet \"https://a.b/c?...\": x, http://h/i?...: refused; why? http://h/i?...: 403"; err.Error() != want || !errors.Is(err, io.EOF) {
+	err := withoutQueries(errors.Join(io.EOF,
+		errors.New(`Get "https://a.b/c?d=e%20f&g": x, http://h/i?j=k: refused; why? http://h/i?se=2026-01-01T00:00:00Z&sig=s3cr3t: 403`)))
+	if want := "EOF\nGet \"https://a.b/c?...\": x, http://h/i?...: refused; why? http://h/i?...: 403"; err.Error() != want ||
+		!errors.Is(err, io.EOF) {
 		t.Errorf("%v", err)
 	}
 	if withoutQueries(nil) != nil {

@@ -103,7 +103,8 @@ func TestPinUsers(t *testing.T) {
 		}
 		owner.Close()
 	}
-	out, err := exec.Command("nsenter", "--user="+users.Name(), "--net="+filepath.Join(dir, Net), "--ipc="+filepath.Join(dir, IPC), "--uts="+filepath.Join(dir, UTS), "sh", "-c",
+	out, err := exec.Command("nsenter", "--user="+users.Name(), "--net="+filepath.Join(dir, Net), "--ipc="+filepath.Join(dir, IPC),
+		"--uts="+filepath.Join(dir, UTS), "sh", "-c",
 		"cat /proc/self/uid_map /proc/self/gid_map /proc/self/setgroups /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shm_rmid_forced /proc/sys/fs/mqueue/msg_max; hostname").CombinedOutput()
 	if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != "0 131072 65536 0 196608 65536 allow 0 1 20 web-0" {
 		t.Errorf("inside: %q, %v", got, err)

@@ -108,7 +108,8 @@ func TestMountsOfVolumes(t *testing.T) {
 	in.Volumes = []Volume{{"/a/b/c", "/v/1"}, {"/a/b/c/d", "/v/2"}}
 	got := spec(t, in).Mounts
 	for i, want := range in.Volumes {
-		if m := got[i]; m.Destination != want.Path || m.Source != want.Source || m.Type != "bind" || !slices.Contains(m.Options, "rw") || !slices.Contains(m.Options, "rprivate") {
+		if m := got[i]; m.Destination != want.Path || m.Source != want.Source || m.Type != "bind" || !slices.Contains(m.Options, "rw") ||
+			!slices.Contains(m.Options, "rprivate") {
 			t.Errorf("mount %d is %v, want %v", i, m, want)
 		}
 	}
@@ -201,10 +202,12 @@ func TestDevices(t *testing.T) {
 // TestDefaults: the defaults of a container that requests nothing, and the effect of requests.
 func TestDefaults(t *testing.T) {
 	s := spec(t, input(nil))
-	if s.Process.Rlimits != nil || s.Linux.Sysctl != nil || s.Hostname != "" || s.Annotations != nil || s.Linux.RootfsPropagation != "" || s.Hooks != nil {
+	if s.Process.Rlimits != nil || s.Linux.Sysctl != nil || s.Hostname != "" || s.Annotations != nil ||
+		s.Linux.RootfsPropagation != "" || s.Hooks != nil {
 		t.Errorf("it has what nobody asked for: %+v", s)
 	}
-	if s.Process.NoNewPrivileges || s.Process.Cwd != "/" || s.Root.Path != "rootfs" || s.Root.Readonly || s.Process.Terminal || s.Process.ApparmorProfile != "" {
+	if s.Process.NoNewPrivileges || s.Process.Cwd != "/" || s.Root.Path != "rootfs" || s.Root.Readonly || s.Process.Terminal ||
+		s.Process.ApparmorProfile != "" {
 		t.Errorf("process %+v, root %+v", s.Process, s.Root)
 	}
 	if c := s.Process.Capabilities; len(c.Ambient)+len(c.Inheritable) > 0 {
@@ -221,11 +224,13 @@ func TestDefaults(t *testing.T) {
 		})
 		in.Image.WorkingDir, in.Files = "/image", Files{Hosts: "/sandbox/hosts", Shm: "/sandbox/shm"}
 		s := spec(t, in)
-		if !s.Process.NoNewPrivileges || !s.Root.Readonly || !s.Process.Terminal || s.Process.Cwd != "/image" || (len(s.Linux.MaskedPaths)+len(s.Linux.ReadonlyPaths) == 0) != privileged {
+		if !s.Process.NoNewPrivileges || !s.Root.Readonly || !s.Process.Terminal || s.Process.Cwd != "/image" ||
+			(len(s.Linux.MaskedPaths)+len(s.Linux.ReadonlyPaths) == 0) != privileged {
 			t.Errorf("privileged %t: %+v %+v %+v", privileged, s.Process, s.Root, s.Linux)
 		}
 		mounts, mode := at(t, in), map[bool]string{false: "ro", true: "rw"}[privileged]
-		if !slices.Contains(mounts["/sys"].Options, mode) || !slices.Contains(mounts["/etc/hosts"].Options, "ro") || !slices.Contains(mounts["/dev/shm"].Options, "rw") {
+		if !slices.Contains(mounts["/sys"].Options, mode) || !slices.Contains(mounts["/etc/hosts"].Options, "ro") ||
+			!slices.Contains(mounts["/dev/shm"].Options, "rw") {
 			t.Errorf("privileged %t: %v", privileged, mounts)
 		}
 		in.Container.WorkingDir = "/own"
@@ -242,7 +247,8 @@ func TestResources(t *testing.T) {
 		HugepageLimits: []*api.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}, Unified: map[string]string{"memory.high": "1"},
 	}
 	r := Resources(full, Host{})
-	if *r.CPU.Period != 50_000 || *r.CPU.Quota != 25_000 || *r.CPU.Shares != 512 || r.CPU.Cpus != "0-1" || r.CPU.Mems != "0" || *r.Memory.Limit != 64<<20 || *r.Memory.Swap != 96<<20 ||
+	if *r.CPU.Period != 50_000 || *r.CPU.Quota != 25_000 || *r.CPU.Shares != 512 || r.CPU.Cpus != "0-1" || r.CPU.Mems != "0" ||
+		*r.Memory.Limit != 64<<20 || *r.Memory.Swap != 96<<20 ||
 		len(r.HugepageLimits) != 1 || r.HugepageLimits[0] != (specs.LinuxHugepageLimit{Pagesize: "2MB", Limit: 4 << 20}) || r.Unified["memory.high"] != "1" {
 		t.Errorf("%+v %+v %+v", r.CPU, r.Memory, r)
 	}
@@ -276,7 +282,8 @@ func TestSeccompFile(t *testing.T) {
 		s, err := Make(input(func(c *api.ContainerConfig) {
 			c.Linux.SecurityContext.Seccomp = &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: ref}
 		}))
-		if good && (err != nil || s.Linux.Seccomp.DefaultAction != specs.ActErrno) || !good && (err == nil || !strings.Contains(err.Error(), ref)) {
+		if good && (err != nil || s.Linux.Seccomp.DefaultAction != specs.ActErrno) || !good &&
+			(err == nil || !strings.Contains(err.Error(), ref)) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
@@ -298,7 +305,8 @@ func TestForeignAnnotations(t *testing.T) {
 	}
 	for _, pod := range []bool{false, true} {
 		in := input(nil)
-		if in.Container.Metadata = (&api.ContainerMetadata{Name: "x"}); pod {
+		in.Container.Metadata = (&api.ContainerMetadata{Name: "x"})
+		if pod {
 			in.Sandbox.Annotations = all
 		} else {
 			in.Container.Annotations = all

@@ -84,7 +84,8 @@ func TestHeavyAnswers(t *testing.T) {
 		t.Errorf("images: %v", err)
 	}
 	h.event = &api.ContainerEventResponse{ContainersStatuses: slices.Repeat([]*api.ContainerStatus{{}}, 1_000_000)}
-	if err := r.Client.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { t.Error("it is taken") }); err == nil || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
+	if err := r.Client.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { t.Error("it is taken") }); err == nil ||
+		!strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
 		t.Errorf("events: %v", err)
 	}
 	if _, err = r.Version(t.Context(), &api.VersionRequest{}); err == nil || len(err.Error()) > 1<<20 {

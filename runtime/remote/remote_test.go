@@ -304,7 +304,9 @@ func FuzzOutcome(f *testing.F) {
 
 func TestOutcome(t *testing.T) {
 	var exit cri.ExitError
-	if err := outcome([]byte(`{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`)); !errors.As(err, &exit) || exit.Code != 3 {
+	if err := outcome([]byte(
+		`{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`)); !errors.As(err,
+		&exit) || exit.Code != 3 {
 		t.Error(err)
 	}
 	if err := outcome([]byte(`{"status":"Success"}`)); err != nil {

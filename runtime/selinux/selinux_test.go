@@ -101,7 +101,8 @@ func TestRelabel(t *testing.T) {
 	top := t.TempDir()
 	at := func(name string) string { return filepath.Join(top, name) }
 	if err := errors.Join(os.MkdirAll(at("v/deep/deeper"), 0o755), os.Mkdir(at("out"), 0o755), os.WriteFile(at("out/secret"), nil, 0o600),
-		os.WriteFile(at("v/deep/file"), nil, 0o600), unix.Mkfifo(at("v/fifo"), 0o600), os.Symlink("../out", at("v/link")), os.Symlink("../../out/secret", at("v/deep/link"))); err != nil {
+		os.WriteFile(at("v/deep/file"), nil, 0o600), unix.Mkfifo(at("v/fifo"), 0o600), os.Symlink("../out", at("v/link")),
+		os.Symlink("../../out/secret", at("v/deep/link"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.set(top, "x"); err != nil {

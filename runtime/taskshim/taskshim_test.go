@@ -79,13 +79,15 @@ func TestOptions(t *testing.T) {
 	for program, kind := range map[string]string{"/opt/containerd-shim-kata-v2": "io.containerd.kata.v2.options", "/bin/containerd-shim-runsc-v1": "io.containerd.runsc.v1.options"} {
 		any := New(Config{Program: program, ConfigFile: "/etc/its.toml", OCI: oci}).options()
 		var o runtimeoptions.Options
-		if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "runtimeoptions.v1.Options" || o.TypeUrl != kind || o.ConfigPath != "/etc/its.toml" {
+		if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "runtimeoptions.v1.Options" || o.TypeUrl != kind ||
+			o.ConfigPath != "/etc/its.toml" {
 			t.Errorf("%s: %v, %v", program, any, err)
 		}
 	}
 	any := New(Config{Program: "/bin/containerd-shim-runc-v2", OCI: oci}).options()
 	var o options.Options
-	if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "containerd.runc.v1.Options" || o.BinaryName != oci.Path || o.Root != oci.Root || !o.SystemdCgroup {
+	if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "containerd.runc.v1.Options" || o.BinaryName != oci.Path ||
+		o.Root != oci.Root || !o.SystemdCgroup {
 		t.Errorf("runc: %v, %v", any, err)
 	}
 }

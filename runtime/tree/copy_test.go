@@ -79,9 +79,12 @@ func TestCopy(t *testing.T) {
 	in := func(name string) string { return filepath.Join(from, name) }
 	secret := filepath.Join(t.TempDir(), "secret")
 	must(t, os.WriteFile(secret, []byte("host"), 0o600),
-		os.MkdirAll(in("a/b/c"), 0o755), os.WriteFile(in("a/b/file"), []byte("text"), 0o600), os.Chown(in("a/b/file"), 7, 8), os.Chmod(in("a/b/file"), 0o4711|os.ModeSetuid),
-		os.Link(in("a/b/file"), in("a/second name")), os.Symlink(secret, in("out")), os.Symlink("a", in("in")), os.Symlink("nowhere", in("dangling")), os.Lchown(in("in"), 5, 6),
-		unix.Mkfifo(in("fifo"), 0o620), unix.Mknod(in("null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))), os.Chmod(in("a/b/c"), 0o777|os.ModeSticky), os.Chown(from, 11, 12), os.Chmod(from, 0o750))
+		os.MkdirAll(in("a/b/c"), 0o755), os.WriteFile(in("a/b/file"), []byte("text"), 0o600), os.Chown(in("a/b/file"), 7, 8),
+		os.Chmod(in("a/b/file"), 0o4711|os.ModeSetuid),
+		os.Link(in("a/b/file"), in("a/second name")), os.Symlink(secret, in("out")), os.Symlink("a", in("in")),
+		os.Symlink("nowhere", in("dangling")), os.Lchown(in("in"), 5, 6),
+		unix.Mkfifo(in("fifo"), 0o620), unix.Mknod(in("null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))),
+		os.Chmod(in("a/b/c"), 0o777|os.ModeSticky), os.Chown(from, 11, 12), os.Chmod(from, 0o750))
 	cap := []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	must(t, unix.Setxattr(in("a/b/file"), "security.capability", cap, 0))
 	if err := unix.Setxattr(in("a"), "user.note", []byte("kept"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {

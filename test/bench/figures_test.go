@@ -68,8 +68,10 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 	starts := containerStarts(t, m, n)
 	name := func(s string) string { return fmt.Sprintf("%s, %d pods", s, n) }
 	f.Add(name("first container after the agent's start"), seconds(starts[0]-began), goal(n == 30, "0.5 s"), "")
-	f.Add(name("last container after the agent's start"), seconds(starts[n-1]-began), goal(n == 30, "2.5 s"), "bare runtime, one after the other: "+seconds(bare.wall))
-	f.Add(name("CPU to start"), seconds(used), goal(n == 30, seconds(2*bare.cpu)), fmt.Sprintf("bare runtime %s, ratio %.2f; %s", seconds(bare.cpu), used.Seconds()/bare.cpu.Seconds(), parts))
+	f.Add(name("last container after the agent's start"), seconds(starts[n-1]-began), goal(n == 30, "2.5 s"),
+		"bare runtime, one after the other: "+seconds(bare.wall))
+	f.Add(name("CPU to start"), seconds(used), goal(n == 30, seconds(2*bare.cpu)),
+		fmt.Sprintf("bare runtime %s, ratio %.2f; %s", seconds(bare.cpu), used.Seconds()/bare.cpu.Seconds(), parts))
 	f.Add(name("written while starting"), fmt.Sprintf("%.2f MiB", float64(written)/(1<<20)), goal(n == 30, "4 MiB"), "")
 
 	pause(5 * time.Second) // what the start left behind is collected
@@ -81,7 +83,8 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 	cpu, io := m.CPU(), m.Written()
 	pause(idle)
 	used, written = m.CPU()-cpu, m.Written()-io
-	f.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*used.Seconds()/idle.Seconds()), goal(n == 30, "0.5 %"), fmt.Sprintf("over %v", idle))
+	f.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*used.Seconds()/idle.Seconds()), goal(n == 30, "0.5 %"),
+		fmt.Sprintf("over %v", idle))
 	f.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(written)/1024*3600/idle.Seconds()), goal(n == 30, "50 KiB/h"), "")
 
 	before := m.Pods()
@@ -96,7 +99,8 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 		}
 		return len(pods) == n
 	})
-	f.Add(name("kill -9 and start: all known and ready again"), seconds(uptime(t)-began), goal(n == 30, "1 s"), fmt.Sprintf("%d containers restarted", replaced(before, after)))
+	f.Add(name("kill -9 and start: all known and ready again"), seconds(uptime(t)-began), goal(n == 30, "1 s"),
+		fmt.Sprintf("%d containers restarted", replaced(before, after)))
 }
 
 func goal(applies bool, s string) string {

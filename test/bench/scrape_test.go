@@ -41,7 +41,8 @@ func TestScrape(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", m.Kubelet("authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n"+machine.Roomy))
+	m.Write("kubelet.yaml",
+		m.Kubelet("authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n"+machine.Roomy))
 	for i := range scrapePods {
 		m.Write(fmt.Sprintf("manifests/p%03d.yaml", i), pod(i))
 	}
@@ -86,11 +87,14 @@ func TestScrape(t *testing.T) {
 	after := idle(t, agent.Pid)
 	retained := max(0, liveAfter-live)
 	f := &figures.Table{}
-	f.Add(fmt.Sprintf("CPU of the agent for a full scrape, %d pods", scrapePods), millis(used/scrapes), millis(scrapeCPU), fmt.Sprintf("over %d scrapes", scrapes))
+	f.Add(fmt.Sprintf("CPU of the agent for a full scrape, %d pods", scrapePods), millis(used/scrapes), millis(scrapeCPU),
+		fmt.Sprintf("over %d scrapes", scrapes))
 	for _, path := range scraped {
-		f.Add("of it "+path, millis(each[path]/scrapes), "", fmt.Sprintf("%.1f KiB on the wire, %.0f KiB of text", float64(pages[path].wire)/1024, float64(pages[path].text)/1024))
+		f.Add("of it "+path, millis(each[path]/scrapes), "",
+			fmt.Sprintf("%.1f KiB on the wire, %.0f KiB of text", float64(pages[path].wire)/1024, float64(pages[path].text)/1024))
 	}
-	f.Add(fmt.Sprintf("heap still in use after %d scrapes, more than before", scrapes), fmt.Sprintf("%.2f MiB", float64(retained)/(1<<20)), fmt.Sprintf("%d MiB", scrapeHeap>>20), "")
+	f.Add(fmt.Sprintf("heap still in use after %d scrapes, more than before", scrapes),
+		fmt.Sprintf("%.2f MiB", float64(retained)/(1<<20)), fmt.Sprintf("%d MiB", scrapeHeap>>20), "")
 	f.Add("allocated for a full scrape", fmt.Sprintf("%.2f MiB", float64(madeAfter-made)/scrapes/(1<<20)), "", "")
 	f.Add("idle CPU of one core, before the scrapes", percent(before), "0.5 %", fmt.Sprintf("over %v", idleSpan))
 	f.Add("idle CPU of one core, after them", percent(after), "0.5 %", fmt.Sprintf("over %v", idleSpan))

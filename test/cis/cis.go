@@ -75,12 +75,16 @@ func Table() []Check {
 		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.owned(n.there(proxy)...) }},
 		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.Kubeconfig) }},
 		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.owned(n.Kubeconfig) }},
-		{"4.1.7", "the file of authorities has mode 644 or less", func(n *Node) error { return n.files(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.7", "the file of authorities has mode 644 or less",
+			func(n *Node) error { return n.files(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
 		{"4.1.8", "the file of authorities is root's", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
 		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.files(0o600, n.ConfigFile) }},
 		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.owned(n.ConfigFile) }},
 		{"4.2.1", "nobody is let in without credentials", (*Node).anonymous},
-		{"4.2.2", "not everything is allowed", func(n *Node) error { return want("authorization.mode", n.Kubelet.Authorization.Mode, "Webhook") }},
+		{"4.2.2", "not everything is allowed", func(n *Node) error {
+			return want("authorization.mode", n.Kubelet.Authorization.Mode,
+				"Webhook")
+		}},
 		{"4.2.3", "certificates of clients are checked", (*Node).clients},
 		{"4.2.4", "there is no port without authentication", func(n *Node) error { return want("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
 		{"4.2.5", "idle streams end", func(n *Node) error {

@@ -26,7 +26,8 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 	}
 	kept := ""
 	for line := range strings.Lines(string(table)) { // all but what has to be built, besides the program
-		if f := strings.Fields(line); len(f) < 4 || f[1] != "doc" && f[1] != "man" && !strings.HasPrefix(f[3], "completion/") && !strings.HasPrefix(f[3], "lib/") {
+		if f := strings.Fields(line); len(f) < 4 || f[1] != "doc" && f[1] != "man" && !strings.HasPrefix(f[3], "completion/") &&
+			!strings.HasPrefix(f[3], "lib/") {
 			kept += line
 		}
 	}

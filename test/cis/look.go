@@ -50,7 +50,8 @@ func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, 
 		if err != nil {
 			t.Fatal(err)
 		}
-		one := tls.Client(c, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{s.ID}}) //nolint:gosec // as above
+		one := tls.Client(c, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
+			CipherSuites: []uint16{s.ID}}) //nolint:gosec // as above
 		if one.Handshake() == nil {
 			n.Ciphers = append(n.Ciphers, s.Name)
 		}

@@ -102,7 +102,8 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 // AwaitAny watches the object of a resource of the core group, or of storage.k8s.io,
 // until ok holds of it, over restarts of the apiserver, and returns it; kind is an empty
 // object.
-func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string, ok func(runtime.Object) bool) runtime.Object {
+func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
+	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 	defer cancel()
@@ -126,7 +127,8 @@ func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind 
 // AwaitPod waits until ok holds of a pod as the API shows it.
 func (c *Cluster) AwaitPod(t testing.TB, namespace, name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	return c.AwaitAny(t, "pods", namespace, name, &corev1.Pod{}, what, func(o runtime.Object) bool { return ok(o.(*corev1.Pod)) }).(*corev1.Pod)
+	return c.AwaitAny(t, "pods", namespace, name, &corev1.Pod{}, what,
+		func(o runtime.Object) bool { return ok(o.(*corev1.Pod)) }).(*corev1.Pod)
 }
 
 // AwaitReady waits until pods are ready, and returns them by name.
@@ -150,7 +152,8 @@ func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 	defer cancel()
-	lw := cache.NewListWatchFromClient(c.admin.CoreV1().RESTClient(), "pods", pod.Namespace, fields.OneTermEqualSelector("metadata.name", pod.Name))
+	lw := cache.NewListWatchFromClient(c.admin.CoreV1().RESTClient(), "pods", pod.Namespace,
+		fields.OneTermEqualSelector("metadata.name", pod.Name))
 	same := func(o any) bool { p, ok := o.(*corev1.Pod); return ok && p.UID == pod.UID }
 	missing := func(s cache.Store) (bool, error) { return !slices.ContainsFunc(s.List(), same), nil }
 	_, err := watchtools.UntilWithSync(ctx, lw, &corev1.Pod{}, missing, func(e watch.Event) (bool, error) {

@@ -22,7 +22,8 @@ const gateway = "10.97.0.1"
 func (c *Cluster) bridge() error {
 	// With an address of its own: else it takes that of a cable, and who speaks with
 	// the control plane loses it for half a minute when another machine goes.
-	err := c.ip(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none", "addr add "+gateway+"/24 dev lan0", "link set lan0 up")
+	err := c.ip(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none",
+		"addr add "+gateway+"/24 dev lan0", "link set lan0 up")
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,8 @@ func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 		last = fmt.Sprint("wire", c.cable)
 		c.mu.Unlock()
 		return errors.Join( // with one hardware address: the other machine remembers it
-			c.ip(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()), "link set "+last+" up", "addr add "+addrA+"/24 dev "+last),
+			c.ip(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()),
+				"link set "+last+" up", "addr add "+addrA+"/24 dev "+last),
 			c.ip(b.Pid(), "link set "+last+" master wires up"))
 	}
 	plug := a.OnBoot

@@ -134,5 +134,6 @@ func (r *Registry) blobs(t testing.TB) map[string][]byte {
 
 // HostsFile is the hosts.toml that lets a machine trust the registry.
 func (r *Registry) HostsFile(ca string) string {
-	return fmt.Sprintf("server = \"https://%[1]s\"\n[host.\"https://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\nca = %[2]q\n", r.Addr, ca)
+	return fmt.Sprintf("server = \"https://%[1]s\"\n[host.\"https://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\nca = %[2]q\n",
+		r.Addr, ca)
 }

@@ -73,7 +73,8 @@ func TestCrictl(t *testing.T) {
 			Features map[string]bool `json:"features"`
 		} `json:"runtimeHandlers"`
 	}
-	if err := json.Unmarshal([]byte(works("info")), &info); err != nil || len(info.RuntimeHandlers) == 0 || info.RuntimeHandlers[0].Features == nil {
+	if err := json.Unmarshal([]byte(works("info")), &info); err != nil || len(info.RuntimeHandlers) == 0 ||
+		info.RuntimeHandlers[0].Features == nil {
 		t.Errorf("handlers %+v, %v", info, err)
 	}
 
@@ -92,7 +93,8 @@ func TestCrictl(t *testing.T) {
 	}
 
 	// What crictl makes is its own.
-	m.Write("pod.json", `{"metadata": {"name": "mine", "namespace": "default", "uid": "u", "attempt": 1}, "log_directory": "`+m.Disk+`/mine", "linux": {"cgroup_parent": "`+m.Cgroup+`"}}`)
+	m.Write("pod.json", `{"metadata": {"name": "mine", "namespace": "default", "uid": "u", "attempt": 1}, "log_directory": "`+m.Disk+
+		`/mine", "linux": {"cgroup_parent": "`+m.Cgroup+`"}}`)
 	m.Write("ctr.json", `{"metadata": {"name": "c"}, "image": {"image": "registry.k8s.io/e2e-test-images/busybox:1.29-2"}, "command": ["top"], "log_path": "c.log", "linux": {}}`)
 	id := strings.TrimSpace(works("run", filepath.Join(m.Disk, "ctr.json"), filepath.Join(m.Disk, "pod.json")))
 	if id == "" {

@@ -55,10 +55,13 @@ func start(t *testing.T) (*machine.Machine, string) {
 	}
 	writeImages(t, images, busybox, tool)
 	m.InstallImage()
-	m.Write("certs/_default/hosts.toml", fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry))
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs\ncriSocket: %[2]s\nociRuntime: %[3]s\n",
+	m.Write("certs/_default/hosts.toml",
+		fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs\ncriSocket: %[2]s\nociRuntime: %[3]s\n",
 		m.Disk, strings.TrimPrefix(socket, "unix://"), machine.Runc(t)))
-	m.Write("manifests/own.yaml", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec:\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [count, 1s]}\n", machine.Image))
+	m.Write("manifests/own.yaml",
+		fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec:\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [count, 1s]}\n", machine.Image))
 	m.Boot()
 	server := m.Command(tool, "registry", registry, images)
 	server.Stdout, server.Stderr = os.Stdout, os.Stderr

@@ -160,7 +160,8 @@ func writeImages(t testing.TB, dir, busybox, tool string) {
 		repo, tags, _ := strings.Cut(name, ":")
 		config := blob("config.v1+json", encode(map[string]any{
 			"architecture": runtime.GOARCH, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": []any{layer["digest"]}},
-			"config": map[string]any{"User": img.user, "Cmd": img.command, "Env": []string{"PATH=/usr/sbin:/bin"}, "Labels": map[string]string{"name": name}},
+			"config": map[string]any{"User": img.user, "Cmd": img.command, "Env": []string{"PATH=/usr/sbin:/bin"},
+				"Labels": map[string]string{"name": name}},
 		}))
 		manifest := blob("manifest.v1+json", encode(map[string]any{
 			"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": []any{layer},

@@ -72,23 +72,28 @@ func (d *driver) run() error {
 func (d *driver) socket() string { return filepath.Join(d.root, "plugins", d.name, "csi.sock") }
 
 func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.name, Endpoint: d.socket(), SupportedVersions: []string{"1.0.0"}}, nil
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.name, Endpoint: d.socket(),
+		SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-func (d *driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (d *driver) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	log.Printf("registered: %v %s", s.PluginRegistered, s.Error)
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
 func (d *driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	host, err := os.Hostname()
-	return &spec.NodeGetInfoResponse{NodeId: host, MaxVolumesPerNode: 100, AccessibleTopology: &spec.Topology{Segments: map[string]string{"topology." + d.name + "/node": host}}}, err
+	return &spec.NodeGetInfoResponse{NodeId: host, MaxVolumesPerNode: 100,
+		AccessibleTopology: &spec.Topology{Segments: map[string]string{"topology." + d.name + "/node": host}}}, err
 }
 
 func (d *driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	out := &spec.NodeGetCapabilitiesResponse{}
-	for _, c := range []spec.NodeServiceCapability_RPC_Type{spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_EXPAND_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS} {
-		out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
+	for _, c := range []spec.NodeServiceCapability_RPC_Type{spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		spec.NodeServiceCapability_RPC_EXPAND_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS} {
+		out.Capabilities = append(out.Capabilities,
+			&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
 	}
 	return out, nil
 }
@@ -181,5 +186,6 @@ func (d *driver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeReq
 }
 
 func (d *driver) NodeGetVolumeStats(context.Context, *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
-	return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: 100, Used: 1, Available: 99}}}, nil
+	return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: 100, Used: 1,
+		Available: 99}}}, nil
 }

@@ -107,7 +107,8 @@ func families(page, text string) (out []Family, err error) {
 			continue
 		}
 		name, labels := labelsOf(line)
-		if base := strings.TrimPrefix(name, f.Name); base != "" && !((f.Type == "histogram" || f.Type == "summary") && slices.Contains([]string{"_bucket", "_sum", "_count"}, base)) {
+		if base := strings.TrimPrefix(name, f.Name); base != "" &&
+			!((f.Type == "histogram" || f.Type == "summary") && slices.Contains([]string{"_bucket", "_sum", "_count"}, base)) {
 			return out, fmt.Errorf("%s: a line of %s in the family %s", page, name, f.Name)
 		}
 		f.Labels = strings.Join(labels, ",")

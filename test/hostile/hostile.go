@@ -79,7 +79,8 @@ type writer struct {
 
 // fileName is odd now and then. Numbers make it unique.
 func (w *writer) fileName(i int) string {
-	forms := []string{"%03d.yaml", "%03d.yaml", "%03d.yaml", "%03d.json", "%03d", ".%03d.yaml", "%03d.yaml~", "ä %03d.yaml", "-%03d.yml", "\x1b[2J%03d.yaml", "a\nb%03d.yaml",
+	forms := []string{"%03d.yaml", "%03d.yaml", "%03d.yaml", "%03d.json", "%03d", ".%03d.yaml", "%03d.yaml~", "ä %03d.yaml",
+		"-%03d.yml", "\x1b[2J%03d.yaml", "a\nb%03d.yaml",
 		strings.Repeat("long-", 45) + "%03d.yaml"}
 	return fmt.Sprintf(forms[w.r.IntN(len(forms))], i)
 }
@@ -107,8 +108,10 @@ func (w *writer) randomBytes() []byte {
 }
 
 func (w *writer) randomWords() []byte {
-	words := []string{"apiVersion", "kind", "metadata", "spec", "containers", "name", "image", "v1", "Pod", "List", ": ", ":", "- ", "\n", "\n  ", "\n\t", "{", "}", "[", "]",
-		",", "\"", "'", "|", ">", "&a ", "*a", "!!binary ", "!!int ", "<<: ", "? ", "---\n", "...\n", "%YAML 1.1\n", "#", "~", "0x1F", "1_000", "1e999", ".inf", "2001-01-01", "\\u0000"}
+	words := []string{"apiVersion", "kind", "metadata", "spec", "containers", "name", "image", "v1", "Pod", "List", ": ", ":", "- ",
+		"\n", "\n  ", "\n\t", "{", "}", "[", "]",
+		",", "\"", "'", "|", ">", "&a ", "*a", "!!binary ", "!!int ", "<<: ", "? ", "---\n", "...\n", "%YAML 1.1\n", "#", "~", "0x1F",
+		"1_000", "1e999", ".inf", "2001-01-01", "\\u0000"}
 	var b strings.Builder
 	for range w.r.IntN(300) {
 		b.WriteString(words[w.r.IntN(len(words))])
@@ -189,10 +192,13 @@ func (w *writer) foreign() []byte {
 	pod := string(toJSON(w.pod(0)))
 	texts := []string{
 		"", "\n", "# nothing\n", "---\n---\n", "null", "true", "42", "hello", "[]", "{}", "\ufeff", "\ufeff" + pod, "\xff\xfe{\x00}\x00",
-		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\n", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {}\n",
-		`{"apiVersion":"v1","kind":"PodList","items":[` + pod + `,` + pod + `]}`, `{"apiVersion":"v1","kind":"List","items":[null,1,` + pod + `]}`,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\n",
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {}\n",
+		`{"apiVersion":"v1","kind":"PodList","items":[` + pod + `,` + pod + `]}`,
+		`{"apiVersion":"v1","kind":"List","items":[null,1,` + pod + `]}`,
 		pod + "\n" + pod, "---\n" + pod + "\n---\n" + pod, strings.Replace(pod, `"v1"`, `"v2"`, 1), strings.Replace(pod, `"Pod"`, `"pod"`, 1),
-		"#!/bin/sh\nrm -rf /\n", "\x7fELF\x02\x01\x01\x00", "\x1f\x8b\x08\x00\x00", "PK\x03\x04", "<html><body>502 Bad Gateway</body></html>", "{{ .Values.pod }}", "$(cat /etc/shadow)",
+		"#!/bin/sh\nrm -rf /\n", "\x7fELF\x02\x01\x01\x00", "\x1f\x8b\x08\x00\x00", "PK\x03\x04",
+		"<html><body>502 Bad Gateway</body></html>", "{{ .Values.pod }}", "$(cat /etc/shadow)",
 	}
 	return []byte(texts[w.r.IntN(len(texts))])
 }
@@ -210,7 +216,8 @@ func (w *writer) thief() []byte {
 	case 3:
 		meta["uid"] = "../../../../tmp"
 	case 4:
-		meta["annotations"] = map[string]any{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "api", "kubernetes.io/config.hash": "y"}
+		meta["annotations"] = map[string]any{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "api",
+			"kubernetes.io/config.hash": "y"}
 	default: // on its way out already
 		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = "2001-01-01T00:00:00Z", 0
 	}

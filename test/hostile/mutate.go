@@ -148,16 +148,20 @@ var texts = []string{
 	"", "a", "A", "a.b", "a_b", "-a", "a-", "a:b", "a b", " a", "ä", "\x00", "\u202e", strings.Repeat("a", 63), strings.Repeat("a", 64),
 	strings.Repeat("a.", 127) + "b", strings.Repeat("x", 300), "..", "../a", "a/../b", "..data", "/a", "/a/../b", "/", ".", "a/b", "a//b",
 	"example.com/a", "requests.example.com/a", "kubernetes.io/a", "cpu", "memory", "hugepages-2Mi", "hugepages-x", "storage",
-	"10.0.0.1", "010.0.0.1", "::1", "fe80::1%eth0", "::ffff:1.2.3.4", "1.2.3", "0", "1", "-1", "0.5", "100m", "1500m", "1Gi", "3Mi", "2Mi", "1e3", "1Ki1",
-	"99999999999999999999", "0.0001", "Always", "Never", "OnFailure", "IfNotPresent", "None", "Default", "ClusterFirst", "Localhost", "RuntimeDefault",
+	"10.0.0.1", "010.0.0.1", "::1", "fe80::1%eth0", "::ffff:1.2.3.4", "1.2.3", "0", "1", "-1", "0.5", "100m", "1500m", "1Gi", "3Mi",
+	"2Mi", "1e3", "1Ki1",
+	"99999999999999999999", "0.0001", "Always", "Never", "OnFailure", "IfNotPresent", "None", "Default", "ClusterFirst", "Localhost",
+	"RuntimeDefault",
 	"Unconfined", "Unmasked", "Exists", "Equal", "DoesNotExist", "In", "NotIn", "Gt", "Lt", "NoExecute", "NoSchedule", "TCP", "UDP", "SCTP",
-	"HTTPS", "File", "Directory", "Memory", "HugePages", "Bidirectional", "HostToContainer", "Enabled", "linux", "windows", "SIGTERM", "SIGRTMIN+3",
+	"HTTPS", "File", "Directory", "Memory", "HugePages", "Bidirectional", "HostToContainer", "Enabled", "linux", "windows", "SIGTERM",
+	"SIGRTMIN+3",
 	"SIGBOGUS", "metadata.name", "metadata.labels['a']", "metadata.labels['a b']", "metadata.annotations['A/b']", "metadata.labels",
 	"status.podIP", "spec.host", "limits.cpu", "limits.memory", "requests.hugepages-2Mi", "net.ipv4.ip_forward", "kernel.shmmax",
 	"kernel/shmmax", "fs.mqueue.queues_max", "CAP_SYS_ADMIN", "localhost/a", "runtime/default", "true", "null", "~", "$(A)", "{{", "%n",
 }
 
-var numbers = []float64{0, 1, -1, 2, 5, 30, 31, 80, 100, 101, 255, 256, 420, 511, 512, 599, 600, 3600, 65535, 65536, 2147483647, 2147483648, -2147483648, 4294967296, 4294967297, 0.5}
+var numbers = []float64{0, 1, -1, 2, 5, 30, 31, 80, 100, 101, 255, 256, 420, 511, 512, 599, 600, 3600, 65535, 65536, 2147483647,
+	2147483648, -2147483648, 4294967296, 4294967297, 0.5}
 
 func sorted(object map[string]any) []string {
 	keys := make([]string, 0, len(object))

@@ -39,7 +39,8 @@ const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available
 // Kubelet is a KubeletConfiguration with which cgroups and logs are below the machine's own, and
 // further lines.
 func (m *Machine) Kubelet(lines string) string {
-	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
+	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: "+
+		"false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
 }
 
 // LaunchAgent is StartAgent that does not wait.
@@ -226,9 +227,10 @@ func (m *Machine) Pods() map[string]Pod {
 
 // local is a client of the agent's socket in the machine's files.
 func (m *Machine) local() *http.Client {
-	return &http.Client{Timeout: Patience / 3, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))
-	}}}
+	return &http.Client{Timeout: Patience / 3, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))
+		}}}
 }
 
 // WaitPods waits until ok holds of the pods.

@@ -98,7 +98,8 @@ func (c *Containerd) Start() {
 }
 
 func (c *Containerd) ctr(args ...string) *exec.Cmd {
-	return c.m.Command(filepath.Join(c.dir, "ctr"), append([]string{"--address", strings.TrimPrefix(Endpoint, "unix://"), "-n", "k8s.io"}, args...)...)
+	return c.m.Command(filepath.Join(c.dir, "ctr"), append([]string{"--address", strings.TrimPrefix(Endpoint, "unix://"), "-n",
+		"k8s.io"}, args...)...)
 }
 
 // Import brings the images that tests use: podtool's, and that of sandboxes.

@@ -80,7 +80,8 @@ func podsOwn(file string) bool {
 func secret(file string, mode fs.FileMode) bool {
 	name := filepath.Base(file)
 	known := []string{".db", ".db-wal", ".db-shm", ".key", ".pem", ".sock", ".probe"}
-	return mode&fs.ModeSocket != 0 || slices.Contains(known, filepath.Ext(name)) || slices.Contains([]string{"record.json", "config.json", "state.json", "lock"}, name)
+	return mode&fs.ModeSocket != 0 || slices.Contains(known, filepath.Ext(name)) ||
+		slices.Contains([]string{"record.json", "config.json", "state.json", "lock"}, name)
 }
 
 // Pid is that of the machine's init.

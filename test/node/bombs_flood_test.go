@@ -31,7 +31,8 @@ func frame(kind, flags byte, stream uint32, content string) string {
 // request are the headers of a call of gRPC, which compression has not made smaller.
 func request(path string) string {
 	text := func(s string) string { return string(rune(len(s))) + s }
-	return "\x83\x86\x04" + text(path) + "\x01" + text("localhost") + "\x00" + text("content-type") + text("application/grpc") + "\x00" + text("te") + text("trailers")
+	return "\x83\x86\x04" + text(path) + "\x01" + text("localhost") + "\x00" + text("content-type") + text("application/grpc") +
+		"\x00" + text("te") + text("trailers")
 }
 
 // A flood writes the frames of its number, which are some, again and again. It begins stream id, or
@@ -98,7 +99,8 @@ func (f flood) send(c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(floodTime))
 	for id, sent := uint32(1), 0; sent < floodBytes; id += 2 {
 		n, err := io.WriteString(c, f(id))
-		if sent += n; err != nil {
+		sent += n
+		if err != nil {
 			return
 		}
 	}
@@ -113,7 +115,8 @@ func TestFloodBombs(t *testing.T) {
 	b := bombedMachine(t)
 	_, ca := signed(t)
 	b.Write("ca.crt", string(ca))
-	b.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", b.Disk))
+	b.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", b.Disk))
 	b.start("authentication: {x509: {clientCAFile: " + b.Disk + "/ca.crt}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n")
 	socket := func(path string) func() (net.Conn, error) {
 		return func() (net.Conn, error) { return new(net.Dialer).DialContext(t.Context(), "unix", path) }

@@ -51,7 +51,9 @@ func (d *depot) tag(name, kind, body string) {
 
 // image is a manifest of one layer, whose configuration has more fields.
 func (d *depot) image(more string, layer []byte) string {
-	config := d.put(ociConfig, fmt.Appendf(nil, `{"architecture":%q,"os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%x"]}%s}`, runtime.GOARCH, sha256.Sum256(layer), more))
+	config := d.put(ociConfig,
+		fmt.Appendf(nil, `{"architecture":%q,"os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%x"]}%s}`, runtime.GOARCH,
+			sha256.Sum256(layer), more))
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]}`, ociManifest, config, d.put(ociLayer, layer))
 }
 
@@ -116,7 +118,8 @@ func imageBombs(t *testing.T) *depot {
 	d.tag("nested", ociIndex, ociIndexOf(strings.Join(nested, ",")))
 	d.tag("deep", ociIndex, strings.Repeat(`{"manifests":[`, 500_000))
 	d.tag("name", ociManifest, `{"`+strings.Repeat("x", 7<<20)+`":0}`)
-	d.tag("layers", ociManifest, fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{},"layers":[%s{}]}`, ociManifest, strings.Repeat("{},", 1_300_000)))
+	d.tag("layers", ociManifest, fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{},"layers":[%s{}]}`, ociManifest,
+		strings.Repeat("{},", 1_300_000)))
 	d.tag("annotations", ociManifest, `{"schemaVersion":2,"annotations":{`+strings.Repeat(`"":"",`, 600_000)+`"":""}}`)
 	d.tag("history", ociManifest, d.image(`,"history":[`+strings.Repeat("{},", 300_000)+"{}]", small))
 	d.tag("config", ociManifest, d.image(`,"history":[`+strings.Repeat("{},", 2_700_000)+"{}]", small))
@@ -190,10 +193,13 @@ func (d *depot) archive(t *testing.T, name string) []byte {
 		}
 		top := d.tags[name]
 		err := add("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
-		if index := d.blobs[top]; err == nil && name == "wide" {
+		index := d.blobs[top]
+		if err == nil && name == "wide" {
 			err = add("index.json", index)
 		} else if err == nil {
-			err = add("index.json", []byte(ociIndexOf(fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d,"annotations":{"io.containerd.image.name":"localhost/%s:1"}}`, d.kinds[top], top, len(index), name))))
+			err = add("index.json",
+				[]byte(ociIndexOf(fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d,"annotations":{"io.containerd.image.name":"localhost/%s:1"}}`,
+					d.kinds[top], top, len(index), name))))
 		}
 		seen := map[string]bool{}
 		for rest := []string{top}; err == nil && len(rest) > 0; rest = rest[1:] {

@@ -67,7 +67,8 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "reviews"):
 		if user := goodToken.Find(body); user != nil && strings.HasSuffix(r.URL.Path, "tokenreviews") {
-			object = fmt.Sprintf(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":%q}}}`, user)
+			object = fmt.Sprintf(
+				`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":%q}}}`, user)
 			break
 		}
 		s.reviews.ServeHTTP(w, r)
@@ -138,9 +139,12 @@ func joinBombed(t *testing.T, objects map[string]string) (*bombed, *plainServer)
 	})
 	b.Run("mkdir", "-p", b.Disk+"/kubelet/plugins")
 	b.Write("ca.crt", string(ca))
-	b.Write("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-authority-data: %s}}]}`, base64.StdEncoding.EncodeToString(ca)))
-	b.start("authentication: {x509: {clientCAFile: "+b.Disk+"/ca.crt}, webhook: {enabled: true}}\nauthorization: {mode: Webhook}\n", "--kubeconfig="+b.Disk+"/kubeconfig")
+	b.Write("kubeconfig", fmt.Sprintf(
+		`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-authority-data: %s}}]}`,
+		base64.StdEncoding.EncodeToString(ca)))
+	b.start("authentication: {x509: {clientCAFile: "+b.Disk+"/ca.crt}, webhook: {enabled: true}}\nauthorization: {mode: Webhook}\n",
+		"--kubeconfig="+b.Disk+"/kubeconfig")
 	return b, api
 }
 
@@ -197,17 +201,22 @@ func TestDriverBombs(t *testing.T) {
 			more := ""
 			switch call {
 			case "NodePublishVolume":
-				objects["/apis/storage.k8s.io/v1/csidrivers/"+name] = fmt.Sprintf(`{"kind":"CSIDriver","apiVersion":"storage.k8s.io/v1","metadata":{"name":%q,"uid":%[1]q,"resourceVersion":"1"},"spec":{"attachRequired":false,"volumeLifecycleModes":["Ephemeral"]}}`, name)
+				objects["/apis/storage.k8s.io/v1/csidrivers/"+
+					name] = fmt.Sprintf(
+					`{"kind":"CSIDriver","apiVersion":"storage.k8s.io/v1","metadata":{"name":%q,"uid":%[1]q,"resourceVersion":"1"},"spec":{"attachRequired":false,"volumeLifecycleModes":["Ephemeral"]}}`, name)
 				more = fmt.Sprintf(`"volumes":[{"name":"v","csi":{"driver":%q}}],"containers":[{"name":"c","image":%q,"imagePullPolicy":"Never","args":["count","1s"],"volumeMounts":[{"name":"v","mountPath":"/v"}]}]`, name, machine.Image)
 			case "NodePrepareResources":
 				p.kind, p.version = "DRAPlugin", "v1.DRAPlugin"
-				objects["/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/"+name] = fmt.Sprintf(`{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"name":%q,"namespace":"default","uid":"claim-%[1]s","resourceVersion":"1"},`+
-					`"spec":{},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":%[1]q,"pool":"p","device":"d"}]}},"reservedFor":[{"resource":"pods","name":%[1]q,"uid":%[1]q}]}}`, name)
+				objects["/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/"+
+					name] = fmt.Sprintf(
+					`{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"name":%q,"namespace":"default","uid":"claim-%[1]s","resourceVersion":"1"},`+
+						`"spec":{},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":%[1]q,"pool":"p","device":"d"}]}},"reservedFor":[{"resource":"pods","name":%[1]q,"uid":%[1]q}]}}`, name)
 				more = fmt.Sprintf(`"resourceClaims":[{"name":"r","resourceClaimName":%q}],"containers":[{"name":"c","image":%q,"imagePullPolicy":"Never","args":["count","1s"],"resources":{"claims":[{"name":"r"}]}}]`, name, machine.Image)
 			default:
 				continue
 			}
-			objects["/api/v1/namespaces/default/pods/"+name] = fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":%[1]q,"resourceVersion":"2"},"spec":{"nodeName":"edge","restartPolicy":"Always","terminationGracePeriodSeconds":1,%s}}`, name, more)
+			objects["/api/v1/namespaces/default/pods/"+name] = fmt.Sprintf(
+				`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":%[1]q,"resourceVersion":"2"},"spec":{"nodeName":"edge","restartPolicy":"Always","terminationGracePeriodSeconds":1,%s}}`, name, more)
 		}
 	}
 	b, api := joinBombed(t, objects)

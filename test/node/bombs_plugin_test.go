@@ -305,7 +305,8 @@ func TestAllocationBombs(t *testing.T) {
 		return !slices.ContainsFunc(all, func(p *fakePlugin) bool { return !p.listed.Load() })
 	})
 	for i, p := range all { // a pod that comes before its resource is known gets no devices
-		b.Write(fmt.Sprintf("manifests/bomb%d.yaml", i), manifest(fmt.Sprint("bomb", i), fmt.Sprintf("    resources: {limits: {%s: 1}}\n", p.name), "count", "1s"))
+		b.Write(fmt.Sprintf("manifests/bomb%d.yaml", i),
+			manifest(fmt.Sprint("bomb", i), fmt.Sprintf("    resources: {limits: {%s: 1}}\n", p.name), "count", "1s"))
 	}
 	b.allAsked(all)
 	for i := range all {

@@ -186,9 +186,12 @@ func TestServerBombs(t *testing.T) {
 		return s.ServeTLS(ln, "", "")
 	})
 	serveInside(t, b.Machine, "127.0.0.1:8088", func(ln net.Listener) error { return http.Serve(ln, url) })
-	b.Write("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-authority-data: %s}}]}`, base64.StdEncoding.EncodeToString(ca)))
-	b.start("httpCheckFrequency: 1s\nnodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 1s\nnodeLeaseDurationSeconds: 4\n", "--kubeconfig="+b.Disk+"/kubeconfig", "--manifest-url=http://127.0.0.1:8088/pods")
+	b.Write("kubeconfig", fmt.Sprintf(
+		`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-authority-data: %s}}]}`,
+		base64.StdEncoding.EncodeToString(ca)))
+	b.start("httpCheckFrequency: 1s\nnodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 1s\nnodeLeaseDurationSeconds: 4\n",
+		"--kubeconfig="+b.Disk+"/kubeconfig", "--manifest-url=http://127.0.0.1:8088/pods")
 	for what, s := range map[string]*hostileServer{"the API server": api, "the server of manifests": url} {
 		for n := len(s.left(1)); n > 0; n = len(s.left(1)) {
 			b.Await(fmt.Sprintf("%s to be asked for one of %q", what, s.left(1)), func() bool {
@@ -209,7 +212,8 @@ func TestPortBombs(t *testing.T) {
 	b := bombedMachine(t)
 	_, ca := signed(t)
 	b.Write("ca.crt", string(ca))
-	b.start("readOnlyPort: 10255\nauthentication: {x509: {clientCAFile: " + b.Disk + "/ca.crt}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n")
+	b.start("readOnlyPort: 10255\nauthentication: {x509: {clientCAFile: " + b.Disk +
+		"/ca.crt}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n")
 	var text strings.Builder
 	text.WriteString("GET /stats/summary HTTP/1.1\r\nHost: x\r\n")
 	for i := 0; text.Len() < 64<<10; i++ {

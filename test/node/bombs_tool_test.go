@@ -23,7 +23,8 @@ import (
 func newTools(t *testing.T) (b *bombed, socket string) {
 	t.Helper()
 	b = bombedMachine(t)
-	b.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", b.Disk))
+	b.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", b.Disk))
 	b.start("")
 	return b, fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())
 }
@@ -142,7 +143,8 @@ func TestMessageBombs(t *testing.T) {
 		},
 	} {
 		for range 4 {
-			answer, err := callTool(t.Context(), tool(t, socket), "Exec", bytes.NewReader(message(field(1, id)+field(2, "/podtool")+field(2, "count")+field(2, "1s")+"\x20\x01\x28\x01")))
+			answer, err := callTool(t.Context(), tool(t, socket), "Exec",
+				bytes.NewReader(message(field(1, id)+field(2, "/podtool")+field(2, "count")+field(2, "1s")+"\x20\x01\x28\x01")))
 			if err != nil {
 				t.Fatalf("Exec for %s: %v", name, err)
 			}
@@ -176,7 +178,8 @@ func upgrade(c net.Conn, at *url.URL) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(c, "GET %[1]s HTTP/1.1\r\nHost: %[2]s\r\nOrigin: http://%[2]s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\nSec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Key: %[3]s\r\n\r\n",
+	if _, err := fmt.Fprintf(c,
+		"GET %[1]s HTTP/1.1\r\nHost: %[2]s\r\nOrigin: http://%[2]s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\nSec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Key: %[3]s\r\n\r\n",
 		at.RequestURI(), at.Host, base64.StdEncoding.EncodeToString(key)); err != nil {
 		return err
 	}

@@ -62,7 +62,8 @@ func TestUpdateBombs(t *testing.T) {
 			}
 		}))
 	})
-	b.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nupdate: {keys: [%s]}\n", b.Disk, rel.Public))
+	b.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nupdate: {keys: [%s]}\n",
+		b.Disk, rel.Public))
 	b.start("")
 	for _, name := range []string{"spaces", "name", "nested", "list", "headers", "redirects", "endless", "names", "zeros", "entries"} {
 		if out, code := b.Try("update", "http://127.0.0.1:8089/"+name); code != 1 {

@@ -110,7 +110,9 @@ func churnOne(m *machine.Machine, r *rand.Rand, churn map[string]bool, exits map
 		exits[name] = code
 		m.Write(file, manifest(name, "  restartPolicy: Never\n", "exit", strconv.Itoa(code), fmt.Sprint(r.IntN(300), "ms")))
 	case 1:
-		m.Write(file, manifest(name, fmt.Sprintf("  initContainers: [{name: i, image: %q, imagePullPolicy: Never, args: [exit, '0', 50ms]}]\n", machine.Image), "sleep", fmt.Sprint(round)))
+		m.Write(file, manifest(name,
+			fmt.Sprintf("  initContainers: [{name: i, image: %q, imagePullPolicy: Never, args: [exit, '0', 50ms]}]\n", machine.Image), "sleep",
+			fmt.Sprint(round)))
 	default:
 		m.Write(file, manifest(name, "", "stubborn", fmt.Sprint(round)))
 	}

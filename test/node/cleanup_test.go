@@ -19,7 +19,8 @@ func TestCleanupBesideAnother(t *testing.T) {
 	m.StartAgent()
 	m.WaitReady("one-edge")
 	m.Stop()
-	m.LaunchAgent("--root-dir="+m.Disk+"/other/kubelet", "--state-dir="+m.Disk+"/other/state", "--run-dir=/run/other", "--pod-manifest-path="+m.Disk+"/other/manifests")
+	m.LaunchAgent("--root-dir="+m.Disk+"/other/kubelet", "--state-dir="+m.Disk+"/other/state", "--run-dir=/run/other",
+		"--pod-manifest-path="+m.Disk+"/other/manifests")
 	m.Await("the other agent to listen", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/other/islet.sock", m.Pid()))
 		return err == nil

@@ -26,7 +26,8 @@ func configured(t *testing.T) (*machine.Machine, map[string]string) {
 
 // started starts the node.
 func started(m *machine.Machine) map[string]string {
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
 	m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
 	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms"))
 	m.StartAgent()
@@ -123,7 +124,8 @@ func TestConfigurationIsTried(t *testing.T) {
 			t.Errorf("%s: code %d, %s", name, code, out)
 		}
 		now := awaitShown(m)
-		if now.Active != good.Active || now.LastKnownGood != good.LastKnownGood || c.tried != (now.Failed != nil && strings.Contains(now.Failed.Why, c.why)) {
+		if now.Active != good.Active || now.LastKnownGood != good.LastKnownGood ||
+			c.tried != (now.Failed != nil && strings.Contains(now.Failed.Why, c.why)) {
 			t.Errorf("%s: %+v", name, now)
 		}
 		unharmed(t, m, ids)
@@ -177,7 +179,11 @@ func TestConfigurationSurvives(t *testing.T) {
 		t.Errorf("after a loss of power %+v", s)
 	}
 	m.WaitReady("one-edge", "two-edge")
-	m.Await("the trial to begin anew and end well", func() bool { s, ok := show(m); return ok && !s.Trying && strings.Contains(s.Active.Kubelet, "18") })
+	m.Await("the trial to begin anew and end well", func() bool {
+		s, ok := show(m)
+		return ok && !s.Trying &&
+			strings.Contains(s.Active.Kubelet, "18")
+	})
 }
 
 // TestConfigurationUnfit: a configuration that was good, and whose port somebody else has at a later
@@ -202,7 +208,8 @@ func TestConfigurationUnfit(t *testing.T) {
 	for range 2 { // once more after a kill
 		m.StartAgent()
 		s := awaitShown(m)
-		if !strings.Contains(s.Active.Kubelet, "maxPods: 17") || !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 18") || !strings.Contains(s.Problem, "the port is taken") {
+		if !strings.Contains(s.Active.Kubelet, "maxPods: 17") || !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 18") ||
+			!strings.Contains(s.Problem, "the port is taken") {
 			t.Errorf("%+v", s)
 		}
 		if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "the port is taken") {

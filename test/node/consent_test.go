@@ -58,7 +58,8 @@ func TestConsent(t *testing.T) {
 	c := &consent{m, t}
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nstaticPodPath: %[3]s/manifests\n", kubeletHead, m.Cgroup, m.Disk))
+	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nstaticPodPath: %[3]s/manifests\n", kubeletHead,
+		m.Cgroup, m.Disk))
 	ids := started(m)
 
 	c.apply("podCIDR", kubeletHead+"podCIDR: 10.77.0.0/24\n")
@@ -86,7 +87,8 @@ func TestConsent(t *testing.T) {
 	}
 
 	c.apply("edge.imagesDir", edgeHead+"imagesDir: DISK/inbox\n")
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", "localhost/other:test", "-o", m.Disk+"/inbox/other.tar", filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
+	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", "localhost/other:test", "-o", m.Disk+"/inbox/other.tar",
+		filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
 	pack.Dir = machine.Root(t)
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -96,7 +98,8 @@ func TestConsent(t *testing.T) {
 	unharmed(t, m, ids)
 
 	links := m.Links()
-	if out, code := c.try("edge.bridgeName", edgeHead+"bridgeName: other0\n"); code == 0 || !strings.Contains(out, "interface islet0 has the address 10.42.0.1 already") {
+	if out, code := c.try("edge.bridgeName", edgeHead+"bridgeName: other0\n"); code == 0 ||
+		!strings.Contains(out, "interface islet0 has the address 10.42.0.1 already") {
 		t.Errorf("two bridges with one address: code %d, %s", code, out)
 	}
 	unharmed(t, m, ids)
@@ -114,7 +117,8 @@ func TestConsent(t *testing.T) {
 func (c *consent) held() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
-		if out, code := c.try(field, kubeletHead+field+": "+value+"\n"); code == 0 || !strings.Contains(out, field+": Forbidden: there are 2 pods here") {
+		if out, code := c.try(field, kubeletHead+field+": "+value+"\n"); code == 0 ||
+			!strings.Contains(out, field+": Forbidden: there are 2 pods here") {
 			c.t.Errorf("%s: code %d, %s", field, code, out)
 		}
 	}
@@ -163,7 +167,8 @@ func (c *consent) elsewhere() {
 func (c *consent) clean() {
 	c.t.Helper()
 	c.Await("nothing of pods to be left", func() bool {
-		return len(c.ContainerProcesses())+len(c.Cgroups())+len(c.Files(c.Disk+"/logs"))+len(c.Files(c.Disk+"/otherlogs"))+len(c.Files(c.Disk+"/state/container-logs")) == 0 &&
+		return len(c.ContainerProcesses())+len(c.Cgroups())+len(c.Files(c.Disk+"/logs"))+len(c.Files(c.Disk+"/otherlogs"))+
+			len(c.Files(c.Disk+"/state/container-logs")) == 0 &&
 			slices.Equal(c.Links(), []string{"islet0"})
 	})
 	for _, mount := range c.Mounts() {

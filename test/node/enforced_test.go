@@ -96,13 +96,16 @@ func TestEnforces(t *testing.T) {
 	m.Boot()
 	system, kube, pods := m.Cgroup+"/system", m.Cgroup+"/kube", m.Cgroup+"/kubepods"
 	configure := func(enforce, kubeReserved, systemReserved string) {
-		m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("evictionHard: {memory.available: 1Mi}\nenforceNodeAllocatable: [%s]\nkubeReservedCgroup: %s\nsystemReservedCgroup: %s\nkubeReserved: {%s}\nsystemReserved: {%s}\n",
-			enforce, kube, system, kubeReserved, systemReserved)))
+		m.Write("kubelet.yaml",
+			evictConfig(m, fmt.Sprintf(
+				"evictionHard: {memory.available: 1Mi}\nenforceNodeAllocatable: [%s]\nkubeReservedCgroup: %s\nsystemReservedCgroup: %s\nkubeReserved: {%s}\nsystemReserved: {%s}\n",
+				enforce, kube, system, kubeReserved, systemReserved)))
 	}
 	m.Write("manifests/one.yaml", manifest("one", "", "sleep"))
 
 	configure("pods, kube-reserved, system-reserved", `cpu: 250m, memory: 200Mi, pid: "1500"`, `cpu: 500m, memory: 300Mi, pid: "2000"`)
-	refuses(t, m, "Failed to enforce System Reserved Cgroup Limits on "+quoted(system)+": cgroup ", "has some missing paths: /sys/fs/cgroup/cpu"+system+", ")
+	refuses(t, m, "Failed to enforce System Reserved Cgroup Limits on "+quoted(system)+": cgroup ",
+		"has some missing paths: /sys/fs/cgroup/cpu"+system+", ")
 	makeCgroup(t, system)
 	refuses(t, m, "Failed to enforce Kube Reserved Cgroup Limits on "+quoted(kube)+": cgroup ", ", /sys/fs/cgroup/memory"+kube+", ")
 	makeCgroup(t, kube)
@@ -134,7 +137,8 @@ func TestEnforces(t *testing.T) {
 	}
 
 	m.Stop()
-	configure("kube-reserved-compressible, system-reserved-compressible", `cpu: 300m, memory: 210Mi, pid: "1600"`, `cpu: 600m, memory: 310Mi, pid: "2100"`)
+	configure("kube-reserved-compressible, system-reserved-compressible", `cpu: 300m, memory: 210Mi, pid: "1600"`,
+		`cpu: 600m, memory: 310Mi, pid: "2100"`)
 	m.StartAgent()
 	m.WaitReady("one-edge")
 	for cgroup, want := range map[string]held{

@@ -30,7 +30,8 @@ func disrupted(p machine.Pod) bool {
 // evictedFor fails unless a pod is shown as evicted, with these words.
 func evictedFor(t *testing.T, p machine.Pod, words ...string) {
 	t.Helper()
-	if p.Status.Phase != "Failed" || p.Status.Reason != "Evicted" || slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p.Status.Message, w) }) {
+	if p.Status.Phase != "Failed" || p.Status.Reason != "Evicted" ||
+		slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p.Status.Message, w) }) {
 		t.Errorf("%s is %+v, and lacks some of %q", p.Metadata.Name, p.Status, words)
 	}
 }
@@ -43,15 +44,20 @@ func TestEvictsForMemory(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("systemReserved: {memory: %dKi}\nevictionHard: {allocatableMemory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n", memoryKiB(t)-400<<10)))
+	m.Write("kubelet.yaml",
+		evictConfig(m, fmt.Sprintf(
+			"systemReserved: {memory: %dKi}\nevictionHard: {allocatableMemory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n",
+			memoryKiB(t)-400<<10)))
 	m.Write("manifests/critical.yaml", eats("critical", 2_000_000_000, 50))
 	m.Write("manifests/friend.yaml", eats("friend", 100, 120))
 	m.StartAgent()
 	before := containers(m.WaitReady("critical-edge", "friend-edge"))
 	came := time.Now()
 	m.Write("manifests/hungry.yaml", eats("hungry", 0, 140))
-	hungry := m.WaitPods("the hungry pod to be evicted", func(pods map[string]machine.Pod) bool { return pods["hungry-edge"].Status.Phase == "Failed" })["hungry-edge"]
-	evictedFor(t, hungry, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ", "Container c was using ", ", request is 0, has larger consumption of memory. ")
+	hungry := m.WaitPods("the hungry pod to be evicted",
+		func(pods map[string]machine.Pod) bool { return pods["hungry-edge"].Status.Phase == "Failed" })["hungry-edge"]
+	evictedFor(t, hungry, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ", "Container c was using ",
+		", request is 0, has larger consumption of memory. ")
 	if !disrupted(hungry) {
 		t.Errorf("%+v", hungry.Status.Conditions)
 	}
@@ -61,7 +67,8 @@ func TestEvictsForMemory(t *testing.T) {
 	after := m.WaitPods("the hungry pod to come back", func(pods map[string]machine.Pod) bool {
 		return ready(pods, []string{"critical-edge", "hungry-edge"})
 	})
-	if p := after["hungry-edge"]; p.Status.Reason != "" || disrupted(p) || after["critical-edge"].Status.ContainerStatuses[0].ContainerID != before["critical-edge"] {
+	if p := after["hungry-edge"]; p.Status.Reason != "" || disrupted(p) ||
+		after["critical-edge"].Status.ContainerStatuses[0].ContainerID != before["critical-edge"] {
 		t.Errorf("%+v\n%+v", p.Status, after["critical-edge"].Status)
 	}
 	var evictions []string
@@ -90,8 +97,11 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	const grace = 3 * time.Second
-	m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("systemReserved: {memory: %dKi}\nevictionHard: {memory.available: 1Mi}\nevictionSoft: {allocatableMemory.available: 100Mi}\n"+
-		"evictionSoftGracePeriod: {allocatableMemory.available: %s}\nevictionMinimumReclaim: {allocatableMemory.available: 180Mi}\n", memoryKiB(t)-400<<10, grace)))
+	m.Write("kubelet.yaml",
+		evictConfig(m, fmt.Sprintf(
+			"systemReserved: {memory: %dKi}\nevictionHard: {memory.available: 1Mi}\nevictionSoft: {allocatableMemory.available: 100Mi}\n"+
+				"evictionSoftGracePeriod: {allocatableMemory.available: %s}\nevictionMinimumReclaim: {allocatableMemory.available: 180Mi}\n",
+			memoryKiB(t)-400<<10, grace)))
 	m.Write("manifests/critical.yaml", eats("critical", 2_000_000_000, 50))
 	m.Write("manifests/friend.yaml", eats("friend", 100, 120))
 	m.Write("manifests/dearest.yaml", eats("dearest", 200, 20))
@@ -124,7 +134,8 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 			t.Errorf("%s is %+v", name, p.Status)
 		}
 	}
-	if want, page := "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 2\n", get(t, a, "/metrics"); !strings.Contains(page, want) {
+	if want, page := "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 2\n",
+		get(t, a, "/metrics"); !strings.Contains(page, want) {
 		t.Errorf("no %s", want)
 	}
 }
@@ -147,12 +158,16 @@ func evictConfig(m *machine.Machine, lines string) string {
 
 // onVolume is a pod with a volume as /v.
 func onVolume(name, volume string, args ...string) string {
-	return manifest(name, fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {%s}}]\n", volume), args...)
+	return manifest(name, fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {%s}}]\n",
+		volume), args...)
 }
 
 // evicted waits until a pod is.
 func evicted(m *machine.Machine, name string) machine.Pod {
-	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool { return pods[name+"-edge"].Status.Phase == "Failed" })[name+"-edge"]
+	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool {
+		return pods[name+
+			"-edge"].Status.Phase == "Failed"
+	})[name+"-edge"]
 }
 
 // counted fails unless evictions were counted, each once.
@@ -213,7 +228,8 @@ func (x scarce) test(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	m.Write("kubelet.yaml", evictConfig(m, strings.ReplaceAll(x.config, "FREE", fmt.Sprint(freePIDs(t, m)-700))))
-	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; %[2]s %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet", m.Disk, x.mkfs))
+	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; %[2]s %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet",
+		m.Disk, x.mkfs))
 	m.Write("manifests/small.yaml", onVolume("small", "sizeLimit: 10Mi", "fill", "/v/file", "5"))
 	a := m.StartAgent()
 	before := containers(m.WaitReady("small-edge"))
@@ -232,7 +248,8 @@ func (x scarce) test(t *testing.T) {
 		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
 	}
 	counted(t, a, x.signal)
-	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n", x.signal); !strings.Contains(get(t, a, "/metrics"), want) {
+	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n",
+		x.signal); !strings.Contains(get(t, a, "/metrics"), want) {
 		t.Errorf("no %s", want)
 	}
 	var pressed, ended time.Time
@@ -256,7 +273,8 @@ func TestEvictsForImages(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.Boot()
 	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {imagefs.available: 150Mi}\nimageMinimumGCAge: 1s\n"))
-	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/state; truncate -s 300M %[1]s/img; mkfs.ext4 -q -m 0 %[1]s/img; mount -o loop %[1]s/img %[1]s/state", m.Disk))
+	m.Run("sh", "-c", fmt.Sprintf(
+		"mkdir %[1]s/state; truncate -s 300M %[1]s/img; mkfs.ext4 -q -m 0 %[1]s/img; mount -o loop %[1]s/img %[1]s/state", m.Disk))
 	a := m.StartAgent()
 	for _, archive := range append(machine.ArchivesOf(t, map[string]int{"nobodys": 20}), machine.Archive(t)) {
 		m.Islet("images", "import", archive)
@@ -298,7 +316,8 @@ func TestEvictsForLimits(t *testing.T) {
 	limit := func(size string) string {
 		return "    resources: {limits: {ephemeral-storage: " + size + "}}\n"
 	}
-	roomy := fmt.Sprintf("  - {name: d, image: %q, imagePullPolicy: Never, args: [sleep], resources: {limits: {ephemeral-storage: 40Mi}}}\n", machine.Image)
+	roomy := fmt.Sprintf("  - {name: d, image: %q, imagePullPolicy: Never, args: [sleep], resources: {limits: {ephemeral-storage: 40Mi}}}\n",
+		machine.Image)
 	for name, text := range map[string]string{
 		"small":     onVolume("small", "sizeLimit: 10Mi", "fill", "/v/file", "5"),
 		"volume":    onVolume("volume", "sizeLimit: 10Mi", "fill", "/v/file", "12"),

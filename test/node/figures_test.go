@@ -68,7 +68,8 @@ func TestFigures(t *testing.T) {
 	m.Boot()
 	m.Write("kubelet.yaml", m.Kubelet("systemCgroups: "+m.Cgroup+"/others\n"+machine.Roomy))
 	loose(t, m)
-	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "sleep"), "    image:", "    resources: {limits: {cpu: 100m, memory: 32Mi}}\n    image:", 1))
+	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "sleep"), "    image:",
+		"    resources: {limits: {cpu: 100m, memory: 32Mi}}\n    image:", 1))
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	a := m.StartAgent()
 	pods := m.WaitReady("limited-edge", "plain-edge")
@@ -126,7 +127,8 @@ func TestFigures(t *testing.T) {
 	if top := m.Islet("top", "--containers"); !strings.Contains(top, "limited-edge") {
 		t.Errorf("islet top:\n%s", top)
 	}
-	if top := m.Islet("top", "-o", "wide"); !strings.Contains(top, "READ/s") || len(strings.Fields(top[strings.Index(top, "plain-edge"):])) < 8 {
+	if top := m.Islet("top", "-o", "wide"); !strings.Contains(top, "READ/s") ||
+		len(strings.Fields(top[strings.Index(top, "plain-edge"):])) < 8 {
 		t.Errorf("islet top -o wide:\n%s", top)
 	}
 }
@@ -199,7 +201,8 @@ func checkSummary(t *testing.T, text string, whole bool) {
 	if n.StartTime == "" || n.CPU == nil || n.Memory == nil || n.Memory.WorkingSetBytes == 0 || n.Swap == nil || len(sum.Pods) != 2 {
 		t.Fatalf("incomplete: %s", text)
 	}
-	if all := n.Fs != nil && n.Rlimit != nil && n.Rlimit.Curproc > 0 && n.Runtime != nil && n.Runtime.ImageFs != nil && n.Runtime.ImageFs.UsedBytes > 0 && n.Runtime.ContainerFs != nil; all != whole {
+	if all := n.Fs != nil && n.Rlimit != nil && n.Rlimit.Curproc > 0 && n.Runtime != nil && n.Runtime.ImageFs != nil &&
+		n.Runtime.ImageFs.UsedBytes > 0 && n.Runtime.ContainerFs != nil; all != whole {
 		t.Errorf("of the node's disks: %s", text)
 	}
 	for _, c := range n.SystemContainers {
@@ -208,15 +211,18 @@ func checkSummary(t *testing.T, text string, whole bool) {
 		}
 	}
 	for _, p := range sum.Pods {
-		if p.StartTime == "" || p.CPU == nil || p.CPU.UsageCoreNanoSeconds == 0 || p.Memory == nil || p.Memory.WorkingSetBytes == 0 || len(p.Containers) != 1 {
+		if p.StartTime == "" || p.CPU == nil || p.CPU.UsageCoreNanoSeconds == 0 || p.Memory == nil || p.Memory.WorkingSetBytes == 0 ||
+			len(p.Containers) != 1 {
 			t.Errorf("pod %+v in %s", p, text)
 			continue
 		}
 		c := p.Containers[0]
-		if c.StartTime == "" || c.CPU == nil || c.Memory == nil || c.Swap == nil || (c.Memory.AvailableBytes != nil) != (p.PodRef.Name == "limited-edge") {
+		if c.StartTime == "" || c.CPU == nil || c.Memory == nil || c.Swap == nil ||
+			(c.Memory.AvailableBytes != nil) != (p.PodRef.Name == "limited-edge") {
 			t.Errorf("container %+v in %s", c, text)
 		}
-		if all := p.Network != nil && p.Ephemeral != nil && p.ProcessStats != nil && p.ProcessStats.Count > 0 && c.Rootfs != nil && c.Logs != nil && c.Logs.CapacityBytes > 0; all != whole {
+		if all := p.Network != nil && p.Ephemeral != nil && p.ProcessStats != nil && p.ProcessStats.Count > 0 && c.Rootfs != nil &&
+			c.Logs != nil && c.Logs.CapacityBytes > 0; all != whole {
 			t.Errorf("disks of %s: %s", p.PodRef.Name, text)
 		}
 	}

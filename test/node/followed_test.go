@@ -196,7 +196,8 @@ func TestUpdateKeys(t *testing.T) {
 	}
 	takes("at first", map[string]string{"the old": "", "the new": "signed by 0 of the node's keys", "both": ""})
 
-	if out, code := apply(u.m, send(u.Public+", "+newPublic, 1)); code != 1 || !strings.Contains(out, "edge.update: Forbidden: it belongs to the node") {
+	if out, code := apply(u.m, send(u.Public+", "+newPublic, 1)); code != 1 ||
+		!strings.Contains(out, "edge.update: Forbidden: it belongs to the node") {
 		t.Errorf("without consent: code %d, %s", code, out)
 	}
 	consent(u.Public+", "+newPublic, 1)

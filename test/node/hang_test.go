@@ -26,7 +26,8 @@ exec "$(command -v runc || command -v crun)" "$@"
 	if err := os.Chmod(filepath.Join(m.Disk, "runtime"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\nociRuntime: "+m.Disk+"/runtime\n")
+	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\nociRuntime: "+m.Disk+
+		"/runtime\n")
 	m.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
 	m.StartAgent()
 	good := m.WaitReady("good-edge")["good-edge"].Status.ContainerStatuses[0].ContainerID

@@ -67,7 +67,8 @@ devices:
 	}
 	opens("when it came")
 	notGranted(t, m)
-	if out := m.Islet("devices"); !strings.Contains(out, fmt.Sprintf("virtual-block-loop%d   /dev/loop%[1]d   used    default/one-edge/c", theLoop)) {
+	if out := m.Islet("devices"); !strings.Contains(out,
+		fmt.Sprintf("virtual-block-loop%d   /dev/loop%[1]d   used    default/one-edge/c", theLoop)) {
 		t.Errorf("islet devices:\n%s", out)
 	}
 
@@ -88,7 +89,8 @@ devices:
 		}
 		pod = m.WaitPods("a new container", func(pods map[string]machine.Pod) bool {
 			pod := pods["one-edge"]
-			return len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].ContainerID != first && pod.Ready() && plug(pod) != "False"
+			return len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].ContainerID != first && pod.Ready() &&
+				plug(pod) != "False"
 		})["one-edge"]
 		if got := plug(pod); got != "True" && !killed {
 			t.Errorf("when it is back the condition is %q", got)
@@ -122,7 +124,8 @@ func notGranted(t *testing.T, m *machine.Machine) {
 	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "node", "/stolen", "b", "7", fmt.Sprint(theLoop)); code != 0 {
 		t.Errorf("a root with CAP_MKNOD may make nodes, which is no access: %s", out)
 	}
-	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/stolen"); code == 0 || !strings.Contains(out, "/stolen: operation not permitted") {
+	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/stolen"); code == 0 ||
+		!strings.Contains(out, "/stolen: operation not permitted") {
 		t.Errorf("a device that was not granted: %d %s", code, out)
 	}
 	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/dev/null"); code != 0 {

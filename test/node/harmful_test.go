@@ -51,7 +51,9 @@ func served(t *testing.T) (*servedNode, map[string]string) {
 	}
 	certificate("ca")
 	certificate("admin", "-CA", m.Disk+"/ca.crt", "-CAkey", m.Disk+"/ca.key")
-	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup, m.Disk))
+	m.Write("kubelet.yaml",
+		fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup,
+			m.Disk))
 	own, err := tls.LoadX509KeyPair(m.Disk+"/admin.crt", m.Disk+"/admin.key")
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,8 @@ metadata: {name: %s}
 spec:
   volumes: [{name: v, hostPath: {path: %s, type: DirectoryOrCreate}}]
 %s`, name, filepath.Join(m.Disk, "shared"), spec)
-	return strings.NewReplacer("IMAGE", fmt.Sprintf("image: %s, imagePullPolicy: Never, volumeMounts: [{name: v, mountPath: /v}]", machine.Image)).Replace(text)
+	return strings.NewReplacer("IMAGE", fmt.Sprintf("image: %s, imagePullPolicy: Never, volumeMounts: [{name: v, mountPath: /v}]",
+		machine.Image)).Replace(text)
 }
 
 // noted are the lines of DISK/shared/log.

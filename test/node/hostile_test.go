@@ -59,7 +59,8 @@ func TestHostileManifests(t *testing.T) {
 func same(t *testing.T, before, now machine.Pod) {
 	t.Helper()
 	if len(now.Status.ContainerStatuses) != 1 || !now.Ready() || now.Metadata.UID != before.Metadata.UID ||
-		now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID ||
+		now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the good pod was disturbed: before %+v, now %+v", before, now)
 	}
 }

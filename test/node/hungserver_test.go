@@ -52,7 +52,8 @@ func contained(t *testing.T, m *machine.Machine) (pids []int) {
 // asksHung reports whether a program of the agent's waits for such a server.
 func asksHung(m *machine.Machine) bool {
 	for pid, cmd := range m.Processes() {
-		if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid)); strings.HasPrefix(cmd, "stat ") && (strings.Contains(string(b), "request_wait_answer") || strings.Contains(string(b), "fuse")) { // it may have ended
+		if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid)); strings.HasPrefix(cmd, "stat ") &&
+			(strings.Contains(string(b), "request_wait_answer") || strings.Contains(string(b), "fuse")) { // it may have ended
 			return true
 		}
 	}
@@ -79,7 +80,8 @@ func withServers(t *testing.T) (m *machine.Machine, exe string) {
 
 // servedPod is the manifest of a pod that mounts a volume, or what is below it.
 func servedPod(name, volume, below string) string {
-	return strings.Replace(manifest(name, "  volumes: [{name: data, "+volume+"}]\n", "sleep"), "    image:", "    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
+	return strings.Replace(manifest(name, "  volumes: [{name: data, "+volume+"}]\n", "sleep"), "    image:",
+		"    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
 }
 
 // signalAll sends one to each of so many processes.
@@ -125,7 +127,8 @@ func TestHungServer(t *testing.T) {
 		m.Await("the agent to wait for the server", func() bool { return asksHung(m) })
 	}
 	hung()
-	m.Await("the node to say what the pod waits for", func() bool { return strings.Contains(m.Islet("describe", "sub-edge"), "does not answer") })
+	m.Await("the node to say what the pod waits for",
+		func() bool { return strings.Contains(m.Islet("describe", "sub-edge"), "does not answer") })
 	for i, end := range []func(){m.Stop, m.Kill} {
 		name := fmt.Sprint("other", i)
 		m.Write("manifests/other.yaml", manifest(name, "", "sleep"))

@@ -66,7 +66,8 @@ func TestHostMounts(t *testing.T) {
 	}
 	m.WaitPods("every pod to have its second attempt", func(pods map[string]machine.Pod) bool {
 		return !slices.ContainsFunc(names, func(n string) bool {
-			return len(pods[n].Status.ContainerStatuses) != 2 || !slices.ContainsFunc(pods[n].Status.ContainerStatuses, func(c machine.ContainerStatus) bool { return c.RestartCount > 0 })
+			return len(pods[n].Status.ContainerStatuses) != 2 ||
+				!slices.ContainsFunc(pods[n].Status.ContainerStatuses, func(c machine.ContainerStatus) bool { return c.RestartCount > 0 })
 		})
 	})
 	for name, wants := range map[string]struct{ whole, late bool }{"none-edge": {true, false}, "slave-edge": {true, true}, "both-edge": {true, true}} {

@@ -68,7 +68,8 @@ func TestAddOnTakesOver(t *testing.T) {
 	m.InstallImage()
 	installPlugin(t, m)
 	m.Boot()
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
 	m.StartAgent()
 	if links := m.Links(); len(links) > 0 {
 		t.Errorf("interfaces before the first pod: %q", links)
@@ -101,7 +102,10 @@ func TestAddOnTakesOver(t *testing.T) {
 	m.PowerOff()
 	m.Boot()
 	m.StartAgent()
-	pods = m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool { return changed(before, pods) == 3 && ready(pods, all) })
+	pods = m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
+		return changed(before, pods) == 3 &&
+			ready(pods, all)
+	})
 	onAddOn(t, m, pods)
 	if after, err := os.ReadFile(m.Disk + "/cni/10-flannel.conflist"); err != nil || string(after) != string(conflist) {
 		t.Errorf("the add-on's file is %s (%v)", after, err)
@@ -139,7 +143,8 @@ func TestNetworkOfAddOnsOnly(t *testing.T) {
 	m.InstallImage()
 	installPlugin(t, m)
 	m.Boot()
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: cni\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: cni\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
 	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
 	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
 	m.StartAgent()
@@ -168,7 +173,8 @@ func TestFormerNode(t *testing.T) {
 		return strings.Contains(out, "interface cni0 has the address 10.42.0.1") && strings.Contains(out, "islet doctor --fix")
 	})
 	settings := "--edge-config=" + m.Disk + "/edge.yaml"
-	if out, code := m.Try("doctor", "--dry-run", settings); code == 0 || !strings.Contains(out, "would remove interface cni0") || !slices.Contains(m.Links(), "cni0") {
+	if out, code := m.Try("doctor", "--dry-run", settings); code == 0 || !strings.Contains(out, "would remove interface cni0") ||
+		!slices.Contains(m.Links(), "cni0") {
 		t.Errorf("dry run: code %d\n%s", code, out)
 	}
 	out, _ := m.Try("doctor", "--fix", settings)

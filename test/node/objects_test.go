@@ -77,17 +77,21 @@ func TestObjectsOfManifests(t *testing.T) {
 	check := func(greeting, password string) {
 		t.Helper()
 		m.Await("the volumes to show "+greeting+" and "+password, func() bool {
-			return file(m, "a-edge", "/settings/greeting") == greeting && file(m, "a-edge", "/all/hello") == greeting && file(m, "a-edge", "/all/password") == password
+			return file(m, "a-edge", "/settings/greeting") == greeting && file(m, "a-edge", "/all/hello") == greeting &&
+				file(m, "a-edge", "/all/password") == password
 		})
 	}
 	check("hello", "horse-battery-1")
-	if env := m.Islet("exec", "a-edge", "--", "/podtool", "env"); !strings.Contains(env, "GREETING=hello") || !strings.Contains(env, "WIFI_password=horse-battery-1") {
+	if env := m.Islet("exec", "a-edge", "--", "/podtool", "env"); !strings.Contains(env, "GREETING=hello") ||
+		!strings.Contains(env, "WIFI_password=horse-battery-1") {
 		t.Errorf("environment: %s", env)
 	}
-	if out := m.Islet("objects"); !strings.Contains(out, "configmap/settings") || !strings.Contains(out, "secret/wifi") || !strings.Contains(out, "default/a-edge") || strings.Contains(out, "horse") {
+	if out := m.Islet("objects"); !strings.Contains(out, "configmap/settings") || !strings.Contains(out, "secret/wifi") ||
+		!strings.Contains(out, "default/a-edge") || strings.Contains(out, "horse") {
 		t.Errorf("islet objects: %s", out)
 	}
-	if out := m.Islet("describe", "secret", "wifi"); !strings.Contains(out, "manifests/wifi.yaml") || !strings.Contains(out, "15 bytes") || strings.Contains(out, "horse") {
+	if out := m.Islet("describe", "secret", "wifi"); !strings.Contains(out, "manifests/wifi.yaml") ||
+		!strings.Contains(out, "15 bytes") || strings.Contains(out, "horse") {
 		t.Errorf("islet describe secret: %s", out)
 	}
 
@@ -167,7 +171,8 @@ func TestAppliedBundle(t *testing.T) {
 	m.StartAgent()
 	m.Write("bundle.yaml", fmt.Sprintf(settings, "hello")+"---\n"+fmt.Sprintf(wifi, "horse")+"---\n"+reader("a"))
 	bundle := m.Disk + "/bundle.yaml"
-	if out := m.Islet("apply", "--dry-run", "-f", bundle); !strings.Contains(out, "configmap/settings created (dry run)") || strings.Contains(m.Islet("objects", "-o", "name"), "settings") {
+	if out := m.Islet("apply", "--dry-run", "-f", bundle); !strings.Contains(out, "configmap/settings created (dry run)") ||
+		strings.Contains(m.Islet("objects", "-o", "name"), "settings") {
 		t.Errorf("dry run: %s", out)
 	}
 	if out := m.Islet("apply", "-f", bundle); out != "configmap/settings created\nsecret/wifi created\npod/a created\n" {
@@ -193,7 +198,10 @@ func TestAppliedBundle(t *testing.T) {
 		t.Errorf("delete: %s", out)
 	}
 	m.WaitReady()
-	m.Await("only the other source's to be left", func() bool { return m.Islet("objects", "--no-headers", "-o", "name") == "configmap/settings\n" })
+	m.Await("only the other source's to be left", func() bool {
+		return m.Islet("objects", "--no-headers", "-o",
+			"name") == "configmap/settings\n"
+	})
 	m.Write("deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 2}\n")
 	if out, code := m.Try("apply", "-f", m.Disk+"/deployment.yaml"); code == 0 || !strings.Contains(out, "kind: Pod, metadata: {name: web}") {
 		t.Errorf("a Deployment: %d %s", code, out)

@@ -42,7 +42,8 @@ func looking() string {
 			volumes = append(volumes, fmt.Sprintf("  - {name: %s, hostPath: {path: /%s}}", dir, dir))
 		}
 	}
-	extra := strings.NewReplacer("LOOK", strings.Trim(strconv.Quote(look), `"`), "MOUNTS", strings.Join(mounts, "\n"), "VOLUMES", strings.Join(volumes, "\n")).Replace(lookPod)
+	extra := strings.NewReplacer("LOOK", strings.Trim(strconv.Quote(look), `"`), "MOUNTS", strings.Join(mounts, "\n"), "VOLUMES",
+		strings.Join(volumes, "\n")).Replace(lookPod)
 	text := manifest("look", extra)
 	return strings.Replace(text, `    args: [""]`+"\n", "", 1)
 }

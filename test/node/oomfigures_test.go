@@ -47,7 +47,8 @@ func TestOOMFigures(t *testing.T) {
 	m.Boot()
 	m.Write("kubelet.yaml", m.Kubelet("singleProcessOOMKill: true\n"+machine.Roomy))
 	limit := "    resources: {limits: {memory: 16Mi}}\n"
-	calm := limit + "  - {name: calm, image: \"" + machine.Image + "\", imagePullPolicy: Never, args: [sleep]}\n" // so that the pod has no limit
+	calm := limit + "  - {name: calm, image: \"" + machine.Image +
+		"\", imagePullPolicy: Never, args: [sleep]}\n" // so that the pod has no limit
 	m.Write("manifests/part.yaml", manifest("part", calm, "sleep"))
 	m.Write("manifests/alone.yaml", manifest("alone", limit, "sleep"))
 	m.Write("manifests/whole.yaml", manifest("whole", calm, "eat", "64"))
@@ -84,7 +85,8 @@ func TestOOMFigures(t *testing.T) {
 		t.Error("a pod with one container did not meet its limit, which is that of the container")
 	}
 	whole, all, root := []string{`container=""`, `pod="whole-edge"`}, []string{`id="` + m.Cgroup + `/kubepods"`}, []string{`id="/"`}
-	if n, hits := of(killed, part...), of(met, part...); n != 1 || v2 > 0 && hits == 0 { // with v1 it may be that of memory and swap that was met
+	if n, hits := of(killed, part...), of(met, part...); n != 1 || v2 > 0 &&
+		hits == 0 { // with v1 it may be that of memory and swap that was met
 		t.Errorf("the container that goes on lost %v processes and met its limit %v times", n, hits)
 	}
 	for what, labels := range map[string][]string{"its pod": pod, "the pod whose container ended": whole, "all pods": all} {

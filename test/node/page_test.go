@@ -27,8 +27,11 @@ func TestStatusPageElsewhere(t *testing.T) {
 	for _, name := range []string{"ca", "other"} {
 		sign(name+"-client", "-addext", "extendedKeyUsage=clientAuth", "-CA", m.Disk+"/"+name+".crt", "-CAkey", m.Disk+"/"+name+".key")
 	}
-	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup, m.Disk))
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n", m.Disk))
+	m.Write("kubelet.yaml",
+		fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup,
+			m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n",
+		m.Disk))
 	m.Write("manifests/plain.yaml", manifest("plain", "", "count", "1h"))
 	m.StartAgent()
 	m.WaitReady("plain-edge")
@@ -67,7 +70,8 @@ func TestStatusPage(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n",
+		m.Disk))
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("plain-edge")
@@ -76,7 +80,8 @@ func TestStatusPage(t *testing.T) {
 		const script = `exec 3<>/dev/tcp/127.0.0.1/10247 && printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$0" "$1" >&3 && cat <&3`
 		return m.Run("bash", "-c", script, path, host)
 	}
-	if page := get("/", "localhost:10247"); !strings.HasPrefix(page, "HTTP/1.1 200") || !strings.Contains(page, "page.js") || !strings.Contains(page, "Content-Security-Policy: default-src 'none'") {
+	if page := get("/", "localhost:10247"); !strings.HasPrefix(page, "HTTP/1.1 200") || !strings.Contains(page, "page.js") ||
+		!strings.Contains(page, "Content-Security-Policy: default-src 'none'") {
 		t.Errorf("the page:\n%s", page)
 	}
 	data := get("/data", "localhost:10247")

@@ -29,7 +29,8 @@ func TestCPUs(t *testing.T) {
 		t.Helper()
 		return allowed(m, pod, "Cpus")
 	}
-	if got := holds(t, m.Cgroup+"/kubepods"); got.memory != fmt.Sprint((memoryKiB(t)-300<<10)<<10) || got.pids != fmt.Sprint(mostPIDs(t, m)-500) {
+	if got := holds(t, m.Cgroup+"/kubepods"); got.memory != fmt.Sprint((memoryKiB(t)-300<<10)<<10) ||
+		got.pids != fmt.Sprint(mostPIDs(t, m)-500) {
 		t.Errorf("pods are held to %+v", got)
 	}
 	all := on("shared-edge")
@@ -41,7 +42,8 @@ func TestCPUs(t *testing.T) {
 	pod := m.WaitReady("own-edge", "shared-edge")["own-edge"]
 	mine := on("own-edge")
 	m.Await("the shared pod to leave the CPU", func() bool { return on("shared-edge") != all })
-	if mine == "" || strings.ContainsAny(mine, ",-") || mine == "0" || strings.Contains(on("shared-edge"), mine) && !strings.Contains(on("shared-edge"), "-") {
+	if mine == "" || strings.ContainsAny(mine, ",-") || mine == "0" || strings.Contains(on("shared-edge"), mine) &&
+		!strings.Contains(on("shared-edge"), "-") {
 		t.Errorf("own %q, shared %q", mine, on("shared-edge"))
 	}
 	for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} { // v1, v2
@@ -56,11 +58,13 @@ func TestCPUs(t *testing.T) {
 	first := pod.Status.ContainerStatuses[0]
 	m.Kill()
 	m.StartAgent(flags...)
-	if again := m.WaitReady("own-edge", "shared-edge")["own-edge"].Status.ContainerStatuses[0]; again.ContainerID != first.ContainerID || again.RestartCount != 0 || on("own-edge") != mine || strings.Contains(on("shared-edge"), "-") && runtime.NumCPU() == 2 {
+	if again := m.WaitReady("own-edge", "shared-edge")["own-edge"].Status.ContainerStatuses[0]; again.ContainerID != first.ContainerID ||
+		again.RestartCount != 0 || on("own-edge") != mine || strings.Contains(on("shared-edge"), "-") && runtime.NumCPU() == 2 {
 		t.Errorf("after kill -9: %+v on %s, shared %s", again, on("own-edge"), on("shared-edge"))
 	}
 	m.Write("manifests/late.yaml", manifest("late", "    resources: {limits: {cpu: 1000, memory: 32Mi}}\n", "count", "10ms"))
-	m.WaitPods("the pod that asks for too much to be refused", func(pods map[string]machine.Pod) bool { return pods["late-edge"].Status.Reason == "OutOfcpu" })
+	m.WaitPods("the pod that asks for too much to be refused",
+		func(pods map[string]machine.Pod) bool { return pods["late-edge"].Status.Reason == "OutOfcpu" })
 	m.Remove("manifests/own.yaml")
 	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
 }
@@ -85,8 +89,10 @@ func TestPolicies(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	configure := func(reserved int) {
-		m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("evictionHard: {memory.available: 100Mi}\nkubeReserved: {memory: 200Mi}\nreservedSystemCPUs: '0'\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {strict-cpu-reservation: 'true', full-pcpus-only: 'false'}\n"+
-			"memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: %dMi}}]\ntopologyManagerPolicy: restricted\ntopologyManagerPolicyOptions: {max-allowable-numa-nodes: '8'}\n", reserved)))
+		m.Write("kubelet.yaml",
+			evictConfig(m, fmt.Sprintf(
+				"evictionHard: {memory.available: 100Mi}\nkubeReserved: {memory: 200Mi}\nreservedSystemCPUs: '0'\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {strict-cpu-reservation: 'true', full-pcpus-only: 'false'}\n"+
+					"memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: %dMi}}]\ntopologyManagerPolicy: restricted\ntopologyManagerPolicyOptions: {max-allowable-numa-nodes: '8'}\n", reserved)))
 	}
 	configure(299)
 	refuses(t, m, "memoryManagerPolicy: ")
@@ -114,7 +120,8 @@ func TestPolicies(t *testing.T) {
 		t.Fatalf("the container's cgroup is one of %q: %v", dirs, err)
 	}
 	for file, want := range map[string]string{"cpuset.cpus": allowed(m, "own-edge", "Cpus"), "cpuset.mems": allowed(m, "own-edge", "Mems")} {
-		if got := strings.TrimSpace(fileText(t, filepath.Join(dirs[0], file))); got != want || got == "" || strings.ContainsAny(got, ",-") || file == "cpuset.cpus" && got == "0" {
+		if got := strings.TrimSpace(fileText(t, filepath.Join(dirs[0], file))); got != want || got == "" ||
+			strings.ContainsAny(got, ",-") || file == "cpuset.cpus" && got == "0" {
 			t.Errorf("%s is %q, not %q", file, got, want)
 		}
 	}

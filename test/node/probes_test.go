@@ -79,7 +79,8 @@ func TestProbes(t *testing.T) {
 	})
 	m.Await("the events of the probes", func() bool {
 		out := m.Islet("describe", "pod", "web-edge")
-		return strings.Contains(out, "Liveness probe failed: HTTP probe failed with statuscode: 503") && strings.Contains(out, "Container c failed liveness probe, will be restarted")
+		return strings.Contains(out, "Liveness probe failed: HTTP probe failed with statuscode: 503") &&
+			strings.Contains(out, "Container c failed liveness probe, will be restarted")
 	})
 	m.Remove("manifests/web.yaml")
 	m.WaitReady()
@@ -90,6 +91,7 @@ func TestProbes(t *testing.T) {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount > 0
 	})
 	m.Await("the event of a command that is too slow", func() bool {
-		return strings.Contains(m.Islet("describe", "pod", "stuck-edge"), `Liveness probe failed: command timed out: "/podtool sleep" timed out after 1s`)
+		return strings.Contains(m.Islet("describe", "pod", "stuck-edge"),
+			`Liveness probe failed: command timed out: "/podtool sleep" timed out after 1s`)
 	})
 }

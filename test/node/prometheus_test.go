@@ -46,7 +46,8 @@ podLogsDir: `+m.Disk+`/logs
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 `+machine.Roomy)
-	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "serve", ":8080"), "    image:", "    resources: {limits: {cpu: 500m, memory: 32Mi}}\n    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}\n    volumeMounts: [{name: v, mountPath: /v}]\n    image:", 1)+
+	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "serve", ":8080"), "    image:",
+		"    resources: {limits: {cpu: 500m, memory: 32Mi}}\n    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}\n    volumeMounts: [{name: v, mountPath: /v}]\n    image:", 1)+
 		"  volumes: [{name: v, emptyDir: {}}]\n")
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	m.StartAgent()

@@ -23,9 +23,12 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	m.Write("kubelet.yaml", m.Kubelet("containerLogMaxSize: 200Ki\ncontainerLogMaxFiles: 20\ncontainerLogMonitorInterval: 3s\n"))
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\npodLogQuota: 1Mi\nflashBudget: 1Mi\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\npodLogQuota: 1Mi\nflashBudget: 1Mi\n", m.Disk))
 	m.Write("data/lines", lines(5<<20))
-	m.Write("manifests/talks.yaml", manifest("talks", fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat", "/v/lines"))
+	m.Write("manifests/talks.yaml", manifest("talks",
+		fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat",
+		"/v/lines"))
 	m.StartAgent()
 	m.WaitPods("the pod to have talked", func(pods map[string]machine.Pod) bool {
 		p := pods["talks-edge"]

@@ -60,7 +60,8 @@ func flags(m *machine.Machine, run string) []string {
 func saysVolatile(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	for _, args := range [][]string{{"status"}, {"events"}, append([]string{"doctor", "--all"}, flags(m, "/run/islet")...)} {
-		if out, _ := m.Try(args...); !strings.Contains(out, m.Disk+"/state") || !strings.Contains(out, "takes no writes") || !strings.Contains(out, "lost at the next boot") {
+		if out, _ := m.Try(args...); !strings.Contains(out, m.Disk+"/state") || !strings.Contains(out, "takes no writes") ||
+			!strings.Contains(out, "lost at the next boot") {
 			t.Errorf("islet %s does not say what is wrong and where:\n%s", args[0], out)
 		}
 	}
@@ -74,7 +75,8 @@ func saysVolatile(t *testing.T, m *machine.Machine) {
 func TestReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 2)
-	m.Write("applied.yaml", manifest("applied", "    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {}}]\n", "sleep"))
+	m.Write("applied.yaml", manifest("applied", "    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {}}]\n",
+		"sleep"))
 	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
 	names = append(names, "applied")
 	before := containers(m.WaitReady(names...))
@@ -92,7 +94,8 @@ func TestReadOnlyDisk(t *testing.T) {
 		t.Errorf("%d of %d pods have new containers after a boot", n, len(names))
 	}
 	saysVolatile(t, m)
-	if out, err := m.Command(m.Binary(), flags(m, "/run/other")...).CombinedOutput(); err == nil || !strings.Contains(string(out), "another agent uses "+m.Disk+"/state") {
+	if out, err := m.Command(m.Binary(), flags(m, "/run/other")...).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "another agent uses "+m.Disk+"/state") {
 		t.Errorf("a second agent is not refused: %v\n%s", err, out)
 	}
 	if out := m.Islet("exec", "applied", "--", "/podtool", "cat", "/v/kept"); out != "before" {

@@ -74,9 +74,11 @@ func TestScores(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	least, kib := leastScore(t), memoryKiB(t)
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
 	m.Write("cni/10-noted.conflist", `{"cniVersion": "1.0.0", "name": "noted", "plugins": [{"type": "noted"}]}`)
-	m.Write("bin/noted", fmt.Sprintf("#!/bin/sh\ncat /proc/self/oom_score_adj >>%s/plugin\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"1.0.0\"], \"ips\": [{\"address\": \"10.42.0.7/24\"}]}'\n", m.Disk))
+	m.Write("bin/noted", fmt.Sprintf(
+		"#!/bin/sh\ncat /proc/self/oom_score_adj >>%s/plugin\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"1.0.0\"], \"ips\": [{\"address\": \"10.42.0.7/24\"}]}'\n", m.Disk))
 	if err := os.Chmod(filepath.Join(m.Disk, "bin/noted"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,8 @@ func (s *shipper) look(t *testing.T) {
 	for s.spent < int(time.Since(s.begun).Seconds()*shipperSpeed) {
 		if s.f != nil {
 			line, err := s.in.ReadBytes('\n')
-			if s.spent += len(line); err == nil {
+			s.spent += len(line)
+			if err == nil {
 				s.lines++
 				continue
 			}
@@ -74,7 +75,9 @@ func TestShipper(t *testing.T) {
 	m.Boot()
 	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy))
 	m.Write("data/lines", strings.Repeat(strings.Repeat("x", 150)+"\n", lines))
-	m.Write("manifests/talks.yaml", manifest("talks", fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  restartPolicy: Never\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat", "/v/lines"))
+	m.Write("manifests/talks.yaml", manifest("talks",
+		fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  restartPolicy: Never\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n",
+			m.Disk), "cat", "/v/lines"))
 	m.StartAgent()
 	s := &shipper{}
 	defer func() { s.f.Close() }()

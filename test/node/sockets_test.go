@@ -19,7 +19,8 @@ func TestSocketsComeBack(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", m.Disk))
 	m.Write("manifests/a.yaml", sole(m, "a", ""))
 	m.StartAgent()
 	before := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0].ContainerID

@@ -131,7 +131,8 @@ func TestFullDisk(t *testing.T) {
 	} else if !strings.Contains(out, "no space left") {
 		t.Errorf("the refusal does not name the disk: %s", out)
 	}
-	if out, code := m.Try("images", "import", machine.Archive(t)); code != 0 && !strings.Contains(out, "no space left") && !strings.Contains(out, "disk") {
+	if out, code := m.Try("images", "import", machine.Archive(t)); code != 0 && !strings.Contains(out, "no space left") &&
+		!strings.Contains(out, "disk") {
 		t.Errorf("the refused import does not name the disk: %s", out)
 	}
 	m.Write("manifests/c.yaml", manifest("c", "", "sleep"))

@@ -58,7 +58,8 @@ func TestUnreadable(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	for _, name := range []string{"whole", "broken"} {
-		m.Write("manifests/"+name+".yaml", manifest(name, "    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {}}]\n", "sleep"))
+		m.Write("manifests/"+name+".yaml", manifest(name,
+			"    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {}}]\n", "sleep"))
 	}
 	m.StartAgent()
 	pods := m.WaitReady("whole-edge", "broken-edge")

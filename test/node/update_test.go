@@ -47,9 +47,11 @@ func bootUpdates(t *testing.T) *updates {
 // another of its fields.
 func (u *updates) start(configuration, update string) {
 	u.Helper()
-	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n", u.m.Disk, configuration, update))
+	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n",
+		u.m.Disk, configuration, update))
 	u.m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
-	u.m.Write("manifests/two.yaml", manifest("two", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n", "serve", ":8080"))
+	u.m.Write("manifests/two.yaml",
+		manifest("two", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n", "serve", ":8080"))
 	u.m.StartAgent()
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
 }
@@ -148,7 +150,8 @@ func TestUpdateKilled(t *testing.T) {
 		return bytes.Contains(b, []byte(`"trial":{`))
 	}
 	u.m.Await("the trial", func() bool {
-		return slices.ContainsFunc(slices.Collect(maps.Values(u.m.Processes())), func(cmd string) bool { return strings.Contains(cmd, "islet") }) && onTrial()
+		return slices.ContainsFunc(slices.Collect(maps.Values(u.m.Processes())),
+			func(cmd string) bool { return strings.Contains(cmd, "islet") }) && onTrial()
 	})
 	for pid, cmd := range u.m.Processes() {
 		if !strings.Contains(cmd, "islet-shim") {

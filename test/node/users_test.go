@@ -61,7 +61,8 @@ func TestUserNamespaces(t *testing.T) {
 	m.Boot()
 	m.Handlers(map[string]string{"new": machine.Runc(t)})
 	pod := func(name, class string) {
-		m.Write("manifests/"+name+".yaml", strings.NewReplacer("NAME", name, "CLASS", class, "IMAGE", machine.Image, "DISK", m.Disk).Replace(usersPod))
+		m.Write("manifests/"+name+".yaml", strings.NewReplacer("NAME", name, "CLASS", class, "IMAGE", machine.Image, "DISK",
+			m.Disk).Replace(usersPod))
 	}
 	pod("a", "runtimeClassName: new")
 	pod("b", "runtimeClassName: new")
@@ -89,7 +90,8 @@ func TestUserNamespaces(t *testing.T) {
 			_, there := pods["old-edge"]
 			return there && strings.Contains(m.Islet("describe", "old-edge"), "FailedCreatePodSandBox")
 		})
-		if events := m.Islet("describe", "old-edge"); !strings.Contains(events, "can't set `spec.hostUsers: false`, runtime does not support user namespaces") {
+		if events := m.Islet("describe", "old-edge"); !strings.Contains(events,
+			"can't set `spec.hostUsers: false`, runtime does not support user namespaces") {
 			t.Errorf("the events are\n%s", events)
 		}
 	}

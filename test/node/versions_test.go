@@ -38,7 +38,8 @@ func TestVersions(t *testing.T) {
 		t.Helper()
 		newer = !newer
 		to := at[newer]
-		if out, code := u.m.Try("update", "--older", u.archive(to.version, to.text)); code != 0 || !strings.Contains(out, "version "+to.version+" is installed and runs") {
+		if out, code := u.m.Try("update", "--older", u.archive(to.version, to.text)); code != 0 ||
+			!strings.Contains(out, "version "+to.version+" is installed and runs") {
 			t.Fatalf("from the other version to %s: code %d: %s\n%s", to.version, code, out, u.m.AgentLog(50))
 		}
 		if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+to.version+",") {

@@ -79,7 +79,10 @@ func TestNFS(t *testing.T) {
 		return strings.Contains(out, "its server or driver does not answer")
 	})
 	m.Write("manifests/other.yaml", manifest("other", "", "sleep"))
-	m.WaitPods("another pod to start meanwhile", func(pods map[string]machine.Pod) bool { return pods["one-edge"].Ready() && pods["other-edge"].Ready() })
+	m.WaitPods("another pod to start meanwhile", func(pods map[string]machine.Pod) bool {
+		return pods["one-edge"].Ready() &&
+			pods["other-edge"].Ready()
+	})
 	m.Remove("manifests/stuck.yaml")
 	m.WaitPods("the pod that waits to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 2 })
 	m.Kill()

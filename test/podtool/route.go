@@ -59,7 +59,8 @@ func routeMessage(to netip.Prefix, gateway netip.Addr) []byte {
 	b = order.AppendUint16(b, flags)
 	b = order.AppendUint32(b, 1) // sequence
 	b = order.AppendUint32(b, 0) // port: the kernel knows it
-	b = append(b, syscall.AF_INET, byte(to.Bits()), 0, 0, syscall.RT_TABLE_MAIN, syscall.RTPROT_STATIC, syscall.RT_SCOPE_UNIVERSE, syscall.RTN_UNICAST)
+	b = append(b, syscall.AF_INET, byte(to.Bits()), 0, 0, syscall.RT_TABLE_MAIN, syscall.RTPROT_STATIC, syscall.RT_SCOPE_UNIVERSE,
+		syscall.RTN_UNICAST)
 	b = order.AppendUint32(b, 0)
 	for _, attr := range []struct {
 		kind uint16

@@ -81,7 +81,8 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 	}
 	defer db.Close()
 	parse := parser.NewParser(parser.Options{})
-	engine := promql.NewEngine(promql.EngineOpts{Logger: log, MaxSamples: 10_000_000, Timeout: time.Minute, EnableAtModifier: true, Parser: parse})
+	engine := promql.NewEngine(promql.EngineOpts{Logger: log, MaxSamples: 10_000_000, Timeout: time.Minute, EnableAtModifier: true,
+		Parser: parse})
 	query := rules.EngineQueryFunc(engine, db)
 
 	manager, stop, err := scraping(log, db, target, token)
@@ -109,7 +110,8 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 	out := &Result{Targets: map[string]string{}, Rules: map[string]Rule{}, Series: int(db.Head().NumSeries())}
 	for page, all := range manager.TargetsActive() {
 		for _, t := range all {
-			if out.Targets[page] = ""; t.LastError() != nil {
+			out.Targets[page] = ""
+			if t.LastError() != nil {
 				out.Targets[page] = t.LastError().Error()
 			}
 		}
@@ -135,7 +137,8 @@ func scraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape.Mana
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := scrape.NewManager(&scrape.Options{DiscoveryReloadInterval: model.Duration(100 * time.Millisecond)}, log, nil, nil, db, prometheus.NewRegistry())
+	m, err := scrape.NewManager(&scrape.Options{DiscoveryReloadInterval: model.Duration(100 * time.Millisecond)}, log, nil, nil, db,
+		prometheus.NewRegistry())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,7 +163,8 @@ func podInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods 
 		if !ok {
 			continue
 		}
-		of := labels.FromStrings(labels.MetricName, "kube_pod_info", "job", "kube-state-metrics", "namespace", namespace, "pod", name, "node", node)
+		of := labels.FromStrings(labels.MetricName, "kube_pod_info", "job", "kube-state-metrics", "namespace", namespace, "pod", name,
+			"node", node)
 		if _, err := a.Append(0, of, now.UnixMilli(), 1); err != nil {
 			return err
 		}
@@ -169,8 +173,10 @@ func podInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods 
 }
 
 // evaluate lets each group of a file be evaluated, twice: rules take from those of other groups.
-func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.QueryFunc, parse parser.Parser, file string, out *Result) error {
-	m := rules.NewManager(&rules.ManagerOptions{Context: ctx, QueryFunc: query, AppendableV2: db, Queryable: db, Logger: log, Registerer: prometheus.NewRegistry(), Parser: parse,
+func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.QueryFunc, parse parser.Parser, file string,
+	out *Result) error {
+	m := rules.NewManager(&rules.ManagerOptions{Context: ctx, QueryFunc: query, AppendableV2: db, Queryable: db, Logger: log,
+		Registerer: prometheus.NewRegistry(), Parser: parse,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, MaxConcurrentEvals: 1})
 	groups, errs := m.LoadGroups(time.Second, labels.EmptyLabels(), "", nil, false, file)
 	if len(errs) > 0 {

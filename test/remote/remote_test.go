@@ -117,7 +117,8 @@ func TestMove(t *testing.T) {
 		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.77.0.") || m.Containers() != 2 { // with its pause
 			t.Errorf("the pod is at %s, %d containers run", st.PodIP, m.Containers())
 		}
-		if out := m.Islet("events"); !strings.Contains(out, "ContainerRuntimeChanged") || !strings.Contains(out, "Islet's own runtime keeps 1 images") {
+		if out := m.Islet("events"); !strings.Contains(out, "ContainerRuntimeChanged") ||
+			!strings.Contains(out, "Islet's own runtime keeps 1 images") {
 			t.Errorf("events:\n%s", out)
 		}
 		m.Kill()
@@ -135,7 +136,8 @@ func TestCare(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, _ := start(t, dir)
 		m.Write("kubelet.yaml", m.Kubelet("containerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n"+machine.Roomy))
-		m.Write("manifests/chatty.yaml", pod("chatty", `, readinessProbe: {exec: {command: [/podtool, env, HOSTNAME]}, periodSeconds: 1}, lifecycle: {postStart: {exec: {command: [/podtool, exit, "0"]}}}`, "count", "10ms"))
+		m.Write("manifests/chatty.yaml",
+			pod("chatty", `, readinessProbe: {exec: {command: [/podtool, env, HOSTNAME]}, periodSeconds: 1}, lifecycle: {postStart: {exec: {command: [/podtool, exit, "0"]}}}`, "count", "10ms"))
 		m.Write("manifests/ends.yaml", pod("ends", "", "exit", "3", "2s"))
 		eats := pod("eats", ", resources: {limits: {memory: 20Mi}}", "eat", "200")
 		m.Write("manifests/eats.yaml", eats)
@@ -151,7 +153,8 @@ func TestCare(t *testing.T) {
 		}
 		for i := 1; ; i++ {
 			name := fmt.Sprintf("once%d", i)
-			m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: "+name+"}", "spec:\n", "spec:\n  restartPolicy: Never\n").Replace(eats))
+			m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: "+name+"}", "spec:\n",
+				"spec:\n  restartPolicy: Never\n").Replace(eats))
 			var reason string
 			m.WaitPods("a pod that ended for want of memory, and what the runtime says last of it", func(p map[string]machine.Pod) bool {
 				once := p[name+"-edge"].Status.ContainerStatuses

@@ -26,7 +26,8 @@ func judge(t *testing.T, s *System, unit string) {
 	for _, p := range processes {
 		comm, _ := os.ReadFile(p + "/comm") // of one that has ended it is empty
 		cgroup, _ := os.ReadFile(p + "/cgroup")
-		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil && string(comm) == "podtool\n" && strings.Contains(string(cgroup), s.cgroup()+"/") {
+		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil && string(comm) == "podtool\n" &&
+			strings.Contains(string(cgroup), s.cgroup()+"/") {
 			n.PodPids = cis.PidsLimit(t, pid, "/"+s.cgroup())
 		}
 	}

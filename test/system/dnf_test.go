@@ -80,7 +80,8 @@ func TestRepositoryDnf(t *testing.T) {
 		if err := os.MkdirAll(at+".log", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		out, err := run("dnf", "-y", "--installroot="+at, "--releasever=1", "--setopt=reposdir="+dir+"/repos", "--setopt=cachedir="+at+".cache", "--setopt=logdir="+at+".log",
+		out, err := run("dnf", "-y", "--installroot="+at, "--releasever=1", "--setopt=reposdir="+dir+"/repos",
+			"--setopt=cachedir="+at+".cache", "--setopt=logdir="+at+".log",
 			"--setopt=tsflags=noscripts", "--setopt=pluginpath=/nonexistent", "install", "islet-kubelet", "islet-cni")
 		_, there := os.Stat(filepath.Join(at, "usr/bin/islet"))
 		switch {

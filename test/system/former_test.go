@@ -34,7 +34,8 @@ func TestFormerSettings(t *testing.T) {
 	s.Run(hostData)
 	says(s, 0, "dpkg -P islet-kubelet islet-cni islet", "/var/lib/islet stays")
 	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && dpkg -i /payload/islet.deb")
-	s.Run("dpkg -P islet && " + kept + " && ! test -e /etc/default/islet && mountpoint /var/lib/islet && ! find /var/lib/islet -mindepth 1 | grep .")
+	s.Run("dpkg -P islet && " + kept +
+		" && ! test -e /etc/default/islet && mountpoint /var/lib/islet && ! find /var/lib/islet -mindepth 1 | grep .")
 	// What a person removed stays away in an upgrade.
 	s.Run("dpkg -i /payload/islet.deb && rm /etc/default/islet && dpkg -i /payload/islet-next.deb && ! test -e /etc/default/islet && dpkg -P islet")
 }

@@ -64,7 +64,8 @@ func TestInstallLooks(t *testing.T) {
 	s.Run("umount /var/lib /root/lib")
 
 	for _, name := range []string{"kubelet", "k3s-server"} {
-		s.Run("cp /bin/sleep /root/" + name + " && { setsid /root/" + name + " 600 >/dev/null 2>&1 & } && until pgrep -x " + name + "; do :; done")
+		s.Run("cp /bin/sleep /root/" + name + " && { setsid /root/" + name + " 600 >/dev/null 2>&1 & } && until pgrep -x " + name +
+			"; do :; done")
 		refused("/root/islet/install.sh", name+" (process ", "--no-start")
 		s.Run("pkill -x " + name + " && while pgrep -x " + name + "; do :; done")
 	}
@@ -77,7 +78,8 @@ func TestInstallLooks(t *testing.T) {
 	s.Run("[ -x /usr/local/bin/islet ] && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service")
 	// An upgrade needs no room where images are, and a kernel without swap has no list of it.
 	s.Run("rm /root/proc/swaps && mount -t tmpfs -o size=100m disk /var/lib")
-	if out := says(s, 0, "ISLET_PROC=/root/proc /root/islet/install.sh --no-start", "MiB are free in /var/lib: images need room"); strings.Contains(out, "swap") {
+	if out := says(s, 0, "ISLET_PROC=/root/proc /root/islet/install.sh --no-start",
+		"MiB are free in /var/lib: images need room"); strings.Contains(out, "swap") {
 		t.Error(out)
 	}
 	s.Run("umount /var/lib && pkill -x kubelet")
@@ -88,16 +90,20 @@ func TestInstallLooks(t *testing.T) {
 func TestInstallCommandLine(t *testing.T) {
 	s := archived(t, Systemd)
 	const line = "console=tty1 root=/dev/mmcblk0p2 rootwait"
-	s.Run("mkdir -p /root/proc /root/boot/firmware && printf 'memory 1 1 0\n' >/root/proc/cgroups && echo '" + line + "  ' >/root/boot/firmware/cmdline.txt")
+	s.Run("mkdir -p /root/proc /root/boot/firmware && printf 'memory 1 1 0\n' >/root/proc/cgroups && echo '" + line +
+		"  ' >/root/boot/firmware/cmdline.txt")
 	const install = "ISLET_CGROUP=/nowhere ISLET_PROC=/root/proc ISLET_BOOT=/root/boot /root/islet/install.sh "
-	says(s, 0, install+"--no-start", "counts no memory", "append cgroup_enable=memory cgroup_memory=1 to the one line of /root/boot/firmware/cmdline.txt", "./install.sh --cmdline")
+	says(s, 0, install+"--no-start", "counts no memory",
+		"append cgroup_enable=memory cgroup_memory=1 to the one line of /root/boot/firmware/cmdline.txt", "./install.sh --cmdline")
 	// A person at a terminal is asked.
-	says(s, 0, "echo n | script -qec '"+install+"--no-start' /dev/null", "append \"cgroup_enable=memory cgroup_memory=1\" to /root/boot/firmware/cmdline.txt? [y/N]")
+	says(s, 0, "echo n | script -qec '"+install+"--no-start' /dev/null",
+		"append \"cgroup_enable=memory cgroup_memory=1\" to /root/boot/firmware/cmdline.txt? [y/N]")
 	s.Run("! test -e /root/boot/firmware/cmdline.txt.before-islet && [ \"$(cat /root/boot/firmware/cmdline.txt)\" = '" + line + "  ' ]")
 	// A loss of power finds the old line or the new one on the card, and the old one beside it.
 	s.Run("mkdir /root/bin && printf '#!/bin/sh\ncd /root/boot/firmware && grep -c cgroup_enable * >>/root/synced\n' >/root/bin/sync && chmod 755 /root/bin/sync")
 	says(s, 0, "PATH=/root/bin:$PATH "+install+"--cmdline --demo", "Reboot after this", "starts after the reboot", "http://localhost:8080/")
-	if got := s.Run("cat /root/boot/firmware/cmdline.txt /root/boot/firmware/cmdline.txt.before-islet"); got != line+" cgroup_enable=memory cgroup_memory=1\n"+line+"  \n" {
+	if got := s.Run("cat /root/boot/firmware/cmdline.txt /root/boot/firmware/cmdline.txt.before-islet"); got != line+
+		" cgroup_enable=memory cgroup_memory=1\n"+line+"  \n" {
 		t.Errorf("the command line and that of before are\n%s", got)
 	}
 	if got := s.Run("cat /root/synced"); got != "cmdline.txt:0\ncmdline.txt.before-islet:0\ncmdline.txt.new:1\ncmdline.txt:1\ncmdline.txt.before-islet:0\n" {
@@ -119,7 +125,8 @@ func TestInstallDemo(t *testing.T) {
 	// systemd that fails once, and has room in /run.
 	s.Run(`mkdir /root/bin && printf '#!/bin/sh\nif [ "$1" = daemon-reload ] && [ ! -e /root/failed ]; then : >/root/failed; exit 1; fi\nexec /usr/bin/systemctl "$@"\n' >/root/bin/systemctl && chmod 755 /root/bin/systemctl`)
 	room := s.Run("df -Pk /run | awk 'NR == 2 { print $2 }'")
-	says(s, 0, "PATH=/root/bin:$PATH /root/islet/install.sh --demo", "the first pod serves a page: http://localhost:8080/", "rm /etc/kubernetes/manifests/islet-demo-web.yaml")
+	says(s, 0, "PATH=/root/bin:$PATH /root/islet/install.sh --demo", "the first pod serves a page: http://localhost:8080/",
+		"rm /etc/kubernetes/manifests/islet-demo-web.yaml")
 	if now := s.Run("test -e /root/failed && df -Pk /run | awk 'NR == 2 { print $2 }'"); now != room {
 		t.Errorf("/run had %s KiB and has %s", room, now)
 	}
@@ -147,7 +154,8 @@ func TestInstallKubeadm(t *testing.T) {
 	s.Run("/root/islet/install.sh uninstall --purge && " + nothing)
 
 	s.Run("/root/islet/install.sh --no-start")
-	says(s, 0, "dpkg -i /payload/islet.deb", "/usr/local/bin/islet, of an archive, hides", "/etc/systemd/system/islet.service, of an archive, hides")
+	says(s, 0, "dpkg -i /payload/islet.deb", "/usr/local/bin/islet, of an archive, hides",
+		"/etc/systemd/system/islet.service, of an archive, hides")
 	says(s, 1, "/root/islet/install.sh", "installed as a package")
 	s.Run("/root/islet/install.sh uninstall")
 	if out := s.Run("dpkg -i /payload/islet.deb"); strings.Contains(out, "hides") {

@@ -17,7 +17,8 @@ func underLoad(t *testing.T, s *System, f func(goesOn func())) {
 	for _, pod := range []string{"burn", "come"} {
 		file := filepath.Join(s.Dir, "payload", pod+".yaml")
 		args := map[string]string{"burn": "burn", "come": "count, 1s"}[pod]
-		if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [%s]}\n", pod, machine.Image, args), 0o644); err != nil {
+		if err := os.WriteFile(file,
+			fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [%s]}\n", pod, machine.Image, args), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -41,7 +41,8 @@ func TestOpenRC(t *testing.T) {
 	}
 	// What the administrator forbids to start, the next boot starts. So it is in an image, where OpenRC does not run.
 	const inRunlevel = " && rc-update show default | grep -q islet && ! rc-service islet status && ! " + agent
-	if out := s.Run("unshare -m sh -c 'mount -t tmpfs none /run && mkdir /run/openrc && dpkg -i /payload/islet.deb'" + inRunlevel); strings.Contains(out, "start") {
+	if out := s.Run("unshare -m sh -c 'mount -t tmpfs none /run && mkdir /run/openrc && dpkg -i /payload/islet.deb'" +
+		inRunlevel); strings.Contains(out, "start") {
 		t.Error(out)
 	}
 	s.Run(`dpkg -P islet && printf '#!/bin/sh\n[ "$*" != "islet start" ] || exit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && dpkg -i /payload/islet.deb` + inRunlevel)

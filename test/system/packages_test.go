@@ -56,7 +56,8 @@ func packaged(t *testing.T, init []string, kind string, n int) *System {
 	s := New(t, init, payload)
 	for i := range n {
 		file := filepath.Join(s.Dir, "payload", fmt.Sprintf("p%d.yaml", i))
-		if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: p%d}\nspec:\n  terminationGracePeriodSeconds: 2\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [count, 20ms]}\n", i, machine.Image), 0o644); err != nil {
+		if err := os.WriteFile(file,
+			fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: p%d}\nspec:\n  terminationGracePeriodSeconds: 2\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [count, 20ms]}\n", i, machine.Image), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +111,8 @@ func follow(ctx context.Context, s *System, pod string) *follower {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet/containerLogs/default/"+pod+"-edge/c?follow=true&tailLines=1", nil)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet,
+				"http://islet/containerLogs/default/"+pod+"-edge/c?follow=true&tailLines=1", nil)
 			if resp, err := client.Do(req); err == nil {
 				if resp.StatusCode == http.StatusOK {
 					for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
@@ -231,7 +233,8 @@ func TestPackages(t *testing.T) {
 		echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --config=/root/kubelet.yaml'" >>/etc/default/islet && dpkg -i /payload/islet.deb`)
 	ready(s, 4)
 	s.Await("grep -q 'InhibitDelayMaxSec=40' " + logind)
-	s.Run("cp " + logind + " /root/logind && dpkg -r islet && ! test -e " + logind + " && mv /root/logind " + logind + " && dpkg -P islet && ! test -e " + logind)
+	s.Run("cp " + logind + " /root/logind && dpkg -r islet && ! test -e " + logind + " && mv /root/logind " + logind +
+		" && dpkg -P islet && ! test -e " + logind)
 	if left := strings.TrimSpace(s.Run("while read -r f; do if [ -e $f ]; then echo $f; fi; done </root/files")); left != "" {
 		t.Errorf("purged, and still there: %s", left)
 	}
@@ -246,8 +249,10 @@ func TestPackagesLook(t *testing.T) {
 	s.Run("mkdir -p /boot/firmware && echo '" + line + "' >/boot/firmware/cmdline.txt")
 	// As Raspberry Pi OS has it, for the eyes of dpkg.
 	says(s, 0, `unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpuset cpu io pids >/sys/fs/cgroup/cgroup.controllers && dpkg -i /payload/islet.deb'`,
-		needs, "the memory cgroup controller is not there", "append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")
-	if got := s.Run("systemctl is-active islet.service >/dev/null && cat /boot/firmware/cmdline.txt && ls /boot/firmware"); got != line+"\ncmdline.txt\n" {
+		needs, "the memory cgroup controller is not there",
+		"append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")
+	if got := s.Run("systemctl is-active islet.service >/dev/null && cat /boot/firmware/cmdline.txt && ls /boot/firmware"); got != line+
+		"\ncmdline.txt\n" {
 		t.Errorf("a package changed how the board boots: %s", got)
 	}
 	if out := s.Run("dpkg -r islet && dpkg -i /payload/islet.deb"); strings.Contains(out, needs) {
@@ -258,7 +263,8 @@ func TestPackagesLook(t *testing.T) {
 		t.Error(out)
 	}
 	// A clock from before the program was made, which is the same as a program of three days from now.
-	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs, "before this program was made", "-> set it")
+	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs,
+		"before this program was made", "-> set it")
 	s.Run("dpkg -P islet")
 }
 

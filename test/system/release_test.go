@@ -38,7 +38,8 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	run := func(name string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(name, args...)
-		cmd.Env = append(os.Environ(), "PATH="+top+"/bin:"+os.Getenv("PATH"), "GNUPGHOME="+home, "ISLET_OCI_CACHE="+top, "SOURCE_DATE_EPOCH=1700000000",
+		cmd.Env = append(os.Environ(), "PATH="+top+"/bin:"+os.Getenv("PATH"), "GNUPGHOME="+home, "ISLET_OCI_CACHE="+top,
+			"SOURCE_DATE_EPOCH=1700000000",
 			"ISLET_SIGNING_KEY=release@islet.invalid", "ISLET_RELEASE_KEYS="+strings.Join(keys, ":"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -52,13 +53,15 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run("sh", "-c", fmt.Sprintf(`set -e; mkdir -m 700 %[3]s; cd %[1]s; mkdir -p bin source packaging dist; ln -s %[4]s dist/packages; ln -s %[5]s dist/; tar -xzf %[5]s -C dist --wildcards '*/doc/islet.spdx.json'
+	run("sh", "-c", fmt.Sprintf(
+		`set -e; mkdir -m 700 %[3]s; cd %[1]s; mkdir -p bin source packaging dist; ln -s %[4]s dist/packages; ln -s %[5]s dist/; tar -xzf %[5]s -C dist --wildcards '*/doc/islet.spdx.json'
 		cp -r %[2]s/packaging/release.sh %[2]s/packaging/install.sh %[2]s/packaging/oci packaging/; git init -q; git -c user.name=n -c user.email=e -c commit.gpgsign=false commit -q --allow-empty -m 'packaging: a change'`, top, root, home, packages(t, false), real))
 	put(t, filepath.Join(top, "bin/go"), fmt.Sprintf("#!/bin/sh\ncd %s && exec %s \"$@\"\n", root, tool))
 	if err := os.Chmod(filepath.Join(top, "bin/go"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	libc := regexp.MustCompile(`"name": "glibc",\s*"versionInfo": "(.*)"`).FindStringSubmatch(read(t, filepath.Join(top, "dist", strings.TrimSuffix(g.archive, ".tar.gz"), "doc/islet.spdx.json")))
+	libc := regexp.MustCompile(`"name": "glibc",\s*"versionInfo": "(.*)"`).FindStringSubmatch(read(t,
+		filepath.Join(top, "dist", strings.TrimSuffix(g.archive, ".tar.gz"), "doc/islet.spdx.json")))
 	if libc == nil {
 		t.Fatal("the archive names no C library")
 	}
@@ -70,9 +73,11 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	}
 	put(t, filepath.Join(top, "packaging/oci/sources"), list)
 	t.Cleanup(func() { run("gpgconf", "--kill", "all") })
-	run("gpg", "--quiet", "--batch", "--pinentry-mode", "loopback", "--passphrase", "", "--quick-generate-key", "release <release@islet.invalid>", "ed25519", "sign", "never")
+	run("gpg", "--quiet", "--batch", "--pinentry-mode", "loopback", "--passphrase", "", "--quick-generate-key",
+		"release <release@islet.invalid>", "ed25519", "sign", "never")
 	run("gpg", "--quiet", "--output", g.gpg, "--export", "release@islet.invalid")
-	if out := run(filepath.Join(top, "packaging/release.sh"), g.version, filepath.Join(top, "dist"), g.dir); strings.Contains(out, "is not set") {
+	if out := run(filepath.Join(top, "packaging/release.sh"), g.version, filepath.Join(top, "dist"), g.dir); strings.Contains(out,
+		"is not set") {
 		t.Fatal(out)
 	}
 	return g
@@ -95,13 +100,16 @@ func TestRelease(t *testing.T) {
 
 	const signed = "cd /payload/release && gpgv --keyring /payload/key.gpg SHA256SUMS.asc SHA256SUMS"
 	s.Run(signed)
-	if files, sums := s.Run("cd /payload/release && ls | grep -v ^SHA256SUMS"), s.Run("cd /payload/release && sha256sum --check --strict SHA256SUMS"); sums != strings.ReplaceAll(files, "\n", ": OK\n") {
+	if files, sums := s.Run("cd /payload/release && ls | grep -v ^SHA256SUMS"),
+		s.Run("cd /payload/release && sha256sum --check --strict SHA256SUMS"); sums != strings.ReplaceAll(files, "\n", ": OK\n") {
 		t.Errorf("of the files\n%s the sums are\n%s", files, sums)
 	}
-	s.Run("cp -r /payload/release /root/changed && sed -i 's/^./x/' /root/changed/SHA256SUMS && ! (" + strings.Replace(signed, "/payload/release", "/root/changed", 1) + ")")
+	s.Run("cp -r /payload/release /root/changed && sed -i 's/^./x/' /root/changed/SHA256SUMS && ! (" + strings.Replace(signed,
+		"/payload/release", "/root/changed", 1) + ")")
 
 	const manifest = `apiVersion: v1\nkind: Pod\nmetadata: {name: p0}\nspec: {containers: [{name: c, image: "%s", imagePullPolicy: Never, args: [count, 20ms]}]}\n`
-	put(t, s.At("/payload/edge.yaml"), fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 2s, deadline: 20s}\nupdate: {threshold: 2, keys: [%q, %q]}\n", r.Public, other))
+	put(t, s.At("/payload/edge.yaml"),
+		fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 2s, deadline: 20s}\nupdate: {threshold: 2, keys: [%q, %q]}\n", r.Public, other))
 	put(t, s.At("/payload/p0.yaml"), fmt.Sprintf(strings.ReplaceAll(manifest, `\n`, "\n"), machine.Image))
 	put(t, s.At("/payload/default"), "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --edge-config=/etc/islet/edge.yaml'\n")
 	s.Run("install -D -m 600 -t /etc/islet /payload/edge.yaml && install -D -m 600 -t /etc/kubernetes/manifests /payload/p0.yaml && install -D -t /var/lib/islet/images /payload/podtool.tar && cp /payload/default /etc/default/islet")

@@ -69,7 +69,8 @@ func TestRepository(t *testing.T) {
 		machine.Repository(t, packages(t, false), repo, "URL=file:///payload/repo")
 		c.change(repo)
 		// What apt has of before would do.
-		if out, code := s.Try("rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb && apt-get update && apt-get install -y islet"); code == 0 {
+		if out, code := s.Try(
+			"rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb && apt-get update && apt-get install -y islet"); code == 0 {
 			t.Errorf("of a repository with %s was installed:\n%s", c.name, out)
 		}
 		s.Run("! test -e /usr/bin/islet")

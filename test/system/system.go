@@ -57,7 +57,8 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 	s := &System{Dir: dir, Console: filepath.Join(dir, "console"), t: t, init: init}
 	t.Cleanup(func() {
 		if t.Failed() && s.boot != nil {
-			out, _ := s.Try("journalctl -b --no-pager -o short-monotonic 2>/dev/null | tail -60; tail -40 /var/log/islet.log 2>/dev/null; islet status; ps axfo pid,stat,args | grep -v '\\]$' | tail -40")
+			out, _ := s.Try("journalctl -b --no-pager -o short-monotonic 2>/dev/null | tail -60; tail -40 /var/log/islet.log " +
+				"2>/dev/null; islet status; ps axfo pid,stat,args | grep -v '\\]$' | tail -40")
 			t.Logf("%s", out)
 		}
 		s.PowerOff()
@@ -165,7 +166,8 @@ func (s *System) removeCgroups() {
 
 // Command is a command that will run in the system.
 func (s *System) Command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(s.Pid()), "-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w", "--", name}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(s.Pid()), "-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w", "--",
+		name}, args...)...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"}
 	return cmd
 }

@@ -34,7 +34,8 @@ func updated(t *testing.T, init []string) {
 	active := "rc-service islet status"
 	if s.init[0] == Systemd[0] {
 		s.Run("systemctl restart islet.service")
-		active = "systemctl is-active islet.service && [ $(systemctl show -P MainPID islet) = $(" + agent + ") ] && [ $(systemctl show -P NRestarts islet) = 0 ]"
+		active = "systemctl is-active islet.service && [ $(systemctl show -P MainPID islet) = $(" + agent +
+			") ] && [ $(systemctl show -P NRestarts islet) = 0 ]"
 	} else {
 		s.Run("rc-service islet restart")
 	}

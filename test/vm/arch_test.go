@@ -37,7 +37,8 @@ func architecture(t *testing.T, arch Arch, dir string) {
 	pods := t.TempDir()
 	const many = 10
 	for i := range many {
-		if err := os.WriteFile(filepath.Join(pods, fmt.Sprintf("p%d.yaml", i)), []byte(sized(fmt.Sprint("p", i), "limits: {memory: 32Mi, cpu: 100m}", "count", "1s")), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(pods, fmt.Sprintf("p%d.yaml", i)),
+			[]byte(sized(fmt.Sprint("p", i), "limits: {memory: 32Mi, cpu: 100m}", "count", "1s")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +54,8 @@ func architecture(t *testing.T, arch Arch, dir string) {
 		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
 	}
 	for file, want := range map[string]string{"memory.max": "33554432", "cpu.max": "10000 100000"} {
-		if got := strings.TrimSpace(v.Run(`cat /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count' | head -1)/cgroup)/` + file)); got != want {
+		if got := strings.TrimSpace(v.Run(`cat /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count' | head -1)/cgroup)/` +
+			file)); got != want {
 			t.Errorf("%s is %q, not %q", file, got, want)
 		}
 	}

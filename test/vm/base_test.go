@@ -104,7 +104,8 @@ func TestBase(t *testing.T) {
 				t.Errorf("%s, after %q failed: %v, %s", arch, fail, err, stderr)
 				continue
 			}
-			if binfmt := filepath.Join(stdout, "binfmt"); arch == "arm64" {
+			binfmt := filepath.Join(stdout, "binfmt")
+			if arch == "arm64" {
 				if entry, err := os.ReadFile(filepath.Join(binfmt, "islet-arm64")); string(entry) != "-1\n" {
 					t.Errorf("after %q failed: the kernel still knows the emulator: %q, %v", fail, entry, err)
 				}

@@ -98,7 +98,8 @@ func (d *disk) unplug() (sectors int, err error) {
 	}
 	clear(d.lost)
 	// An emulator that is killed leaves answers unread, or is not there to take one.
-	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, func(end error) bool { return errors.Is(d.err, end) }) {
+	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
+		func(end error) bool { return errors.Is(d.err, end) }) {
 		d.err = nil // killed
 	}
 	return sectors, d.err

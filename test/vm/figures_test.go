@@ -12,7 +12,8 @@ import (
 
 // whole are the names that a machine with cgroup v2 and pods with limits has whatever they do: not
 // those of blocks that somebody read or wrote.
-var whole = regexp.MustCompile("^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
+var whole = regexp.MustCompile(
+	"^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
 
 // waits are the last three columns of a pod or container in islet top.
 var waits = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)

@@ -79,13 +79,15 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	if out, code := v.Try("islet exec camera-edge -- /podtool open /dev/video0"); code != 0 {
 		t.Errorf("the camera cannot be opened: %s", out)
 	}
-	if out, code := v.Try("islet exec camera-edge -- /podtool cat /dev/i2c"); code == 0 || strings.Contains(out, "denied") || strings.Contains(out, "not permitted") {
+	if out, code := v.Try("islet exec camera-edge -- /podtool cat /dev/i2c"); code == 0 || strings.Contains(out, "denied") ||
+		strings.Contains(out, "not permitted") {
 		t.Errorf("the bus cannot be opened for reading, which fails otherwise without an address: %s", out)
 	}
 	if out, code := v.Try("islet exec camera-edge -- /podtool open /dev/i2c"); code == 0 || !strings.Contains(out, "not permitted") {
 		t.Errorf("the bus can be written to, or it cannot for another reason: %d %s", code, out)
 	}
-	if out := v.Run("islet devices; islet pods"); !strings.Contains(out, "is mounted on the host at /") || !strings.Contains(out, "UnexpectedAdmissionError") {
+	if out := v.Run("islet devices; islet pods"); !strings.Contains(out, "is mounted on the host at /") ||
+		!strings.Contains(out, "UnexpectedAdmissionError") {
 		t.Errorf("the disk of the host:\n%s", out)
 	}
 	notGranted(v)
@@ -154,7 +156,8 @@ func notGranted(v *VM) {
 	for _, d := range []struct{ kind, node string }{{"c", "/dev/video0"}, {"c", "/dev/i2c-0"}, {"b", "/dev/vda"}} {
 		v.Run("/payload/podtool open " + d.node)
 		v.Run("islet exec p0-edge -- /podtool node /stolen " + d.kind + ` $(stat -c '%Hr %Lr' ` + d.node + ")")
-		if out, code := v.Try("islet exec p0-edge -- /podtool open /stolen"); code == 0 || !strings.Contains(out, "/stolen: operation not permitted") {
+		if out, code := v.Try("islet exec p0-edge -- /podtool open /stolen"); code == 0 ||
+			!strings.Contains(out, "/stolen: operation not permitted") {
 			v.t.Errorf("%s, which was not granted: %d %s", d.node, code, out)
 		}
 		v.Run("islet exec p0-edge -- /podtool rm /stolen")

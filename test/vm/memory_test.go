@@ -36,8 +36,9 @@ func TestMemoryCgroups(t *testing.T) {
 	v.Boot()
 	v.Run("mkswap /dev/vdc && swapon /dev/vdc")
 	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")
-	v.Write("/etc/islet/kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\nfeatureGates: {MemoryQoS: true}\n"+
-		"memoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
+	v.Write("/etc/islet/kubelet.yaml",
+		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\nfeatureGates: {MemoryQoS: true}\n"+
+			"memoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
 	v.Run("echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet && /root/islet/install.sh")
 	place := func(name, resources string, args ...string) {
 		t.Helper()
@@ -58,7 +59,8 @@ func TestMemoryCgroups(t *testing.T) {
 				t.Errorf("%s of %q is %s, not %s", file, process, got, value)
 			}
 		}
-		t.Logf("%s: %s", process, v.Run("cd "+dir+"; grep -H . memory.min memory.low memory.high memory.max memory.swap.max memory.oom.group cpuset.cpus.effective; cd ..; grep -H . memory.min memory.low memory.high; cd ..; grep -H . memory.min memory.low"))
+		t.Logf("%s: %s", process,
+			v.Run("cd "+dir+"; grep -H . memory.min memory.low memory.high memory.max memory.swap.max memory.oom.group cpuset.cpus.effective; cd ..; grep -H . memory.min memory.low memory.high; cd ..; grep -H . memory.min memory.low"))
 	}
 	// A process too many ends the container, not only itself.
 	place("group", "limits: {memory: 32Mi}", "count", "1004ms")
@@ -92,7 +94,8 @@ func swaps(v *VM) {
 		v.Write("/root/"+name+".yaml", sized(name, resources, "count", every))
 		v.Run("islet apply -f /root/" + name + ".yaml")
 		v.Await("pgrep -f '^/podtool count " + every + "'")
-		return strings.TrimSpace(v.Run("cat /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count " + every + "')/cgroup)/memory.swap.max"))
+		return strings.TrimSpace(v.Run("cat /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count " + every +
+			"')/cgroup)/memory.swap.max"))
 	}
 	var total, swap float64
 	if _, err := fmt.Sscan(v.Run("awk '/^(MemTotal|SwapTotal):/ {print $2}' /proc/meminfo"), &total, &swap); err != nil || swap == 0 {
@@ -111,5 +114,6 @@ func swaps(v *VM) {
 	v.Write("/root/larger.yaml", sized("larger", "requests: {memory: 64Mi}, limits: {memory: 128Mi}", "eat", "122"))
 	v.Run("islet apply -f /root/larger.yaml")
 	v.Await("islet logs larger | grep 'ate 122 MiB'")
-	v.t.Logf("of 122 MiB with a limit of 128 are swapped: %s", v.Await("grep -v '^0$' /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool eat 122')/cgroup)/memory.swap.current"))
+	v.t.Logf("of 122 MiB with a limit of 128 are swapped: %s",
+		v.Await("grep -v '^0$' /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool eat 122')/cgroup)/memory.swap.current"))
 }

@@ -79,5 +79,6 @@ func (c Cable) enter() []string {
 // Online gives the machine its address. It is to be called after each boot.
 func (v *VM) Online() {
 	v.t.Helper()
-	v.Run("modprobe virtio_net; udevadm settle; dev=$(basename $(ls -d /sys/class/net/*/device | head -1 | xargs dirname)) && ip addr add " + v.Cable.Address + "/24 dev $dev && ip link set $dev up && ip route add default via " + v.Cable.Router)
+	v.Run("modprobe virtio_net; udevadm settle; dev=$(basename $(ls -d /sys/class/net/*/device | head -1 | xargs dirname)) && " +
+		"ip addr add " + v.Cable.Address + "/24 dev $dev && ip link set $dev up && ip route add default via " + v.Cable.Router)
 }

@@ -15,7 +15,8 @@ func ranOut(v *VM, pods int) {
 	before := pids()
 	v.Run("systemd-run -q --unit=hog --collect -p OOMScoreAdjust=1000 tail /dev/zero") // a line without an end
 	v.Await("islet events | grep SystemOOM | grep 'System OOM encountered, victim process: tail, pid: [0-9]'")
-	v.t.Logf("%s", v.Await("journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID islet) --no-pager | grep 'conditions=.MemoryPressure. before=..'"))
+	v.t.Logf("%s", v.Await(
+		"journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID islet) --no-pager | grep 'conditions=.MemoryPressure. before=..'"))
 	v.Await(ask("/metrics") + "| grep '^islet_system_oom_kills_total [1-9]'")
 	if after := pids(); after != before {
 		v.t.Errorf("islet, the critical pod and others were\n%s, and are\n%s", before, after)

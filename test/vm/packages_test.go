@@ -47,7 +47,9 @@ func TestPackages(t *testing.T) {
 	}
 	step("upgraded")
 	v.Run("dpkg -r islet")
-	if left, _ := v.Try(podProcesses + "; ip -o link show islet0 2>/dev/null; grep -E ' /(var/lib|run)/(kubelet|islet|netns)' /proc/self/mountinfo"); strings.TrimSpace(left) != "" {
+	if left, _ := v.Try(podProcesses +
+		"; ip -o link show islet0 2>/dev/null; grep -E ' /(var/lib|run)/(kubelet|islet|netns)' /proc/self/mountinfo"); strings.TrimSpace(
+		left) != "" {
 		t.Errorf("of pods is left: %s", left)
 	}
 	v.Run("test -d /var/lib/islet && ! test -e /usr/bin/islet")

@@ -57,7 +57,8 @@ func goesOff(v *VM) {
 	const logind = "dbus.socket dbus.service systemd-logind.service"
 	v.Run("systemctl -q mask --now " + logind)
 	inOrder(v, "without logind", 6)
-	v.Run("systemctl -q unmask " + logind + " && systemctl start dbus.socket systemd-logind && rm /etc/kubernetes/manifests/first.yaml /etc/kubernetes/manifests/last.yaml")
+	v.Run("systemctl -q unmask " + logind +
+		" && systemctl start dbus.socket systemd-logind && rm /etc/kubernetes/manifests/first.yaml /etc/kubernetes/manifests/last.yaml")
 	ready(v, 4)
 }
 
@@ -69,7 +70,8 @@ func inOrder(v *VM, how string, pods int) {
 	v.Reboot()
 	ready(v, pods)
 	if between := ends(v, "last").Sub(ends(v, "first")); between < 3*time.Second {
-		v.t.Errorf("%s: the critical pod began to end %v after the other, which took 7s\n%s", how, between, v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
+		v.t.Errorf("%s: the critical pod began to end %v after the other, which took 7s\n%s", how, between,
+			v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
 	}
 	if out, code := v.Try("islet pods -o json | grep -e NodeShutdown -e DisruptionTarget -e '\"phase\": \"Failed\"'"); code == 0 {
 		v.t.Errorf("%s: a pod shows the end of the machine still: %s", how, out)

@@ -198,7 +198,8 @@ func devoured(v *VM, slow time.Duration) {
 	if longest > slow {
 		v.t.Errorf("the command true took %v while memory was eaten", longest)
 	}
-	v.t.Logf("it was ended after %v; the command true took %v at most, %v of %d on average", time.Since(start).Round(time.Millisecond), longest.Round(time.Millisecond), (sum / time.Duration(n+1)).Round(time.Millisecond), n+1)
+	v.t.Logf("it was ended after %v; the command true took %v at most, %v of %d on average", time.Since(start).Round(time.Millisecond),
+		longest.Round(time.Millisecond), (sum / time.Duration(n+1)).Round(time.Millisecond), n+1)
 	v.Await(`islet pods eater-edge -o json | grep -E '"reason": "(OOMKilled|Evicted)"'`)
 	v.Await(`islet events | grep -E 'SystemOOM|Evicted|EvictionThresholdMet|BackOff'`)
 	v.Run("rm /etc/kubernetes/manifests/eater.yaml")
@@ -235,7 +236,8 @@ const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/me
 func pressed(v *VM) {
 	v.t.Helper()
 	var most, total int64
-	if _, err := fmt.Sscan(v.Run("cat /sys/fs/cgroup/kubepods/memory.max; awk '/^MemTotal:/ {print $2*1024}' /proc/meminfo"), &most, &total); err != nil {
+	if _, err := fmt.Sscan(v.Run("cat /sys/fs/cgroup/kubepods/memory.max; awk '/^MemTotal:/ {print $2*1024}' /proc/meminfo"), &most,
+		&total); err != nil {
 		v.t.Fatal(err)
 	}
 	v.Write("/root/sample", sample)
@@ -277,5 +279,6 @@ func reaction(line, samples string, limit int64) string {
 			waited = at
 		}
 	}
-	return fmt.Sprintf("evicted %.2f s after the pods had more than %d bytes, %.2f s after processes waited for memory since: %s", told-begin, limit, told-waited, line)
+	return fmt.Sprintf("evicted %.2f s after the pods had more than %d bytes, %.2f s after processes waited for memory since: %s",
+		told-begin, limit, told-waited, line)
 }

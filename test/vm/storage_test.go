@@ -43,7 +43,8 @@ spec:
 // is back, and neither other pods nor the end of one that has its volume nor the agent; after
 // a power cut all is there.
 func TestStorage(t *testing.T) {
-	const nfs, iscsi = "nfs: {server: 10.9.9.9, path: /}", "iscsi: {targetPortal: 10.9.9.9, iqn: 'iqn.2026-01.dev.islet:disk', lun: 1, fsType: ext4}"
+	const nfs, iscsi = "nfs: {server: 10.9.9.9, path: /}",
+		"iscsi: {targetPortal: 10.9.9.9, iqn: 'iqn.2026-01.dev.islet:disk', lun: 1, fsType: ext4}"
 	v, step := hardware(t, "islet describe idle-edge; islet describe server-edge; grep -E ' (nfs4|ext4|xfs) ' /proc/self/mountinfo; cat /var/log/tgtd; dmesg | tail -20", map[string]string{
 		"server.yaml": stored("server", nfs, "journal", "/data/records", "20ms"), "idle.yaml": stored("idle", nfs, "sleep"),
 		"disk.yaml": stored("disk", iscsi, "sleep"), "quota.yaml": stored("quota", "emptyDir: {sizeLimit: 8Mi}", "sleep"),
@@ -59,7 +60,8 @@ cp /payload/files/server.yaml /payload/files/disk.yaml /payload/files/quota.yaml
 	v.Await("grep -qx 20 /srv/nfs/records")
 	v.Run("islet exec disk-edge -- /podtool write /data/file kept")
 	v.Run("grep 'volumes/kubernetes.io~iscsi' /proc/self/mountinfo | grep -q ' - ext4 '")
-	if out, code := v.Try("islet exec quota-edge -- /podtool fill /data/much 9"); code == 0 || !strings.Contains(out, "no space left") && !strings.Contains(out, "quota exceeded") {
+	if out, code := v.Try("islet exec quota-edge -- /podtool fill /data/much 9"); code == 0 ||
+		!strings.Contains(out, "no space left") && !strings.Contains(out, "quota exceeded") {
 		t.Errorf("more than the limit: %d %s", code, out)
 	}
 	step("NFS, iSCSI and a quota")

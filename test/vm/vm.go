@@ -185,13 +185,15 @@ func (v *VM) Boot() {
 	if v.Init != "" {
 		kernel += " init=" + v.Init
 	}
-	args := []string{v.arch.emulator, "-rtc", "base=" + clock, "-machine", v.arch.machine, "-accel", "tcg,thread=multi", "-cpu", v.arch.cpu, "-smp", fmt.Sprint(cmp.Or(v.Cores, 2)), "-m", fmt.Sprint(memory),
+	args := []string{v.arch.emulator, "-rtc", "base=" + clock, "-machine", v.arch.machine, "-accel", "tcg,thread=multi", "-cpu",
+		v.arch.cpu, "-smp", fmt.Sprint(cmp.Or(v.Cores, 2)), "-m", fmt.Sprint(memory),
 		"-nographic", "-nic", cmp.Or(v.Cable.nic, "none"), "-no-reboot",
 		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
 		"-chardev", "file,append=on,id=told,path=" + filepath.Join(v.dir, "told"), "-device", "virtserialport,chardev=told,name=told",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
-		"-append", kernel, "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
+		"-append", kernel, "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor",
+		"unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
 	args = append(args, v.devices...)
 	args = append(v.Cable.enter(), args...)
 	qemu := exec.Command(args[0], args[1:]...)

@@ -82,7 +82,9 @@ func payload(t *testing.T) map[string]string {
 	write("bulk.sums", []byte(sums))
 	r := machine.NewReleaser(t)
 	r.Release(filepath.Join(dir, "next.tar.gz"), next, r.Version(next))
-	write("edge.yaml", fmt.Appendf(nil, "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n", r.Public))
+	write("edge.yaml", fmt.Appendf(nil,
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n",
+		r.Public))
 	write("sent.yaml", []byte(sent))
 	pack := exec.Command("go", files...)
 	pack.Dir = machine.Root(t)
@@ -168,7 +170,8 @@ func limits(v *VM, cgroups string) {
 	}
 	// crun makes one more cgroup in a container's scope and limits that.
 	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "memory.oom.group": "1"} { // the weight is the OCI runtime's, which has a curve of its own
-		if out := v.Run("for p in " + cgroups + "; do cat $(find $p -mindepth 2 -name " + file + ") | grep -qx '" + want + "' || echo $p; done"); out != "" {
+		if out := v.Run("for p in " + cgroups + "; do cat $(find $p -mindepth 2 -name " + file + ") | grep -qx '" + want +
+			"' || echo $p; done"); out != "" {
 			v.t.Errorf("no container has %s %s in %s: %s", file, want, out, v.Run("find "+cgroups+" -name "+file+" | xargs grep ."))
 		}
 	}
@@ -189,7 +192,9 @@ func together(v *VM, kubepods string) {
 	var kib, most uint64
 	var cpus, pidMax, threads, pids int
 	var weighs string
-	if _, err := fmt.Sscan(v.Run("awk '/^MemTotal:/ {print $2}' /proc/meminfo; nproc; cd "+kubepods+"; cat memory.max /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max pids.max cpu.weight"), &kib, &cpus, &most, &pidMax, &threads, &pids, &weighs); err != nil {
+	if _, err := fmt.Sscan(v.Run("awk '/^MemTotal:/ {print $2}' /proc/meminfo; nproc; cd "+kubepods+
+		"; cat memory.max /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max pids.max cpu.weight"), &kib, &cpus, &most, &pidMax,
+		&threads, &pids, &weighs); err != nil {
 		v.t.Error(err)
 		return
 	}
@@ -213,7 +218,8 @@ func together(v *VM, kubepods string) {
 // that shares its process namespace, and from guaranteed containers after these.
 func scores(v *VM) {
 	v.t.Helper()
-	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:", "  shareProcessNamespace: true\n  containers:", 1))
+	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:",
+		"  shareProcessNamespace: true\n  containers:", 1))
 	ready(v, 5)
 	const adj = "/oom_score_adj"
 	for what, c := range map[string]struct{ command, want string }{
@@ -259,8 +265,10 @@ func crosses(v *VM) {
 		v.Await("grep -vx max " + kubepods + "memory.high")
 		mib := strings.TrimSpace(v.Run("echo $((($(cat " + kubepods + "memory.max) - $(cat " + kubepods + "memory.current)) / 1048576 - 60))"))
 		name := fmt.Sprint("hungry", i)
-		v.Run("most=$(($(cat " + kubepods + "memory.high))); (until [ $(cat " + kubepods + "memory.current) -ge $most ]; do sleep 0.05; done; date +%s.%N >/root/crossed) >/dev/null 2>&1 &")
-		v.Write("/etc/kubernetes/manifests/hungry.yaml", strings.ReplaceAll(manifest(name, "eat", mib), "limits: {memory: 64Mi, cpu: 300m}", "requests: {memory: 1Mi}"))
+		v.Run("most=$(($(cat " + kubepods + "memory.high))); (until [ $(cat " + kubepods +
+			"memory.current) -ge $most ]; do sleep 0.05; done; date +%s.%N >/root/crossed) >/dev/null 2>&1 &")
+		v.Write("/etc/kubernetes/manifests/hungry.yaml",
+			strings.ReplaceAll(manifest(name, "eat", mib), "limits: {memory: 64Mi, cpu: 300m}", "requests: {memory: 1Mi}"))
 		line := v.Await("journalctl -b -u islet --no-pager | grep 'pod is evicted.*default/" + name + "-edge'")
 		told = strings.Contains(line, "by=kernel")
 		v.t.Logf("a pod took %s MiB, and all pods as much as was told of at %s: %s", mib, strings.TrimSpace(v.Await("cat /root/crossed")), line)

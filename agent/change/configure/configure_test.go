@@ -252,13 +252,16 @@ func TestFailures(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
 	r := w.start(guard.Role{After: true, Why: "the port is taken"})
-	if s := r.Show(); r.cfg.Kubelet.MaxPods != 110 || s.Active.ID != "local" || s.Failed == nil || s.Failed.Why != "the port is taken" || s.Assigned != nil {
+	if s := r.Show(); r.cfg.Kubelet.MaxPods != 110 || s.Active.ID != "local" || s.Failed == nil ||
+		s.Failed.Why != "the port is taken" || s.Assigned != nil {
 		t.Errorf("%+v", s)
 	}
-	if c := r.Conditions(); c[0].Status != v1.ConditionFalse || !strings.Contains(c[0].Message, "the port is taken") || !slices.ContainsFunc(r.Problems(), func(p string) bool { return strings.Contains(p, "the port") }) {
+	if c := r.Conditions(); c[0].Status != v1.ConditionFalse || !strings.Contains(c[0].Message, "the port is taken") ||
+		!slices.ContainsFunc(r.Problems(), func(p string) bool { return strings.Contains(p, "the port") }) {
 		t.Errorf("%+v", c)
 	}
-	if a := r.Annotations()[keys.ConfigurationStatus]; !strings.Contains(a, `"error":"configuration`) || !strings.Contains(a, `"activeID":"local"`) {
+	if a := r.Annotations()[keys.ConfigurationStatus]; !strings.Contains(a, `"error":"configuration`) ||
+		!strings.Contains(a, `"activeID":"local"`) {
 		t.Error(a)
 	}
 	registry := prometheus.NewRegistry()
@@ -310,7 +313,8 @@ func TestChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{"/nonexistent": "no such file", text: "it holds no certificate", pipe: "no regular file", "/dev/zero": "no regular file", w.dir: "no regular file"} {
-		if err := w.apply(r, kubeletHead+"authentication: {x509: {clientCAFile: "+file+"}}\n", "authentication.x509.clientCAFile"); err == nil || !strings.Contains(err.Error(), want) {
+		if err := w.apply(r, kubeletHead+"authentication: {x509: {clientCAFile: "+file+"}}\n",
+			"authentication.x509.clientCAFile"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s as authorities: %v, want %s", file, err, want)
 		}
 	}
@@ -401,7 +405,8 @@ func TestLeftOut(t *testing.T) {
 		t.Fatal(why)
 	}
 	r = w.start(guard.Role{})
-	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err == nil || !strings.Contains(err.Error(), "set it to 10.9.0.0/24, which is in use now, or name it in configuration.consent") {
+	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err == nil ||
+		!strings.Contains(err.Error(), "set it to 10.9.0.0/24, which is in use now, or name it in configuration.consent") {
 		t.Errorf("left out: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.10.0.0/24\n"); err == nil || !strings.Contains(err.Error(), ": leave it out") {
@@ -433,10 +438,12 @@ func TestUnfit(t *testing.T) {
 			role, next.After = next, true
 			r := w.start(role)
 			s := r.Show()
-			if r.cfg.Kubelet.MaxPods != want || s.Good.ID != good.Show().Good.ID || s.Active.ID == s.Good.ID || !strings.Contains(s.Problem, "cannot be used: the port is taken") || role.Falls != 1 {
+			if r.cfg.Kubelet.MaxPods != want || s.Good.ID != good.Show().Good.ID || s.Active.ID == s.Good.ID ||
+				!strings.Contains(s.Problem, "cannot be used: the port is taken") || role.Falls != 1 {
 				t.Errorf("%d pods, %+v, %+v", r.cfg.Kubelet.MaxPods, s, role)
 			}
-			if c := r.Conditions(); c[0].Status != v1.ConditionFalse || !strings.HasPrefix(c[0].Message, "using configuration "+r.active().Name()+"; ") {
+			if c := r.Conditions(); c[0].Status != v1.ConditionFalse ||
+				!strings.HasPrefix(c[0].Message, "using configuration "+r.active().Name()+"; ") {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -547,7 +554,8 @@ func TestKeptPower(t *testing.T) {
 	if k := &r.cfg.Kubelet; !*k.Authentication.Anonymous.Enabled || k.Authorization.Mode != "AlwaysAllow" || k.MaxPods != 7 {
 		t.Errorf("the kept configuration does not count: %+v", k)
 	}
-	if p := strings.Join(r.Problems(), "\n"); !strings.Contains(p, "has authentication.anonymous.enabled, authorization.mode otherwise than the node's own files") {
+	if p := strings.Join(r.Problems(), "\n"); !strings.Contains(p,
+		"has authentication.anonymous.enabled, authorization.mode otherwise than the node's own files") {
 		t.Errorf("problems: %s", p)
 	}
 	wider := trial.New(old.Kubelet+"readOnlyPort: 10255\n", "", nil, old.Source, time.Now())
@@ -566,7 +574,8 @@ func TestVetoed(t *testing.T) {
 		w.pods[1].Spec.Containers = []v1.Container{{ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{}}}}}
 		w.tried(kubeletHead + "maxPods: 17\n")
 		r := w.start(guard.Role{After: true, Why: "1 pods are not ready that were: default/a", Pods: []string{"a"}})
-		if s := r.Show(); s.Assigned == nil || s.Failed != nil || len(s.History) != 1 || !s.History[0].Interrupted || !strings.Contains(s.History[0].Why, "default/a: it is tried again without them") {
+		if s := r.Show(); s.Assigned == nil || s.Failed != nil || len(s.History) != 1 || !s.History[0].Interrupted ||
+			!strings.Contains(s.History[0].Why, "default/a: it is tried again without them") {
 			t.Fatalf("%+v", s)
 		}
 		if !r.begin(t.Context()) {

@@ -113,7 +113,8 @@ func (f *Follower) leave() {
 func (k *Keeper) unfollow() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if before := k.record; k.record.Unfollow() {
+	before := k.record
+	if k.record.Unfollow() {
 		return k.save(before)
 	}
 	return nil

@@ -50,7 +50,8 @@ func TestFollow(t *testing.T) {
 		r := w.start(guard.Role{})
 		_, stop := w.follow(r, s)
 		time.Sleep(time.Second)
-		if got := r.Show(); got.Follows != "ConfigMap kube-system/fleet" || !strings.Contains(got.FollowProblem, "no such ConfigMap") || got.Assigned != nil {
+		if got := r.Show(); got.Follows != "ConfigMap kube-system/fleet" || !strings.Contains(got.FollowProblem, "no such ConfigMap") ||
+			got.Assigned != nil {
 			t.Errorf("%+v", got)
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPodz: 3\n"))
@@ -65,7 +66,8 @@ func TestFollow(t *testing.T) {
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
 		time.Sleep(time.Second)
-		if got := r.Show(); got.Assigned == nil || !strings.Contains(got.Assigned.Kubelet, "30") || got.Assigned.From != "ConfigMap kube-system/fleet" || got.Failed != nil {
+		if got := r.Show(); got.Assigned == nil || !strings.Contains(got.Assigned.Kubelet, "30") ||
+			got.Assigned.From != "ConfigMap kube-system/fleet" || got.Failed != nil {
 			t.Errorf("%+v", got)
 		}
 		s.Remove(configMap("fleet", ""))

@@ -85,7 +85,8 @@ func Open(c Config) (*Keeper, error) {
 		c.Log.Warn("a configuration file that fails at the next start has no copy", "error", err)
 	}
 	if k.granted = c.Start.granted(c.Config); len(k.granted) > 0 {
-		c.Log.Warn("the configuration that the node keeps has fields that give power over the node and that need its consent by now", "configuration", k.record.Good.Name(), "fields", k.granted)
+		c.Log.Warn("the configuration that the node keeps has fields that give power over the node and that need its consent by now",
+			"configuration", k.record.Good.Name(), "fields", k.granted)
 	}
 	k.tell(changed)
 	return k, nil

@@ -56,7 +56,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		from, s := "local", trial.Source{}
 		if !m.of.IsLocal() {
 			s = m.of.Source
-			if from = s.File; s.Name != "" {
+			from = s.File
+			if s.Name != "" {
 				from = "/api/v1/namespaces/" + s.Namespace + "/configmaps/" + s.Name
 			}
 		}

@@ -33,7 +33,8 @@ func staged(t *testing.T) trial.Program {
 func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})
-	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || id != "islet-0.2.0-abababababab" || r.Staged() != p.Path {
+	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || id != "islet-0.2.0-abababababab" ||
+		r.Staged() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
 	if !r.begin(w.Context()) {
@@ -56,7 +57,8 @@ func TestProgram(t *testing.T) {
 		if err != nil || !rec.Accept(time.Now()) || trial.Save(w.dir, rec) != nil {
 			t.Fatal(err)
 		}
-		if role := w.offered(p); role.Kind != guard.Guard || role.Program != p.Path || role.Installed != p.Installed || role.Deadline != programDeadline {
+		if role := w.offered(p); role.Kind != guard.Guard || role.Program != p.Path || role.Installed != p.Installed ||
+			role.Deadline != programDeadline {
 			t.Errorf("%+v", role)
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
@@ -73,7 +75,8 @@ func TestProgram(t *testing.T) {
 			t.Error("the agent that ends takes something else")
 		}
 		next := w.start(guard.Role{After: true})
-		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" || !slices.Contains(w.events, ReasonUpdated) || next.Staged() != "" {
+		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" ||
+			!slices.Contains(w.events, ReasonUpdated) || next.Staged() != "" {
 			t.Errorf("%+v, events %v", s, w.events)
 		}
 	})
@@ -147,7 +150,8 @@ func TestProgramEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := k.Show()
-		if (got.Assigned != nil) != c.again || (got.FailedUpdate != nil) != (c.why != "") || got.FailedUpdate != nil && got.FailedUpdate.Why != c.why || got.Failed != nil {
+		if (got.Assigned != nil) != c.again || (got.FailedUpdate != nil) != (c.why != "") || got.FailedUpdate != nil &&
+			got.FailedUpdate.Why != c.why || got.Failed != nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "old" {
@@ -175,7 +179,8 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 	if s := r.Show(); s.Problem != "" || s.FailedUpdate == nil || r.Conditions() != nil || r.Annotations()[keys.ConfigurationStatus] != "" {
 		t.Errorf("%+v, %+v", s, r.Conditions())
 	}
-	if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0], "islet-0.2.0-abababababab failed its trial, islet 0.1.0 goes on: it crashes") {
+	if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0],
+		"islet-0.2.0-abababababab failed its trial, islet 0.1.0 goes on: it crashes") {
 		t.Errorf("%q", p)
 	}
 	if !slices.Contains(w.events, ReasonFailedProgram) || slices.Contains(w.events, ReasonFailed) {
@@ -183,7 +188,8 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)
-	if got, err := registry.Gather(); err != nil || len(got) != 1 || got[0].GetName() != "islet_update_trials" || got[0].Metric[1].GetGauge().GetValue() != 1 {
+	if got, err := registry.Gather(); err != nil || len(got) != 1 || got[0].GetName() != "islet_update_trials" ||
+		got[0].Metric[1].GetGauge().GetValue() != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -210,7 +216,8 @@ func TestProgramOlder(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	w.offered(p)
 	r := w.startAs("0.2.1", guard.Role{}) // by a package manager
-	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") || !strings.Contains(s.History[1].Why, "islet 0.2.1 is running now") {
+	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") ||
+		!strings.Contains(s.History[1].Why, "islet 0.2.1 is running now") {
 		t.Errorf("%+v", s)
 	}
 	back := func(from, left string) {

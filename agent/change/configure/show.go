@@ -97,7 +97,8 @@ func (k *Keeper) Problems() (out []string) {
 		out = append(out, "a configuration file cannot be read: "+f)
 	}
 	if len(k.granted) > 0 {
-		out = append(out, fmt.Sprintf("configuration %s has %s otherwise than the node's own files, which needs consent by now: islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
+		out = append(out, fmt.Sprintf("configuration %s has %s otherwise than the node's own files, which needs consent by now: "+
+			"islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
 	}
 	if f := k.record.FailedProgram; f != nil {
 		out = append(out, fmt.Sprintf("%s failed its trial, islet %s goes on: %s (islet config history)", f.ID, k.c.Version, f.Why))
@@ -119,9 +120,11 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 	case !k.record.Used() && k.broken == nil && k.follows == Followed{}:
 		return nil
 	case k.record.Trial != nil && !k.record.Tries():
-		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial", fmt.Sprintf("configuration %s is tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial",
+			fmt.Sprintf("configuration %s is tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
 	case k.record.Assigned != nil && !k.record.Tries() && p == "":
-		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned", fmt.Sprintf("configuration %s is to be tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned",
+			fmt.Sprintf("configuration %s is to be tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
 	case p != "":
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.active().Name()+"; "+p
 	case k.follows.Problem != "":

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 // actor is an agent that is tried at once, and behaves on trial as it is told to.
 func actor(how string) int {
 	role := Take()
-	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "", role.Outage, role.Pods, role.Why)
+	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "",
+		role.Outage, role.Pods, role.Why)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch {
 	case role.Kind == Guard:
@@ -174,7 +175,8 @@ func TestTrials(t *testing.T) {
 			if strings.Contains(lines[2], pid) || !strings.Contains(lines[2], "notify=false") {
 				t.Errorf("the one on trial: %s", lines[2])
 			}
-			if last := lines[3]; !strings.Contains(last, "after=true notify=true outage="+strconv.FormatBool(how == "outage")) || !strings.Contains(last, why) || why == "" && !strings.HasSuffix(last, `why=""`) {
+			if last := lines[3]; !strings.Contains(last, "after=true notify=true outage="+strconv.FormatBool(how == "outage")) ||
+				!strings.Contains(last, why) || why == "" && !strings.HasSuffix(last, `why=""`) {
 				t.Errorf("%q, want %s", last, why)
 			}
 		})

@@ -61,7 +61,8 @@ func (r *Record) follow(c *Configuration) (tried, changed bool) {
 	case waits != nil && waits.ID == c.ID:
 		return false, true
 	case name(r.Good) == c.ID:
-		if r.Failed = nil; known || waits != nil && waits.Source.Name != "" {
+		r.Failed = nil
+		if known || waits != nil && waits.Source.Name != "" {
 			r.forget() // what is good is wanted again: nothing is left to try
 		}
 		return false, true
@@ -115,7 +116,8 @@ func (r *Record) set(c *Configuration) {
 
 // forget leaves no configuration to be tried.
 func (r *Record) forget() {
-	if r.Failed = nil; !r.Tries() {
+	r.Failed = nil
+	if !r.Tries() {
 		r.set(nil)
 	}
 }

@@ -123,7 +123,8 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Decode(data); err != nil || r.Failed != nil || r.FailedProgram.Why != "it crashes" || r.takes(program("2.0.0"), false) || r.Used() {
+	if r, err := Decode(data); err != nil || r.Failed != nil || r.FailedProgram.Why != "it crashes" ||
+		r.takes(program("2.0.0"), false) || r.Used() {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -134,7 +135,8 @@ func TestProgramWaitsForLink(t *testing.T) {
 	var r Record
 	r.takes(program("2.0.0"), false)
 	c := program("2.0.0")
-	if c.Asked = true; !r.takes(c, true) || r.Assigned != c {
+	c.Asked = true
+	if !r.takes(c, true) || r.Assigned != c {
 		t.Errorf("%+v", r.Assigned)
 	}
 }

@@ -66,7 +66,8 @@ func (l *life) step(s byte, now time.Time) {
 			delete(l.refused, c.ID)
 		}
 	case 15:
-		if c := r.Assigned; s > 127 {
+		c := r.Assigned
+		if s > 127 {
 			if r.Veto("a pod", []string{text}, now) && r.Assigned == nil && c.Program != nil {
 				l.refused[c.ID] = true
 			}
@@ -125,7 +126,8 @@ func FuzzLife(f *testing.F) {
 			if use.IsLocal() != (l.good == "") || !use.IsLocal() && use.Kubelet != l.good {
 				t.Fatalf("step %d: %s is used, %q is good", i, use.Name(), l.good)
 			}
-			if r := &l.r; len(r.History) > maxHistory || len(r.Refused) > maxRefused || r.Attempts > Attempts || r.Trial != nil && r.Assigned == nil || r.Vetoed != nil && (r.Assigned == nil || r.Vetoed.Trials >= Attempts) {
+			if r := &l.r; len(r.History) > maxHistory || len(r.Refused) > maxRefused || r.Attempts > Attempts || r.Trial != nil &&
+				r.Assigned == nil || r.Vetoed != nil && (r.Assigned == nil || r.Vetoed.Trials >= Attempts) {
 				t.Fatalf("step %d: %+v", i, r)
 			}
 		}

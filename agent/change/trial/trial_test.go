@@ -219,7 +219,8 @@ func TestJudge(t *testing.T) {
 		if j.Look(noon, f); !j.Outage(f) {
 			t.Errorf("%d may have another cause", i)
 		}
-		if f.Node = "no network"; j.Outage(f) {
+		f.Node = "no network"
+		if j.Outage(f) {
 			t.Errorf("%d has no other cause", i)
 		}
 	}

@@ -54,7 +54,8 @@ func (s *stage) trial(down ...string) (v Verdict, why string) {
 // TestVeto: pods that are the only thing worse than before fail a trial, by name, but not for ever.
 func TestVeto(t *testing.T) {
 	s := newStage(t)
-	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") || !s.r.Tries() || s.r.FailedProgram != nil {
+	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") ||
+		!s.r.Tries() || s.r.FailedProgram != nil {
 		t.Fatalf("the first trial: %v, %s, %+v", v, why, s.r)
 	}
 	if h := s.r.History; len(h) != 1 || !h[0].Undecided || !strings.Contains(h[0].Why, "it is tried again without them") {
@@ -132,7 +133,8 @@ func TestFlaps(t *testing.T) {
 func TestDespitePods(t *testing.T) {
 	s := newStage(t)
 	c := program("2.0.0")
-	if c.Despite = true; !s.r.takes(c, true) {
+	c.Despite = true
+	if !s.r.takes(c, true) {
 		t.Fatal("it is not taken, as the same waits already")
 	}
 	if v, why := s.trial("evil", "other", "good", "DiskPressure"); v != Good {

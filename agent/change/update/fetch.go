@@ -131,7 +131,8 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 		if why := context.Cause(ctx); why != nil {
 			err = errors.Join(why, err)
 		}
-		if err = fmt.Errorf("%s: %w", s.name, err); w.broke {
+		err = fmt.Errorf("%s: %w", s.name, err)
+		if w.broke {
 			err = unreached{err}
 		}
 		return err

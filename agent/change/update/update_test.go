@@ -99,7 +99,8 @@ func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
 	dir := t.TempDir()
 	s := &Stager{Dir: dir + "/state/update", Program: dir + "/bin/islet", Version: "0.1.0", Arch: runtime.GOARCH, Keys: []release.Key{release.Key(public)}, Threshold: 1,
 		Client: http.DefaultClient, Log: slog.New(slog.DiscardHandler)}
-	if err := errors.Join(os.Mkdir(dir+"/state", 0o700), os.Mkdir(dir+"/bin", 0o755), os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/state", 0o700), os.Mkdir(dir+"/bin", 0o755),
+		os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return s, private
@@ -230,7 +231,8 @@ func TestFull(t *testing.T) {
 	}
 	defer unix.Unmount(disk, unix.MNT_DETACH)
 	s.Dir, s.Program = disk+"/state/update", disk+"/bin/islet"
-	if err := errors.Join(os.Mkdir(disk+"/state", 0o700), os.Mkdir(disk+"/bin", 0o755), os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(disk+"/state", 0o700), os.Mkdir(disk+"/bin", 0o755),
+		os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	unharmed := func(err error, says string) {
@@ -320,7 +322,8 @@ func TestServers(t *testing.T) {
 	mux.HandleFunc("/round"+Suffix, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round"+Suffix, http.StatusFound) })
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate that nobody trusts: %v", err)
 	}
 	s.Client = server.Client()

@@ -71,7 +71,8 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 	}
 	out := api.Update{Version: s.Version}
 	tried := false
-	if s.DespitePods = o.DespitePods; !o.Dry {
+	s.DespitePods = o.DespitePods
+	if !o.Dry {
 		out.ID, tried, err = u.c.Offer(s, short(from), anew)
 	}
 	if tried {

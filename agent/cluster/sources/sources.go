@@ -135,7 +135,8 @@ type silent struct {
 // Run reports that there are no pods.
 func (s silent) Run(ctx context.Context) error {
 	if err := errors.Join(s.to.SetObjects(ctx, s.name, nil, nil), s.to.Set(ctx, s.name, nil, nil)); err != nil {
-		s.log.Warn("cannot remove the pods of a source that is no longer configured: they stay until the next start", "source", s.name, "error", err)
+		s.log.Warn("cannot remove the pods of a source that is no longer configured: they stay until the next start", "source", s.name,
+			"error", err)
 	}
 	return nil
 }

@@ -177,7 +177,8 @@ func TestSameDevices(t *testing.T) {
 	if err := w.Container(t.Context(), p, &p.Spec.Containers[0], cfg); err != nil {
 		t.Fatal(err)
 	}
-	if len(cfg.Envs) != 1 || string(cfg.Envs[0].Value) != "a,c" || len(cfg.Devices) != 1 || cfg.Devices[0].Permissions != "rw" || len(cfg.CDIDevices) != 1 {
+	if len(cfg.Envs) != 1 || string(cfg.Envs[0].Value) != "a,c" || len(cfg.Devices) != 1 || cfg.Devices[0].Permissions != "rw" ||
+		len(cfg.CDIDevices) != 1 {
 		t.Errorf("it gets %v", cfg)
 	}
 	if len(s.asked) != 1 {
@@ -192,7 +193,8 @@ func TestSameDevices(t *testing.T) {
 		t.Errorf("with a sick device: %v", err)
 	}
 	st := w.Status(p.UID, "c0")
-	if len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusHealthy || st[0].Resources[1].Health != v1.ResourceHealthStatusUnhealthy || *st[0].Resources[1].Message != "on fire" {
+	if len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusHealthy ||
+		st[0].Resources[1].Health != v1.ResourceHealthStatusUnhealthy || *st[0].Resources[1].Message != "on fire" {
 		t.Errorf("its status is %+v", st)
 	}
 	if !slices.Contains(w.touched, p.UID) {

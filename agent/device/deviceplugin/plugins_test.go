@@ -237,7 +237,8 @@ func TestPlugin(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	cfg := n.config(t, p)
-	if string(cfg.Envs[0].Value) != "b,c" || cfg.Annotations["example.com/a"] != "b" || !cfg.Mounts[0].Readonly || cfg.Devices[0].Permissions != "rwm" || cfg.CDIDevices[0].Name != "example.com/thing=b" {
+	if string(cfg.Envs[0].Value) != "b,c" || cfg.Annotations["example.com/a"] != "b" || !cfg.Mounts[0].Readonly ||
+		cfg.Devices[0].Permissions != "rwm" || cfg.CDIDevices[0].Name != "example.com/thing=b" {
 		t.Errorf("the container gets %v", cfg)
 	}
 	if held := n.manager.Held(); len(held) != 1 || !slices.Equal(held[0].NUMA["c"], []int64{2}) {

@@ -139,7 +139,8 @@ func (f *fake) NodePrepareResources(_ context.Context, q *api.NodePrepareResourc
 	return out, nil
 }
 
-func (f *fake) NodeUnprepareResources(_ context.Context, q *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
+func (f *fake) NodeUnprepareResources(_ context.Context, q *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse,
+	error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{}}
@@ -150,7 +151,8 @@ func (f *fake) NodeUnprepareResources(_ context.Context, q *api.NodeUnprepareRes
 	return out, nil
 }
 
-func (f *fake) NodeWatchResources(_ *health.NodeWatchResourcesRequest, s grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
+func (f *fake) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
+	s grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
 	for {
 		select {
 		case list := <-f.health:
@@ -360,7 +362,8 @@ func TestAllocatedAnew(t *testing.T) {
 		t.Error("taken back")
 	}
 	w.object("c", next).Status.Allocation.Devices.Results[0].Driver = elsewhere.Name
-	if err := w.Prepare(t.Context(), next); err == nil || !strings.Contains(err.Error(), "still prepared for a pod for which it is no longer reserved") {
+	if err := w.Prepare(t.Context(), next); err == nil ||
+		!strings.Contains(err.Error(), "still prepared for a pod for which it is no longer reserved") {
 		t.Errorf("the next pod has it: %v", err)
 	}
 	f.fail = ""
@@ -397,7 +400,8 @@ func TestHealth(t *testing.T) {
 	w.prepare(p, "")
 	status := func() string {
 		st := w.Status(p, &p.Spec.Containers[0])
-		if len(st) != 1 || st[0].Name != "claim:gpu" || len(st[0].Resources) != 2 || st[0].Resources[0].ResourceID != "example.com/gpu=gpu" || st[0].Resources[1].ResourceID != driverName+"/p/e" {
+		if len(st) != 1 || st[0].Name != "claim:gpu" || len(st[0].Resources) != 2 ||
+			st[0].Resources[0].ResourceID != "example.com/gpu=gpu" || st[0].Resources[1].ResourceID != driverName+"/p/e" {
 			t.Fatalf("the status is %+v", st)
 		}
 		out := string(st[0].Resources[0].Health)
@@ -451,7 +455,8 @@ func TestGreedyDriver(t *testing.T) {
 			}
 		}
 		w.updateHealth(greedy, said(2*maxHealth, text), false)
-		if devices, bytes := w.healthSize(); len(other.health) != 100 || len(greedy.health) < 1000 || devices > maxHealth || bytes > maxHealthBytes {
+		if devices, bytes := w.healthSize(); len(other.health) != 100 || len(greedy.health) < 1000 || devices > maxHealth ||
+			bytes > maxHealthBytes {
 			t.Errorf("%s: the greedy one has %d devices, the other one %d", name, len(greedy.health), len(other.health))
 		}
 		for _, d := range []*driver{greedy, other} {

@@ -237,7 +237,8 @@ func TestGive(t *testing.T) {
 	chips := b.pod("d", "islet.dev/gpio", 2, 1)
 	check(chips, 0, map[string]string{"/dev/gpiochip0": b.dir + "/d/c0/islet.dev_gpio/0 r", "/dev/gpiochip1": b.dir + "/d/c0/islet.dev_gpio/1 r"}, 993)
 	check(chips, 1, map[string]string{"/dev/gpiochip0": b.dir + "/d/c1/islet.dev_gpio/0 r"}, 993)
-	if _, refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil || !strings.Contains(refusal, "the host has no group i2c") {
+	if _, refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil ||
+		!strings.Contains(refusal, "the host has no group i2c") {
 		t.Errorf("a group that there is not: %q, %v", refusal, err)
 	}
 	apart := b.pod("f", "islet.dev/gpio", 1)
@@ -284,7 +285,8 @@ func TestReplug(t *testing.T) {
 			if _, _, err := b.run(pod, 0); err == nil || !strings.Contains(err.Error(), notPluggedIn) {
 				t.Errorf("the agent %s: the container starts without its device: %v", agent, err)
 			}
-			if st := b.manager.Status("p", "c0"); len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusUnhealthy || *st[0].Resources[0].Message != notPluggedIn {
+			if st := b.manager.Status("p", "c0"); len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusUnhealthy ||
+				*st[0].Resources[0].Message != notPluggedIn {
 				t.Errorf("the agent %s: status %+v", agent, st)
 			}
 		}

@@ -97,7 +97,8 @@ func (w *world) start() error {
 	}
 	files := host(w.boot)
 	for name, f := range w.host {
-		if files[name] = f; f == nil {
+		files[name] = f
+		if f == nil {
 			delete(files, name)
 		}
 	}
@@ -152,7 +153,8 @@ func (w *world) ListContainers(context.Context, *api.ListContainersRequest) (*ap
 	return out, nil
 }
 
-func (w *world) UpdateContainerResources(_ context.Context, q *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+func (w *world) UpdateContainerResources(_ context.Context,
+	q *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running[q.ContainerId] == nil {
@@ -183,7 +185,8 @@ func TestNone(t *testing.T) {
 		t.Error("there is a manager")
 	}
 	var m *Manager
-	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil || m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Held("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
+	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil ||
+		m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Held("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
 		t.Error("none does something")
 	}
 }
@@ -279,7 +282,8 @@ func TestStarting(t *testing.T) {
 // TestRefused: in a kubelet's words, and nothing is given.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, static()...)
-	w.admit(w.pod("big", "8"), "UnexpectedAdmissionError", "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=7, which is unexpected")
+	w.admit(w.pod("big", "8"), "UnexpectedAdmissionError",
+		"Allocate failed due to not enough cpus available to satisfy request: requested=8, available=7, which is unexpected")
 	w.admit(w.pod("two", "5", "4"), "UnexpectedAdmissionError", "requested=4, available=2")
 	if rows, err := w.db.Devices(t.Context()); err != nil || len(rows) > 0 || w.Exclusive("two", "c0") {
 		t.Errorf("left %v: %v", rows, err)
@@ -380,7 +384,8 @@ func TestChanged(t *testing.T) {
 	w.admit(w.pod("own", "2"), "", "")
 	w.flags = nil
 	err := w.start()
-	if err == nil || !strings.Contains(err.Error(), `cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": running pods depend on it (c0 of own): drain this node`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": running pods depend on it (c0 of own): drain this node`) {
 		t.Fatal(err)
 	}
 	w.flags = []string{"--cpu-manager-policy=static", "--reserved-cpus=0-6"}
@@ -418,7 +423,8 @@ func (w *world) plug() {
 func TestTopology(t *testing.T) {
 	for _, scope := range []string{"container", "pod"} {
 		t.Run(scope, func(t *testing.T) {
-			w := newWorld(t, static("--topology-manager-policy=single-numa-node", "--topology-manager-scope="+scope, "--memory-manager-policy=Static",
+			w := newWorld(t, static("--topology-manager-policy=single-numa-node", "--topology-manager-scope="+scope,
+				"--memory-manager-policy=Static",
 				"--reserved-memory=0:memory=50Mi;1:memory=50Mi")...)
 			w.plug()
 			ask := func(uid string, cpus string, devices int) *v1.Pod {

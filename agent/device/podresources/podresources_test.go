@@ -43,7 +43,8 @@ func TestAPI(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(root, "pod-resources", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(root, "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func TestAPI(t *testing.T) {
 		t.Fatalf("the list is %v", list)
 	}
 	c := web.Containers[1]
-	if len(c.Devices) != 2 || c.Devices[0].DeviceIds[0] != "1" || len(c.Devices[0].Topology.Nodes) != 1 || c.Devices[1].Topology != nil || c.DynamicResources[0].ClaimName != "gpu" {
+	if len(c.Devices) != 2 || c.Devices[0].DeviceIds[0] != "1" || len(c.Devices[0].Topology.Nodes) != 1 ||
+		c.Devices[1].Topology != nil || c.DynamicResources[0].ClaimName != "gpu" {
 		t.Errorf("the container has %v", c)
 	}
 	if one, err := client.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "done", PodNamespace: "default"}); err != nil || one.PodResources.Name != "done" {

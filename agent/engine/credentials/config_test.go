@@ -68,7 +68,8 @@ func TestLoad(t *testing.T) {
 			t.Fatal(tt.from)
 		}
 		_, hash, err := load(write(t, t.TempDir(), "c.yaml", strings.Replace(good, tt.from, tt.to, 1)))
-		if tt.want == "" && (err != nil || !strings.HasPrefix(hash, "sha256:")) || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+		if tt.want == "" && (err != nil || !strings.HasPrefix(hash, "sha256:")) || tt.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%q for %q: %v", tt.to, tt.from, err)
 		}
 	}
@@ -85,7 +86,8 @@ func TestLoadDirectory(t *testing.T) {
 		return fmt.Sprintf("kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/%s\nproviders:\n- {name: %s, matchImages: [a.example], defaultCacheDuration: 1s, apiVersion: credentialprovider.kubelet.k8s.io/%[1]s}\n", version, name)
 	}
 	write(t, dir, "2.yml", one("second", "v1beta1"))
-	write(t, dir, "3.json", `{"kind":"CredentialProviderConfig","apiVersion":"kubelet.config.k8s.io/v1alpha1","providers":[{"name":"third","matchImages":["a.example"],"defaultCacheDuration":"0s","apiVersion":"credentialprovider.kubelet.k8s.io/v1alpha1"}]}`)
+	write(t, dir, "3.json",
+		`{"kind":"CredentialProviderConfig","apiVersion":"kubelet.config.k8s.io/v1alpha1","providers":[{"name":"third","matchImages":["a.example"],"defaultCacheDuration":"0s","apiVersion":"credentialprovider.kubelet.k8s.io/v1alpha1"}]}`)
 	write(t, dir, "1.yaml", one("first", "v1"))
 	write(t, dir, "README", "not a configuration")
 	got, _, err := load(dir)

@@ -83,9 +83,11 @@ func TestOrder(t *testing.T) {
 	}
 	for _, p := range []string{"second a.example", "broken '*.example'", "first a.example/team", "other b.example"} {
 		name, image, _ := strings.Cut(p, " ")
-		fmt.Fprintf(&providers, "- {name: %s, matchImages: [%s], defaultCacheDuration: 1h, apiVersion: credentialprovider.kubelet.k8s.io/v1}\n", name, image)
+		fmt.Fprintf(&providers, "- {name: %s, matchImages: [%s], defaultCacheDuration: 1h, apiVersion: credentialprovider.kubelet.k8s.io/v1}\n",
+			name, image)
 	}
-	file := write(t, root, "plugins.yaml", "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders:\n"+providers.String())
+	file := write(t, root, "plugins.yaml", "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders:\n"+
+		providers.String())
 	c, err := Open(Config{Plugins: file, BinDir: bin, Root: root, API: &server{}, Secrets: &server{}, Meta: memory{}, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	defer c.Close()
@@ -139,7 +141,8 @@ func TestNodeConfiguration(t *testing.T) {
 			time.Sleep(nodeTTL)
 			var users []string
 			for _, c := range n.lookup("a.example/app") {
-				if users = append(users, c.Auth.Username); c.From.Kind != "" {
+				users = append(users, c.Auth.Username)
+				if c.From.Kind != "" {
 					t.Error(c.From)
 				}
 			}
@@ -177,7 +180,8 @@ func TestIdentify(t *testing.T) {
 		s := &server{account: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"hint": "h", "other": "o"}}}
 		a := &accounts{api: s, meta: memory{}, down: func() bool { return false }}
 		must(t, a.load(t.Context()))
-		perAccount, perToken := attributes(configv1.ServiceAccountServiceAccountTokenCacheType, true), attributes(configv1.TokenServiceAccountTokenCacheType, false)
+		perAccount, perToken := attributes(configv1.ServiceAccountServiceAccountTokenCacheType, true),
+			attributes(configv1.TokenServiceAccountTokenCacheType, false)
 		of := func(pod *v1.Pod, at *configv1.ServiceAccountTokenAttributes) *identity {
 			t.Helper()
 			who, err := a.identify(t.Context(), pod, at)
@@ -194,12 +198,14 @@ func TestIdentify(t *testing.T) {
 		if of(podOf("1", "other"), perAccount).key == one.key {
 			t.Error("two accounts share a key")
 		}
-		if x, y := of(podOf("1", "app"), perToken), of(podOf("2", "app"), perToken); x.key == y.key || x.key == one.key || of(podOf("1", "app"), perToken).key != x.key {
+		if x, y := of(podOf("1", "app"), perToken), of(podOf("2", "app"), perToken); x.key == y.key || x.key == one.key ||
+			of(podOf("1", "app"), perToken).key != x.key {
 			t.Error("keys by token", x.key, y.key)
 		}
 		before := len(s.asked)
 		time.Sleep(55 * time.Minute)
-		if of(podOf("1", "app"), perToken); !strings.HasPrefix(s.asked[len(s.asked)-1], "token 1 u1 acme") || len(s.asked) != before+2 {
+		of(podOf("1", "app"), perToken)
+		if !strings.HasPrefix(s.asked[len(s.asked)-1], "token 1 u1 acme") || len(s.asked) != before+2 {
 			t.Error("a token that expires is used", s.asked[before:])
 		}
 		time.Sleep(accountTTL)

@@ -80,7 +80,8 @@ func TestBadPlugin(t *testing.T) {
 	} {
 		p := program(t, tt.script)
 		_, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app"})
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 2*stderrLimit || strings.Contains(err.Error(), "s3cret")) {
+		if tt.want == "" && err != nil || tt.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 2*stderrLimit || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

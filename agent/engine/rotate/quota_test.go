@@ -40,7 +40,8 @@ func TestQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(filepath.Join(outside, "0.log.20260101-000000"), filepath.Join(root, "ns_big_u1/a/0.log.20250101-000000")); err != nil {
+	if err := os.Symlink(filepath.Join(outside, "0.log.20260101-000000"),
+		filepath.Join(root, "ns_big_u1/a/0.log.20250101-000000")); err != nil {
 		t.Fatal(err)
 	}
 	q := &Quota{Dir: root, Bytes: 10 * 4096, Workers: 2, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}

@@ -67,7 +67,8 @@ esac
 func TestNoHint(t *testing.T) {
 	programs(t, "yes Table does not exist | head -n 100000; exit 3\n")
 	log := run(t, true)
-	if strings.Count(log, "chain=KUBE-IPTABLES-HINT") != 2 || !strings.Contains(log, "exit status 3: Table does not exist") || len(log) > 2000 {
+	if strings.Count(log, "chain=KUBE-IPTABLES-HINT") != 2 || !strings.Contains(log, "exit status 3: Table does not exist") ||
+		len(log) > 2000 {
 		t.Errorf("%.3000s", log)
 	}
 	t.Setenv("PATH", t.TempDir())

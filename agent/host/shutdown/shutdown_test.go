@@ -119,7 +119,8 @@ func (w *world) open(t *testing.T) (kill func()) {
 		AtRest: func(uid types.UID) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.rests[uid] },
 		Poke: func(uid types.UID) {
 			for _, p := range w.pods() {
-				if since, most := w.Off(p); p.UID == uid {
+				since, most := w.Off(p)
+				if p.UID == uid {
 					w.note("%s %v %v", uid, !since.IsZero(), most)
 				}
 			}
@@ -227,7 +228,8 @@ func TestCancelled(t *testing.T) {
 		w.logind(true)
 		w.happened = nil
 		w.logind(false)
-		w.expect(t, "Shutdown: Shutdown manager detected shutdown cancellation", "going false", "web false 0s", "batch false 0s", "dns false 0s", "etcd false 0s")
+		w.expect(t, "Shutdown: Shutdown manager detected shutdown cancellation", "going false", "web false 0s", "batch false 0s",
+			"dns false 0s", "etcd false 0s")
 		answer := make(chan error, 1)
 		go func() { _, err := w.Begin(t.Context()); answer <- err }()
 		synctest.Wait()

@@ -88,7 +88,8 @@ func write(t *testing.T, path string) {
 func ours(t *testing.T) (points []string) {
 	t.Helper()
 	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
-		if f := strings.Fields(line); strings.Contains(line, " "+Source+" ") {
+		f := strings.Fields(line)
+		if strings.Contains(line, " "+Source+" ") {
 			if slices.Contains(points, f[4]) {
 				t.Errorf("mounted twice: %s", line)
 			}
@@ -157,7 +158,8 @@ func stacks(t *testing.T, dir string) {
 	}
 	write(t, own+"/base/whiteout")
 	write(t, own+"/base/kept")
-	must(t, unix.Mount("overlay", own+"/merged", "overlay", 0, fmt.Sprintf("lowerdir=%s/1/fs:%s/base,upperdir=%s/upper,workdir=%s/work", dir, own, own, own)))
+	must(t, unix.Mount("overlay", own+"/merged", "overlay", 0,
+		fmt.Sprintf("lowerdir=%s/1/fs:%s/base,upperdir=%s/upper,workdir=%s/work", dir, own, own, own)))
 	defer unix.Unmount(own+"/merged", unix.MNT_DETACH)
 	write(t, own+"/merged/new")
 	entries, err := os.ReadDir(own + "/merged")
@@ -180,7 +182,8 @@ func TestBound(t *testing.T) {
 	}
 	must(t, os.Remove(root+"/big"))
 	for i := 0; err == nil; i++ {
-		if err = os.WriteFile(fmt.Sprint(root, "/", i), nil, 0o600); i > bound/1024 {
+		err = os.WriteFile(fmt.Sprint(root, "/", i), nil, 0o600)
+		if i > bound/1024 {
 			t.Fatal("files without end")
 		}
 	}
@@ -195,7 +198,8 @@ func TestHalfDone(t *testing.T) {
 	table := read(t, "/proc/self/mountinfo")
 	broken := c
 	broken.Dirs = []Dir{{Path: state, Apart: []string{"file"}}} // is no directory: fails late
-	if _, err := Cover(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") || !strings.Contains(err.Error(), "remount,rw") {
+	if _, err := Cover(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") ||
+		!strings.Contains(err.Error(), "remount,rw") {
 		t.Fatalf("%v", err)
 	}
 	if now := read(t, "/proc/self/mountinfo"); !strings.HasPrefix(now, table) || strings.Contains(strings.TrimPrefix(now, table), state+" ") {

@@ -33,7 +33,8 @@ func TestHostileFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			log := dir + "/pods/default_web_u1/c/0.log"
-			err := errorsJoin(os.MkdirAll(filepath.Dir(log), 0o755), os.Mkdir(dir+"/secret", 0o755), os.WriteFile(dir+"/secret/0.log", []byte(secret), 0o600))
+			err := errorsJoin(os.MkdirAll(filepath.Dir(log), 0o755), os.Mkdir(dir+"/secret", 0o755),
+				os.WriteFile(dir+"/secret/0.log", []byte(secret), 0o600))
 			if err != nil {
 				t.Fatal(err)
 			}

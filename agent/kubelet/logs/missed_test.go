@@ -158,7 +158,8 @@ func TestDamaged(t *testing.T) {
 			}
 			var out bytes.Buffer
 			err = Read(t.Context(), s.path, o, func(context.Context) bool { return true }, &out)
-			if err == nil || !strings.Contains(err.Error(), filepath.Base(s.rotated(2))) || !strings.Contains(out.String(), "a") || !strings.Contains(out.String(), "c") {
+			if err == nil || !strings.Contains(err.Error(), filepath.Base(s.rotated(2))) || !strings.Contains(out.String(), "a") ||
+				!strings.Contains(out.String(), "c") {
 				t.Errorf("%s, %+v: %v, %d bytes", name, o, err, out.Len())
 			}
 		}

@@ -140,7 +140,8 @@ func TestData(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Pods) != 5 || len(d.Attention) != 2 || len(d.Events) != 2 || d.Events[0].Reason != "BackOff" || d.Pods[4].State != "CrashLoopBackOff" || d.Pods[4].Restarts != 12 || d.Pods[0].Name != hostile || d.Memory != 648<<20 {
+	if len(d.Pods) != 5 || len(d.Attention) != 2 || len(d.Events) != 2 || d.Events[0].Reason != "BackOff" ||
+		d.Pods[4].State != "CrashLoopBackOff" || d.Pods[4].Restarts != 12 || d.Pods[0].Name != hostile || d.Memory != 648<<20 {
 		t.Errorf("%+v", d)
 	}
 	w = ask(local, "GET", "/log?namespace=default&pod=camera&container=main", "localhost")

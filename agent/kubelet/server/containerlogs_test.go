@@ -38,7 +38,8 @@ func TestLogErrors(t *testing.T) {
 		if code, body := do(t, n, "GET", "/containerLogs/default/fifo/nginx"+query, ""); code != 500 || !strings.Contains(body, "regular") {
 			t.Errorf("%s: nothing could be read: %d %q", query, code, body)
 		}
-		if body, end, err := logOf(t, n, query, false).rest(); body != "first\nislet: the log is not complete: "+reason+"\n" || !errors.Is(err, io.ErrUnexpectedEOF) {
+		if body, end, err := logOf(t, n, query, false).rest(); body != "first\nislet: the log is not complete: "+reason+"\n" ||
+			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: a damaged log: %q, %q, %v", query, body, end, err)
 		}
 		if body, end, err := logOf(t, n, query, true).rest(); body != "first\n" || end != reason || err != nil {

@@ -42,7 +42,8 @@ func TestHostile(t *testing.T) {
 	defer conn.Close()
 	io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
 	conn.SetReadDeadline(time.Now().Add(time.Minute))
-	if all, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 401") || !strings.HasSuffix(string(all), "Unauthorized") {
+	if all, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 401") ||
+		!strings.HasSuffix(string(all), "Unauthorized") {
 		t.Errorf("an unknown client: %q %v", all, err)
 	}
 	// A handshake that never begins, and a request that never ends.

@@ -365,7 +365,8 @@ func TestPageByToken(t *testing.T) {
 				t.Errorf("%s with %q: %d %q, want %d", path, token, resp.StatusCode, body, want)
 			}
 			if want == 200 || want == 403 {
-				if a := (<-r.asked).ResourceAttributes; a == nil || a.Verb != "get" || a.Resource != "nodes" || a.Subresource != "proxy" || a.Name != "pi" {
+				if a := (<-r.asked).ResourceAttributes; a == nil || a.Verb != "get" || a.Resource != "nodes" || a.Subresource != "proxy" ||
+					a.Name != "pi" {
 					t.Errorf("the cluster is asked whether %+v", a)
 				}
 			}

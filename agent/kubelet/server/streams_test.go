@@ -38,7 +38,8 @@ func executor(t *testing.T, n *servertest.Node, protocol, path string) remotecom
 		t.Fatal(err)
 	}
 	var x remotecommand.Executor
-	if config := (&rest.Config{Host: host}); protocol == "websocket" {
+	config := (&rest.Config{Host: host})
+	if protocol == "websocket" {
 		x, err = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
 	} else {
 		x, err = remotecommand.NewSPDYExecutor(config, "POST", u)
@@ -251,7 +252,8 @@ func TestWebSocketProtocols(t *testing.T) {
 		}
 	}
 	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: []string{"v9.channel.k8s.io"}}
-	if _, resp, err := d.Dial("ws://islet/exec/default/web/nginx?command=echo&output=1", nil); err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
+	if _, resp, err := d.Dial("ws://islet/exec/default/web/nginx?command=echo&output=1", nil); err == nil || resp == nil ||
+		resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a subprotocol that nobody knows: %v, %+v", err, resp)
 	}
 	n.Runtime.Streams.Wait()

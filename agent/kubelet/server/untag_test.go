@@ -72,7 +72,8 @@ func TestRemoveImage(t *testing.T) {
 			n.Put(p)
 		}
 		code, body := do(t, n, http.MethodDelete, api.PathImages+"?"+c.query, "")
-		if code != c.code || !slices.Equal(images.names, c.left) || images.gone != (c.left == nil) || !strings.Contains(strings.ReplaceAll(body, "docker.io/library/", ""), c.says) {
+		if code != c.code || !slices.Equal(images.names, c.left) || images.gone != (c.left == nil) ||
+			!strings.Contains(strings.ReplaceAll(body, "docker.io/library/", ""), c.says) {
 			t.Errorf("%s: %d %s; left is %v", name, code, body, images.names)
 		}
 	}

@@ -156,7 +156,8 @@ func (r *Registry) open(ctx context.Context, w *fsnotify.Watcher) {
 	}
 	if err.Error() != r.told {
 		r.told = err.Error()
-		r.c.Log.Error("no plugin can register until the directory for their sockets can be made and watched: islet retries", "directory", r.dir, "error", err)
+		r.c.Log.Error("no plugin can register until the directory for their sockets can be made and watched: islet retries", "directory",
+			r.dir, "error", err)
 	}
 	r.retry.Reset(r.backoff.Next(0))
 }

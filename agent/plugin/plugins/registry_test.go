@@ -107,7 +107,8 @@ func (p *plugin) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*reg
 	return p.info, nil
 }
 
-func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (p *plugin) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	p.told <- s
 	if p.deaf {
 		return nil, errors.New("what?")

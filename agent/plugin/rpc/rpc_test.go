@@ -161,7 +161,8 @@ func TestBombs(t *testing.T) {
 	if _, err := client.Check(ctx, long, grpc.WaitForReady(true)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a long request: %v", err)
 	}
-	if _, err := client.Check(ctx, long, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.Unimplemented && status.Code(err) != codes.ResourceExhausted {
+	if _, err := client.Check(ctx, long, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.Unimplemented &&
+		status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a packed one: %v", err)
 	}
 	var headers []string

@@ -15,7 +15,8 @@ type Evictions struct {
 func newEvictions() *Evictions {
 	signal := []string{"eviction_signal"}
 	return &Evictions{
-		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions", Help: "pods that were evicted, by what there was too little of"}, signal),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
+			Help: "pods that were evicted, by what there was too little of"}, signal),
 		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_eviction_stats_age_seconds",
 			Help: "how old the figures were that pods were evicted by", Buckets: prometheus.DefBuckets}, signal),
 	}

@@ -47,19 +47,25 @@ func New(o Operations, unified bool) *Figures {
 			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
 	}
 	f := &Figures{
-		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(), ImageVolumes: newImageVolumes(),
+		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
+		ImageVolumes: newImageVolumes(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
 		podsFailed: prometheus.NewCounter(counter("kubelet_started_pods_errors_total", "sandboxes of pods that could not be started")),
-		mapped:     prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_total", "sandboxes of pods with a user namespace that were started")),
-		unmapped:   prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total", "sandboxes of pods with a user namespace that could not be started")),
-		started:    prometheus.NewCounterVec(counter("kubelet_started_containers_total", "containers that were started"), []string{"container_type"}),
-		failed:     prometheus.NewCounterVec(counter("kubelet_started_containers_errors_total", "containers that could not be started"), []string{"container_type", "code"}),
-		preempted:  prometheus.NewCounterVec(counter("kubelet_preemptions", "pods that ended so that a critical one could run, by the resource that was lacking"), []string{"preemption_signal"}),
-		seen:       start("kubelet_pod_start_duration_seconds", "from when a pod was first seen until its containers ran"),
-		created:    start("kubelet_pod_start_total_duration_seconds", "from when a pod was created until its containers ran"),
-		sli:        start("kubelet_pod_start_sli_duration_seconds", "the same without pulling images and running init containers"),
+		mapped: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_total",
+			"sandboxes of pods with a user namespace that were started")),
+		unmapped: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total",
+			"sandboxes of pods with a user namespace that could not be started")),
+		started: prometheus.NewCounterVec(counter("kubelet_started_containers_total", "containers that were started"),
+			[]string{"container_type"}),
+		failed: prometheus.NewCounterVec(counter("kubelet_started_containers_errors_total", "containers that could not be started"),
+			[]string{"container_type", "code"}),
+		preempted: prometheus.NewCounterVec(counter("kubelet_preemptions",
+			"pods that ended so that a critical one could run, by the resource that was lacking"), []string{"preemption_signal"}),
+		seen:    start("kubelet_pod_start_duration_seconds", "from when a pod was first seen until its containers ran"),
+		created: start("kubelet_pod_start_total_duration_seconds", "from when a pod was created until its containers ran"),
+		sli:     start("kubelet_pod_start_sli_duration_seconds", "the same without pulling images and running init containers"),
 	}
 	f.version.Set(1)
 	if unified {
@@ -71,7 +77,8 @@ func New(o Operations, unified bool) *Figures {
 // Collectors are all that is counted; resizing counts the pods that are resized, when it
 // is asked.
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
-	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted,
+		f.seen, f.created, f.sli)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	all = append(all, f.ImageVolumes.collectors()...)
 	return append(all, f.Resizes.collectors(resizing)...)

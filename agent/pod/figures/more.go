@@ -21,14 +21,20 @@ func newWatches() *Watches {
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	}
 	return &Watches{
-		relists:   prometheus.NewHistogram(histogram("kubelet_pleg_relist_duration_seconds", "how long it took to list all that the runtime has", prometheus.DefBuckets)),
-		intervals: prometheus.NewHistogram(histogram("kubelet_pleg_relist_interval_seconds", "time between two such lists; in between events tell", prometheus.DefBuckets)),
-		seen:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "when the runtime was last listed, in seconds since 1970"}),
-		cgroups:   prometheus.NewHistogramVec(histogram("kubelet_cgroup_manager_duration_seconds", "how long it took to change the cgroup of a pod", prometheus.DefBuckets), []string{"operation_type"}),
-		requests: prometheus.NewHistogramVec(histogram("rest_client_request_duration_seconds", "how long requests to the API server took until the answer began",
+		relists: prometheus.NewHistogram(histogram("kubelet_pleg_relist_duration_seconds",
+			"how long it took to list all that the runtime has", prometheus.DefBuckets)),
+		intervals: prometheus.NewHistogram(histogram("kubelet_pleg_relist_interval_seconds",
+			"time between two such lists; in between events tell", prometheus.DefBuckets)),
+		seen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
+			Help: "when the runtime was last listed, in seconds since 1970"}),
+		cgroups: prometheus.NewHistogramVec(histogram("kubelet_cgroup_manager_duration_seconds",
+			"how long it took to change the cgroup of a pod", prometheus.DefBuckets), []string{"operation_type"}),
+		requests: prometheus.NewHistogramVec(histogram("rest_client_request_duration_seconds",
+			"how long requests to the API server took until the answer began",
 			[]float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}), []string{"verb", "host"}),
 		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "version of cgroups: 1 or 2"}),
-		inPod:   prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count", "containers of the pods that were started", []float64{1, 2, 4, 8, 16})),
+		inPod: prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count", "containers of the pods that were started",
+			[]float64{1, 2, 4, 8, 16})),
 	}
 }
 

@@ -22,10 +22,13 @@ func newResizes() *Resizes {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &Resizes{
-		requested:  counter("kubelet_container_requested_resizes_total", "resources of containers that somebody asked to be changed", "resource", "requirement", "operation"),
+		requested: counter("kubelet_container_requested_resizes_total", "resources of containers that somebody asked to be changed",
+			"resource", "requirement", "operation"),
 		infeasible: counter("kubelet_pod_infeasible_resizes_total", "resizes of pods that are not possible here", "reason_detail"),
-		accepted:   counter("kubelet_pod_deferred_accepted_resizes_total", "resizes that were accepted after they had been deferred", "retry_trigger"),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds", Help: "how long it took to resize a pod",
+		accepted: counter("kubelet_pod_deferred_accepted_resizes_total", "resizes that were accepted after they had been deferred",
+			"retry_trigger"),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
+			Help:    "how long it took to resize a pod",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
 	}
 }

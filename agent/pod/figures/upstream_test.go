@@ -193,7 +193,8 @@ func TestUpstream(t *testing.T) {
 // source is the program's own, without tests.
 func source(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("grep", "-rhE", `"[a-z]+_[a-z_]+"`, "--include=*.go", "--exclude=*_test.go", "../..", "../../../metrics", "../../../edge").Output()
+	out, err := exec.Command("grep", "-rhE", `"[a-z]+_[a-z_]+"`, "--include=*.go", "--exclude=*_test.go", "../..", "../../../metrics",
+		"../../../edge").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,12 +214,19 @@ The ports, paths, names, types and labels are a kubelet's, so that Prometheus, m
 | ` + "`" + `/metrics/resource` + "`" + ` | CPU and memory, for metrics-server |
 | ` + "`" + `/metrics/probes` + "`" + ` | results of probes |
 | ` + "`" + `/metrics/slis` + "`" + ` | health checks as indicators |
-| ` + "`" + `/stats/summary` + "`" + ` | the Summary API, complete; takes ` + "`" + `only_cpu_and_memory=true` + "`" + `, and POST. Its system containers are ` + "`" + `kubelet` + "`" + ` and ` + "`" + `runtime` + "`" + ` (the agent's cgroup unless that is the root), ` + "`" + `pods` + "`" + `, and with ` + "`" + `systemCgroups` + "`" + ` ` + "`" + `misc` + "`" + ` |
+| ` + "`" + `/stats/summary` + "`" + ` | the Summary API, complete; takes ` + "`" + `only_cpu_and_memory=true` + "`" +
+		`, and POST. Its system containers are ` + "`" + `kubelet` + "`" + ` and ` + "`" + `runtime` + "`" +
+		` (the agent's cgroup unless that is the root), ` + "`" + `pods` + "`" + `, and with ` + "`" + `systemCgroups` + "`" + ` ` + "`" +
+		`misc` + "`" + ` |
 
 **What a scrape costs.** Nothing is measured unless somebody asks, and pages that are scraped within a second share one measurement. A scraper that comes again within two minutes has only those cgroups read whose CPU time or memory has changed; the others are read as a whole every two to four minutes. A limit that another program writes into a cgroup shows within those minutes, one that the node
 changes at once. Pages are compressed for clients that accept gzip.
 
-**On the node**, ` + "`" + `islet top node` + "`" + ` also shows temperatures, frequency, under-voltage and throttling of the board; with ` + "`" + `-o wide` + "`" + ` also the traffic of all hardware interfaces together (the Summary API names one: eth0, or else the first). ` + "`" + `islet top -o wide` + "`" + ` shows for pods and containers the share of the last ten seconds in which a process waited for CPU, memory or disks (cgroup v2), and the bytes
+**On the node**, ` + "`" + `islet top node` + "`" +
+		` also shows temperatures, frequency, under-voltage and throttling of the board; with ` + "`" + `-o wide` + "`" +
+		` also the traffic of all hardware interfaces together (the Summary API names one: eth0, or else the first). ` + "`" +
+		`islet top -o wide` + "`" +
+		` shows for pods and containers the share of the last ten seconds in which a process waited for CPU, memory or disks (cgroup v2), and the bytes
 per second that they read from and write to disks, each byte once (with cgroup v1 without what the kernel writes later).
 
 ## What differs
@@ -236,14 +244,16 @@ per second that they read from and write to disks, each byte once (with cgroup v
 	b.WriteString(`
 ## Rules made for a kubelet
 
-` + "`" + `sudo make test-prometheus` + "`" + ` runs a real Prometheus (its Go module: scraping, storage and rule engine) against a node without a cluster and a node of one. It evaluates the expressions that the rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, under their names). No alert is active on a healthy node. The scrape uses
+` + "`" + `sudo make test-prometheus` + "`" +
+		` runs a real Prometheus (its Go module: scraping, storage and rule engine) against a node without a cluster and a node of one. It evaluates the expressions that the rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, under their names). No alert is active on a healthy node. The scrape uses
 the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` only.
 
 | Without data | On which node | Why |
 |---|---|---|
 | the dashboards' numbers of volumes (volume_manager_total_volumes) | all | see [left out](#left-out) |
 | kubelet_node_config_error | all, unless the node was sent a configuration | a kubelet since 1.24 has none |
-| storage_operation_errors_total | all | a kubelet has it no more; ` + "`" + `storage_operation_duration_seconds_count{status!="success"}` + "`" + ` counts them |
+| storage_operation_errors_total | all | a kubelet has it no more; ` + "`" +
+		`storage_operation_duration_seconds_count{status!="success"}` + "`" + ` counts them |
 | KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors, KubeClientErrors, the dashboards' requests to the API server | without a cluster | there is no API server |
 | KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp | without a cluster | a claim is a directory without a size of its own |
 | KubeNodeEviction, and the dashboards' errors of operations | without a cluster | there are series from the first event on, as of a kubelet |
@@ -255,8 +265,13 @@ KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeCont
 
 ## metrics-server
 
-` + "`" + `sudo make test-metrics-server` + "`" + ` runs metrics-server 0.9 as a pod of a node, by its own manifests, with a real control plane. ` + "`" + `kubectl top nodes` + "`" + ` and ` + "`" + `kubectl top pods` + "`" + ` work, and a HorizontalPodAutoscaler scales a Deployment by CPU. Two things differ from the manifests: the image, and ` + "`" + `--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt` + "`" + `, because the node has
-` + "`" + `serverTLSBootstrap: true` + "`" + `. ` + "`" + `--kubelet-insecure-tls` + "`" + ` is needed only where the serving certificate is self-signed, as with a kubelet.
+` + "`" + `sudo make test-metrics-server` + "`" +
+		` runs metrics-server 0.9 as a pod of a node, by its own manifests, with a real control plane. ` + "`" + `kubectl top nodes` + "`" +
+		` and ` + "`" + `kubectl top pods` + "`" +
+		` work, and a HorizontalPodAutoscaler scales a Deployment by CPU. Two things differ from the manifests: the image, and ` + "`" +
+		`--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt` + "`" + `, because the node has
+` + "`" + `serverTLSBootstrap: true` + "`" + `. ` + "`" + `--kubelet-insecure-tls` + "`" +
+		` is needed only where the serving certificate is self-signed, as with a kubelet.
 `)
 	b.WriteString("\n## Served\n\n| page | name | type | labels | stability |\n|---|---|---|---|---|\n")
 	slices.SortFunc(served, func(a, b upstreamMetric) int { return cmp.Or(cmp.Compare(a.page, b.page), cmp.Compare(a.name, b.name)) })

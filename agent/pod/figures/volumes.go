@@ -25,7 +25,8 @@ func newImageVolumes() *ImageVolumes {
 		requested: counter("kubelet_image_volume_requested_total", "images that containers which were to be started mount"),
 		mounted:   counter("kubelet_image_volume_mounted_succeed_total", "those that were mounted"),
 		failed:    counter("kubelet_image_volume_mounted_errors_total", "those of containers that could not be created"),
-		features:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled", Help: "whether a feature is on, of those that this node knows"}, []string{"name", "stage"}),
+		features: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled",
+			Help: "whether a feature is on, of those that this node knows"}, []string{"name", "stage"}),
 	}
 }
 

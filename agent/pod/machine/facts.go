@@ -100,7 +100,8 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	f.RuntimeHandlers, f.Images = rt.handlers, rt.images
 	f.NotReady = a.c.NotReady(ctx)
 	pressures := a.c.Machine.Pressures()
-	f.MemoryPressure, f.DiskPressure, f.PIDPressure = slices.Contains(pressures, v1.NodeMemoryPressure), slices.Contains(pressures, v1.NodeDiskPressure), slices.Contains(pressures, v1.NodePIDPressure)
+	f.MemoryPressure, f.DiskPressure, f.PIDPressure = slices.Contains(pressures, v1.NodeMemoryPressure),
+		slices.Contains(pressures, v1.NodeDiskPressure), slices.Contains(pressures, v1.NodePIDPressure)
 	if a.c.Conditions != nil {
 		f.Conditions = a.c.Conditions()
 	}

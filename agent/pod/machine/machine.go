@@ -87,7 +87,8 @@ func (n *Machine) Pressures() []v1.NodeConditionType {
 // New looks at what the machine has; appArmor and seLinux are why profiles and
 // labels do not act here.
 func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
-	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root), labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
+	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root),
+		labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
 	for k, v := range cfg.Node.Labels {
 		n.labels[k] = v
 	}
@@ -107,7 +108,8 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttles("/"),
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && cfg.Gate("MemoryQoS") {
-		n.last.MemoryQoS = &translate.QoS{Throttle: *k.MemoryThrottlingFactor, Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
+		n.last.MemoryQoS = &translate.QoS{Throttle: *k.MemoryThrottlingFactor,
+			Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
 	}
 	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
 		n.last.SwapBytes = has.swap
@@ -235,7 +237,10 @@ func (n *Machine) Admit() admit.Node {
 	if n.devices != nil {
 		n.devices.Room(room)
 	}
-	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static", StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room,
+		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
+		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
+		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
 }
 
 // resources are what the Node has: the machine's and the devices.

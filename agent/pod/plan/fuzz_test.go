@@ -325,7 +325,8 @@ func (w *world) settled(d Decision) {
 		w.must(d.Done, 34, "not removed: %+v", in.Seen)
 	case w.off():
 		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 63, "runs though the machine goes off: %+v", in.Seen)
-		w.must(!slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return w.undone(&c) }), 64, "what was cut off counts as done: %+v", in.Seen)
+		w.must(!slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return w.undone(&c) }), 64,
+			"what was cut off counts as done: %+v", in.Seen)
 	case in.End != nil || Finished(in) || Expired(in):
 		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Seen)
 	default:

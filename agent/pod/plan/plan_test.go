@@ -86,7 +86,8 @@ func TestDecide(t *testing.T) {
 			}
 			tt.in.Admitted = true
 			got := Decide(tt.in)
-			if !slices.Equal(got.Start, tt.want.Start) || !slices.Equal(got.Cancel, tt.want.Cancel) || !got.Wake.Equal(tt.want.Wake) || got.Done != tt.want.Done {
+			if !slices.Equal(got.Start, tt.want.Start) || !slices.Equal(got.Cancel, tt.want.Cancel) || !got.Wake.Equal(tt.want.Wake) ||
+				got.Done != tt.want.Done {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})

@@ -134,7 +134,8 @@ func (w *world) resize(a Action, whole bool) {
 	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
 	for i, c := range w.in.Seen.Containers {
 		last, _ := w.in.Seen.Last(c.Name)
-		if size, ok := b.sizes[c.Name]; ok && c.State == Running && c.ID == last.ID && c.SandboxID == sb.ID && (c.Anew == "" || c.Anew == size.Anew) {
+		if size, ok := b.sizes[c.Name]; ok && c.State == Running && c.ID == last.ID && c.SandboxID == sb.ID &&
+			(c.Anew == "" || c.Anew == size.Anew) {
 			w.in.Seen.Containers[i].Resources = &size.Resources
 			if !whole {
 				return
@@ -155,7 +156,8 @@ func (w *world) resized(a Action, ok bool) {
 	if w.sized == nil || !ok {
 		w.sized = map[string]Resources{}
 	}
-	if w.unsure = !ok; ok {
+	w.unsure = !ok
+	if ok {
 		for _, c := range w.in.Seen.Containers {
 			if c.State == Running && c.Resources != nil {
 				w.sized[c.ID] = *c.Resources

@@ -128,7 +128,8 @@ func (w *world) off() bool {
 // undone reports whether a container ended well because the machine goes off, though it
 // is to be tried until it does by itself.
 func (w *world) undone(c *Container) bool {
-	return w.off() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.Off) && w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
+	return w.off() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.Off) &&
+		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
 }
 
 func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
@@ -157,7 +158,8 @@ func (w *world) plan() Decision {
 	}
 	d := w.decide(w.in)
 	d2 := w.decide(w.in)
-	w.must(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1, "not deterministic: %+v %+v", d, d2)
+	w.must(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1,
+		"not deterministic: %+v %+v", d, d2)
 	w.must(d.Wake.IsZero() || d.Wake.After(w.in.Now), 2, "wake %v is not after now: the worker would spin", d.Wake)
 	w.must(d.Wake.IsZero() || d.Wake.Sub(w.in.Now) <= 24*time.Hour, 2, "wake %v is too far away", d.Wake)
 	left := len(w.in.Seen.Sandboxes) + len(w.in.Seen.Containers) + len(w.in.Busy)
@@ -165,7 +167,8 @@ func (w *world) plan() Decision {
 	w.must(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
 	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
 	for subject, f := range w.in.Busy {
-		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update || f.Op == Resize)
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()) &&
+			(f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update || f.Op == Resize)
 		useless = useless || (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && f.Op == Allocate
 		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
 		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
@@ -174,10 +177,12 @@ func (w *world) plan() Decision {
 			c := find(w.in.Seen, f.ID)
 			w.must(c != nil && c.State == Running || slices.Contains(d.Cancel, subject), 60, "%+v goes on in a container that does not run", f)
 		}
-		if sb, _ := w.in.Seen.Sandbox(); (f.Op == Update || f.Op == Resize) && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting && !w.in.Hold && !Finished(w.in) && !Expired(w.in) {
+		if sb, _ := w.in.Seen.Sandbox(); (f.Op == Update || f.Op == Resize) && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting &&
+			!w.in.Hold && !Finished(w.in) && !Expired(w.in) {
 			w.must(f.Hash == w.in.Spec || slices.Contains(d.Cancel, subject), 49, "an update to a spec that is not wanted goes on")
 		}
-		if over := w.in.Want == nil || w.in.Waiting || w.in.Hold; !over && f.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, subject)) {
+		if over := w.in.Want == nil || w.in.Waiting || w.in.Hold; !over && f.Op == StartContainer &&
+			f.Hash != Hash(definition(w.in.Want, subject)) {
 			w.must(!w.next(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
 		}
 	}
@@ -238,7 +243,8 @@ func (w *world) preStopped(f Flight) {
 
 // specs gives the planner the hashes of specs as the worker does.
 func (w *world) specs() {
-	if w.in.Spec, w.in.Applied = "", ""; w.in.Want == nil {
+	w.in.Spec, w.in.Applied = "", ""
+	if w.in.Want == nil {
 		return
 	}
 	if w.spec != &w.in.Want.Spec {
@@ -299,7 +305,8 @@ func (w *world) check(a Action) {
 		w.checkGrace(a, ending)
 		w.checkHooked(a, ending)
 		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
-		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) || w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
+		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) ||
+			w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
 	case RemoveContainer:
 		c := find(w.in.Seen, a.ID)
 		w.must(c != nil && !c.Live(), 13, "removes a container that runs: %+v", a)
@@ -307,7 +314,8 @@ func (w *world) check(a Action) {
 		ended, _ := w.in.Seen.LastExited(a.Container)
 		w.must(removing || a.ID != last.ID && a.ID != ended.ID || w.undone(c), 14, "removes the container that logs and attempts need: %+v", a)
 	case StopSandbox:
-		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15, "stops a sandbox under its containers")
+		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15,
+			"stops a sandbox under its containers")
 	case RemoveSandbox:
 		used := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.SandboxID == a.ID })
 		w.must(!used, 16, "removes a sandbox with its containers")
@@ -319,7 +327,8 @@ func (w *world) check(a Action) {
 func (w *world) checkPreStop(a Action) {
 	c := find(w.in.Seen, a.ID)
 	_, ran := w.in.PreStopped[a.ID]
-	w.must(c != nil && c.State == Running && hooks(w.in.Want, a.Container).PreStop != nil && !ran, 52, "runs a preStop hook for nothing: %+v", c)
+	w.must(c != nil && c.State == Running && hooks(w.in.Want, a.Container).PreStop != nil && !ran, 52,
+		"runs a preStop hook for nothing: %+v", c)
 	w.must(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
 }
 
@@ -333,7 +342,8 @@ func (w *world) checkHooked(a Action, ending bool) {
 	stale := c.Round < Round(w.in) && !ending && !Finished(w.in) && !Expired(w.in)
 	_, ran := w.in.PreStopped[a.ID]
 	late := w.in.Grace == 0 || !w.in.Stopping.IsZero() && w.in.Now.Sub(w.in.Stopping) >= w.in.Grace
-	w.must(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53, "stops %+v without its hook", c)
+	w.must(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53,
+		"stops %+v without its hook", c)
 	sb, _ := w.in.Seen.Sandbox()
 	renews := stale && sb.Ready && sb.ID != w.in.Stale && w.in.Admitted && !w.in.Waiting && a.Container[0] != 'e' && c.ID == last.ID
 	w.must(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
@@ -412,7 +422,8 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 func (w *world) checkGrace(a Action, ending bool) {
 	c := find(w.in.Seen, a.ID)
 	sb, _ := w.in.Seen.Sandbox()
-	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running || Finished(w.in) || Expired(w.in) || !w.in.Health[c.ID].Unhealthy {
+	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running ||
+		Finished(w.in) || Expired(w.in) || !w.in.Health[c.ID].Unhealthy {
 		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
 		w.must(!a.Again || c != nil && !ending && Outgrown(w.in, *c), 50, "%s runs again however it ends", a.Container)
 		return
@@ -449,7 +460,8 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
 	_, hooked := w.in.PreStopped[c.ID]
 	late := hooked || HookFailed(w.in, *c) || c.Round < Round(w.in) && a.Container[0] != 'e'
-	w.must(lost || changed || late || Outgrown(w.in, *c) || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
+	w.must(lost || changed || late || Outgrown(w.in, *c) || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
+		"stops %+v for nothing", c)
 	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
 }
 
@@ -471,7 +483,8 @@ func (w *world) next(name string) bool {
 			return true
 		}
 		c, _ := w.in.Seen.Last(ctr.Name)
-		if c.SandboxID != sb.ID || c.Round != Round(w.in) || !(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && Started(w.in, c)) {
+		if c.SandboxID != sb.ID || c.Round != Round(w.in) ||
+			!(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && Started(w.in, c)) {
 			return false
 		}
 	}

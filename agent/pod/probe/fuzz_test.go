@@ -21,7 +21,8 @@ func FuzzProbes(f *testing.F) {
 			return
 		}
 		fail, succeed, period := 1+int32(data[0]%4), 1+int32(data[0]>>2%3), 1+int32(data[0]>>4%5)
-		bubble(t, pod(live(every(period), failures(fail)), ready(every(period), failures(fail), successes(succeed)), start(every(period), failures(fail))), func(w *world) {
+		bubble(t, pod(live(every(period), failures(fail)), ready(every(period), failures(fail), successes(succeed)),
+			start(every(period), failures(fail))), func(w *world) {
 			made := 1
 			for _, b := range data[1:min(len(data), 200)] {
 				arg, took := int(b>>3), time.Duration(0)
@@ -74,7 +75,8 @@ func (w *world) holds(fail, succeed int, periods time.Duration) {
 	was := func(port, n int) bool { // it succeeded n times in a row
 		run := 0
 		for _, ok := range answers(port) {
-			if run++; !ok {
+			run++
+			if !ok {
 				run = 0
 			}
 			if run >= n {

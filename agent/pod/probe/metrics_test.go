@@ -27,7 +27,8 @@ func TestMetrics(t *testing.T) {
 				for _, l := range m.Label {
 					labels = append(labels, l.GetName()+"="+l.GetValue())
 				}
-				got = append(got, fmt.Sprint(family.GetName(), " ", strings.Join(labels, ","), " ", m.GetCounter().GetValue(), " ", m.GetHistogram().GetSampleCount(), " ", m.GetHistogram().GetBucket()))
+				got = append(got, fmt.Sprint(family.GetName(), " ", strings.Join(labels, ","), " ", m.GetCounter().GetValue(), " ",
+					m.GetHistogram().GetSampleCount(), " ", m.GetHistogram().GetBucket()))
 			}
 		}
 		text := strings.Join(got, "\n")
@@ -54,7 +55,8 @@ func TestCounts(t *testing.T) {
 		c.add(passed, took)
 	}
 	c.add(failed, time.Second)
-	if c.passed != 5 || c.failed != 1 || c.within[0] != 2 || c.within[1] != 1 || c.within[len(buckets)-1] != 1 || c.seconds < 70 || c.seconds > 70.1 {
+	if c.passed != 5 || c.failed != 1 || c.within[0] != 2 || c.within[1] != 1 || c.within[len(buckets)-1] != 1 || c.seconds < 70 ||
+		c.seconds > 70.1 {
 		t.Errorf("%+v", c)
 	}
 }

@@ -22,7 +22,8 @@ func TestReadiness(t *testing.T) {
 		w.answer(readyPort, errRefused)
 		w.expect("started")
 		w.pass(2 * time.Second)
-		w.asked("10ms ready c1 10.0.0.7", "30ms ready c1 10.0.0.7", "70ms ready c1 10.0.0.7", "150ms ready c1 10.0.0.7", "310ms ready c1 10.0.0.7", "630ms ready c1 10.0.0.7", "1.27s ready c1 10.0.0.7")
+		w.asked("10ms ready c1 10.0.0.7", "30ms ready c1 10.0.0.7", "70ms ready c1 10.0.0.7", "150ms ready c1 10.0.0.7",
+			"310ms ready c1 10.0.0.7", "630ms ready c1 10.0.0.7", "1.27s ready c1 10.0.0.7")
 		w.told()
 		w.pass(9 * time.Second)
 		w.asked("2.55s ready c1 10.0.0.7", "5.11s ready c1 10.0.0.7", "10s ready c1 10.0.0.7")
@@ -139,7 +140,8 @@ func TestInitialDelay(t *testing.T) {
 	bubble(t, pod(live(after(15), every(5)), ready(after(3), every(6))), func(w *world) {
 		w.answer(readyPort, errRefused)
 		w.pass(7 * time.Second)
-		w.asked("3.01s ready c1 10.0.0.7", "3.03s ready c1 10.0.0.7", "3.07s ready c1 10.0.0.7", "3.15s ready c1 10.0.0.7", "3.31s ready c1 10.0.0.7", "3.63s ready c1 10.0.0.7", "4.27s ready c1 10.0.0.7", "5.55s ready c1 10.0.0.7", "6s ready c1 10.0.0.7")
+		w.asked("3.01s ready c1 10.0.0.7", "3.03s ready c1 10.0.0.7", "3.07s ready c1 10.0.0.7", "3.15s ready c1 10.0.0.7",
+			"3.31s ready c1 10.0.0.7", "3.63s ready c1 10.0.0.7", "4.27s ready c1 10.0.0.7", "5.55s ready c1 10.0.0.7", "6s ready c1 10.0.0.7")
 		w.answer(readyPort, nil)
 		w.pass(9 * time.Second)
 		w.asked("12s ready c1 10.0.0.7", "15s live c1 10.0.0.7")
@@ -421,7 +423,8 @@ func TestAnswers(t *testing.T) {
 			}
 			switch {
 			case tt.event == "" && len(w.events) == 0:
-			case len(w.events) != 1 || tt.kind != "panic" && w.events[0] != "web/c Warning "+tt.event || !strings.HasPrefix(w.events[0], "web/c Warning "+tt.event):
+			case len(w.events) != 1 || tt.kind != "panic" && w.events[0] != "web/c Warning "+tt.event ||
+				!strings.HasPrefix(w.events[0], "web/c Warning "+tt.event):
 				t.Errorf("%s, %v: told %q, want %q", tt.kind, tt.answer, w.events, tt.event)
 			}
 		})
@@ -451,7 +454,8 @@ func TestChangedProbe(t *testing.T) {
 		w.forget()
 		w.change(func(in *plan.Input) { in.Want = pod(ready(every(3)), live(every(2))) })
 		w.pass(12200 * time.Millisecond)
-		w.asked("3s live c1 10.0.0.7", "5s live c1 10.0.0.7", "7s live c1 10.0.0.7", "9s live c1 10.0.0.7", "10.1s ready c1 10.0.0.7", "11s live c1 10.0.0.7", "13s live c1 10.0.0.7", "13.1s ready c1 10.0.0.7")
+		w.asked("3s live c1 10.0.0.7", "5s live c1 10.0.0.7", "7s live c1 10.0.0.7", "9s live c1 10.0.0.7", "10.1s ready c1 10.0.0.7",
+			"11s live c1 10.0.0.7", "13s live c1 10.0.0.7", "13.1s ready c1 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Want = pod() })
 		w.pass(time.Minute)
 		w.asked()

@@ -15,7 +15,8 @@ import (
 // are kept.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
-	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st), condition(v1.PodScheduled, true, "", "")}
+	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st),
+		condition(v1.PodScheduled, true, "", "")}
 	if plan.RestartsAll(&m.pod.Spec) {
 		ours = append(ours, m.restarting(st))
 	}
@@ -25,7 +26,8 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 	disrupted := m.disrupted()
 	if disrupted != "" {
-		ours = append(ours, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: disrupted})
+		ours = append(ours, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
+			Message: disrupted})
 	}
 	for _, c := range before.Conditions {
 		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
@@ -104,7 +106,8 @@ func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
 	case st.Phase == v1.PodFailed:
 		return condition(v1.AllContainersRestarting, false, "PodFailed", "")
 	case plan.Restarting(m.in):
-		return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "RestartAllContainersStarted", Message: "container exited with restart policy rule"}
+		return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "RestartAllContainersStarted",
+			Message: "container exited with restart policy rule"}
 	}
 	return condition(v1.AllContainersRestarting, false, "", "")
 }
@@ -116,7 +119,8 @@ func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {
 	case st.Phase == v1.PodFailed && plan.Initialized(m.in, m.sandbox), m.initialized():
 		return condition(v1.PodInitialized, true, "", "")
 	}
-	return condition(v1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", m.uninitialized()))
+	return condition(v1.PodInitialized, false, "ContainersNotInitialized",
+		fmt.Sprintf("containers with incomplete status: %v", m.uninitialized()))
 }
 
 func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
@@ -137,7 +141,8 @@ func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
 			unready = append(unready, c.Name)
 		}
 	}
-	return condition(v1.ContainersReady, len(unready) == 0, notIf(len(unready) == 0, "ContainersNotReady"), fmt.Sprintf("containers with unready status: %v", unready))
+	return condition(v1.ContainersReady, len(unready) == 0, notIf(len(unready) == 0, "ContainersNotReady"),
+		fmt.Sprintf("containers with unready status: %v", unready))
 }
 
 func notIf(ok bool, reason string) string {
@@ -160,7 +165,8 @@ func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
 		case i < 0:
 			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
 		case m.pod.Status.Conditions[i].Status != v1.ConditionTrue:
-			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType, m.pod.Status.Conditions[i].Status))
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType,
+				m.pod.Status.Conditions[i].Status))
 		}
 	}
 	if len(closed) > 0 {

@@ -150,7 +150,8 @@ func (m *maker) rests(name string) *v1.ContainerStatus {
 			continue
 		}
 		c := *st
-		if c.Ready, c.Started = false, new(bool); c.State.Running != nil { // it was removed before its end was shown
+		c.Ready, c.Started = false, new(bool)
+		if c.State.Running != nil { // it was removed before its end was shown
 			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
 			c.LastTerminationState = v1.ContainerState{Terminated: lost(c.ContainerID)}
 		}
@@ -184,7 +185,8 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 
 // lost is the end of a container of which nothing is known any more, as a kubelet words it.
 func lost(id string) *v1.ContainerStateTerminated {
-	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: id}
+	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
+		Message: "The container could not be located when the pod was terminated", ContainerID: id}
 }
 
 // again reports whether a container that ended will run again.
@@ -246,7 +248,8 @@ func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStat
 func short(d time.Duration) string { return d.Round(time.Second).String() }
 
 func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
-	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *stamp(c.FinishedAt), ContainerID: m.id(c)}
+	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *stamp(c.FinishedAt),
+		ContainerID: m.id(c)}
 	if !c.StartedAt.IsZero() {
 		t.StartedAt = *stamp(c.StartedAt)
 	} else {

@@ -46,7 +46,8 @@ func TestOff(t *testing.T) {
 				}
 				up := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Ready: true}}}
 				unseen := Make(tt.in, up, Host{})
-				if now := unseen.ContainerStatuses[0]; now.State.Waiting == nil || now.Ready || now.LastTerminationState.Terminated == nil || unseen.Phase != v1.PodRunning {
+				if now := unseen.ContainerStatuses[0]; now.State.Waiting == nil || now.Ready || now.LastTerminationState.Terminated == nil ||
+					unseen.Phase != v1.PodRunning {
 					t.Errorf("it is removed, and the pod, %s, shows %+v", unseen.Phase, now)
 				}
 			}

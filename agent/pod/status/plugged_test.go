@@ -18,7 +18,8 @@ func TestPlugged(t *testing.T) {
 		t.Errorf("a pod whose devices were always there: %+v", c)
 	}
 	gone := Make(in, v1.PodStatus{}, away)
-	if c := conditionOf(gone, DevicesPlugged); c == nil || c.Status != v1.ConditionFalse || c.Reason != "DeviceUnplugged" || c.Message != "one is away; another too" {
+	if c := conditionOf(gone, DevicesPlugged); c == nil || c.Status != v1.ConditionFalse || c.Reason != "DeviceUnplugged" ||
+		c.Message != "one is away; another too" {
 		t.Errorf("away: %+v", c)
 	}
 	again := Make(in, gone, back)

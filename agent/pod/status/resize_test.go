@@ -50,17 +50,20 @@ func TestResize(t *testing.T) {
 	was.Want.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "32Mi"), Limits: list("cpu", "200m", "memory", "64Mi")}
 	was.Sizes = map[string]plan.Size{"c": {Resources: *was.Seen.Containers[0].Resources}}
 	before := Make(was, v1.PodStatus{}, Host{})
-	if c := before.ContainerStatuses[0]; !equality.Semantic.DeepEqual(*c.Resources, was.Want.Spec.Containers[0].Resources) || len(before.Conditions) != 5 {
+	if c := before.ContainerStatuses[0]; !equality.Semantic.DeepEqual(*c.Resources, was.Want.Spec.Containers[0].Resources) ||
+		len(before.Conditions) != 5 {
 		t.Errorf("at rest it shows %+v, %+v", c, before.Conditions)
 	}
-	if r := before.Resources; !equality.Semantic.DeepEqual(*r, was.Want.Spec.Containers[0].Resources) || !equality.Semantic.DeepEqual(before.AllocatedResources, r.Requests) {
+	if r := before.Resources; !equality.Semantic.DeepEqual(*r, was.Want.Spec.Containers[0].Resources) ||
+		!equality.Semantic.DeepEqual(before.AllocatedResources, r.Requests) {
 		t.Errorf("the pod shows %+v", r)
 	}
 
 	now := Make(old, before, Host{})
 	c := now.ContainerStatuses[0]
 	if want := (v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "32Mi"), Limits: list("cpu", "200m", "memory", "64Mi")}); !equality.Semantic.DeepEqual(*c.Resources, want) ||
-		!equality.Semantic.DeepEqual(c.AllocatedResources, list("cpu", "200m", "memory", "64Mi")) || !equality.Semantic.DeepEqual(*now.Resources, want) {
+		!equality.Semantic.DeepEqual(c.AllocatedResources, list("cpu", "200m", "memory", "64Mi")) ||
+		!equality.Semantic.DeepEqual(*now.Resources, want) {
 		t.Errorf("on its way it shows %+v, the pod %+v", c, now.Resources)
 	}
 	if p := conditionOf(now, v1.PodResizeInProgress); p == nil || p.Status != v1.ConditionTrue || p.Reason != "" || p.ObservedGeneration != 3 {
@@ -82,7 +85,8 @@ func TestResize(t *testing.T) {
 	}
 	fits.Unsure = false
 	over := Make(fits, failed, Host{})
-	if c := over.ContainerStatuses[0]; len(over.Conditions) != 5 || !equality.Semantic.DeepEqual(*c.Resources, fits.Want.Spec.Containers[0].Resources) || !c.Ready {
+	if c := over.ContainerStatuses[0]; len(over.Conditions) != 5 ||
+		!equality.Semantic.DeepEqual(*c.Resources, fits.Want.Spec.Containers[0].Resources) || !c.Ready {
 		t.Errorf("after all it shows %+v, %+v", c, over.Conditions)
 	}
 }

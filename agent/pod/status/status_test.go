@@ -147,7 +147,8 @@ func TestAddressesAndTimes(t *testing.T) {
 	in.Now = t0.Add(time.Hour)
 	st.Conditions = append(st.Conditions, v1.PodCondition{Type: "example.com/theirs", Status: v1.ConditionTrue})
 	again := Make(in, st, host)
-	if again = Make(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" || again.Conditions[0].Type != "example.com/theirs" {
+	if again = Make(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" ||
+		again.Conditions[0].Type != "example.com/theirs" {
 		t.Errorf("nothing changed, but the conditions did: %s", cmp.Diff(again.Conditions, st.Conditions))
 	}
 	in.Seen = seen(ended("c", 1, 3))

@@ -107,7 +107,8 @@ func TestJudgeOrder(t *testing.T) {
 	}
 	var s State
 	v := s.Judge(all, Observations{PIDs: {Free: 1, Total: 10}, NodeInodes: {Free: 1, Total: 10}, PodsMemory: {Free: 1, Total: 10}}, 0, t0)
-	if got, want := v.text(), "[DiskPressure MemoryPressure PIDPressure] allocatableMemory.available<50%; nodefs.inodesFree<50%; pid.available<50%"; got != want {
+	if got, want := v.text(),
+		"[DiskPressure MemoryPressure PIDPressure] allocatableMemory.available<50%; nodefs.inodesFree<50%; pid.available<50%"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 	if got := s.Judge(all, Observations{}, 0, t0).text(); got != "[] " {

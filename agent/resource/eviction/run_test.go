@@ -610,7 +610,8 @@ func TestSlowDisk(t *testing.T) {
 			w.pods = []Candidate{uses(aPod("eater", "", "", 0), 300*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 90*mib)}
 		})
 		w.runs(t)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images")
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage",
+			"reclaim containers", "reclaim images")
 		time.Sleep(5 * time.Minute)
 		w.told(t)
 		w.set(func() { w.free = 99 })

@@ -112,10 +112,12 @@ func TestContainerFs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := texts(withContainerFs(list, true)), "nodefs.available<1%; nodefs.inodesFree<2%; imagefs.available<3%; containerfs.available<1%; containerfs.inodesFree<2%"; got != want {
+	if got, want := texts(withContainerFs(list, true)),
+		"nodefs.available<1%; nodefs.inodesFree<2%; imagefs.available<3%; containerfs.available<1%; containerfs.inodesFree<2%"; got != want {
 		t.Errorf("on the node's disk: %s", got)
 	}
-	if got, want := texts(withContainerFs(list, false)), "nodefs.available<1%; nodefs.inodesFree<2%; imagefs.available<3%; containerfs.available<3%"; got != want {
+	if got, want := texts(withContainerFs(list, false)),
+		"nodefs.available<1%; nodefs.inodesFree<2%; imagefs.available<3%; containerfs.available<3%"; got != want {
 		t.Errorf("on the images' disk: %s", got)
 	}
 	if got := texts(list); !strings.Contains(got, "containerfs.available<9%") {

@@ -49,7 +49,8 @@ func TestAccount(t *testing.T) {
 	}
 	m.At = noon.AddDate(0, 0, 30)
 	a.add(m, Sample{Device: 500 + 2850})
-	if len(a.Days) != days || a.writtenOn(m.At.Add(-24*time.Hour)).Device < 99 || a.writtenOn(m.At.Add(-24*time.Hour)).Device > 101 || a.Total.Device != 1700+2850 {
+	if len(a.Days) != days || a.writtenOn(m.At.Add(-24*time.Hour)).Device < 99 || a.writtenOn(m.At.Add(-24*time.Hour)).Device > 101 ||
+		a.Total.Device != 1700+2850 {
 		t.Errorf("a month later: %+v", a)
 	}
 	m.At = noon // and the clock goes back
@@ -116,7 +117,8 @@ func FuzzAccount(f *testing.F) {
 					t.Fatalf("days %+v at %v", a.Days, m.At)
 				}
 			}
-			if !slices.ContainsFunc(a.Days, func(d dayTotal) bool { return d.Day == m.At.Format(day) }) || len(a.Days) > days || sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
+			if !slices.ContainsFunc(a.Days, func(d dayTotal) bool { return d.Day == m.At.Format(day) }) || len(a.Days) > days ||
+				sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
 				t.Fatalf("%+v", a)
 			}
 			text, err := json.Marshal(&a)
@@ -226,7 +228,8 @@ func TestBudget(t *testing.T) {
 		}
 		b.Agent, b.Images, b.Shims, b.Logs = 20<<20, 5<<20, 3<<20, 1<<20
 		run(t, f, time.Hour)
-		if len(b.events) != 1 || !f.Exceeded() || !strings.Contains(b.events[0], "23 MiB were written to the disk today, more than the budget of 10 MiB: database 15 MiB, images 5120 KiB, logs 1024 KiB, pods 2048 KiB") {
+		if len(b.events) != 1 || !f.Exceeded() || !strings.Contains(b.events[0],
+			"23 MiB were written to the disk today, more than the budget of 10 MiB: database 15 MiB, images 5120 KiB, logs 1024 KiB, pods 2048 KiB") {
 			t.Error(b.events)
 		}
 		time.Sleep(23 * time.Hour)

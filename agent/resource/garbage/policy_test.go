@@ -92,7 +92,8 @@ func TestDecide(t *testing.T) {
 }
 
 func prefixes(got, want []string) bool {
-	return len(got) == len(want) && !slices.ContainsFunc(slices.Collect(indices(got)), func(i int) bool { return !strings.HasPrefix(got[i], want[i]) })
+	return len(got) == len(want) && !slices.ContainsFunc(slices.Collect(indices(got)),
+		func(i int) bool { return !strings.HasPrefix(got[i], want[i]) })
 }
 
 func indices(s []string) func(func(int) bool) {
@@ -157,7 +158,8 @@ func FuzzDecide(f *testing.F) {
 			if stays {
 				t.Fatal("one goes after one that stays")
 			}
-			if v.Pinned || v.Goes == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) || v.Goes == Age && in.MaxAge == 0 {
+			if v.Pinned || v.Goes == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) || v.Goes == Age &&
+				in.MaxAge == 0 {
 				t.Fatalf("%+v goes", v)
 			}
 			for _, n := range in.Needs {

@@ -92,7 +92,8 @@ func TestRun(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
 		if i == 0 {
-			for b, err := os.ReadFile(file); err != nil || string(b) != "record 8"; b, err = os.ReadFile(file) { // until it knows what it need not tell
+			for b, err := os.ReadFile(file); err != nil || string(b) != "record 8"; b,
+				err = os.ReadFile(file) { // until it knows what it need not tell
 				runtime.Gosched()
 			}
 			said = append(said, kill(8, name))

@@ -35,7 +35,8 @@ func TestArena(t *testing.T) {
 				n.arena.reset()
 			}
 			out := n.pod(t.Context(), p)
-			if check := func() { checkPod(t, i, &out, containers, interfaces) }; again {
+			check := func() { checkPod(t, i, &out, containers, interfaces) }
+			if again {
 				check()
 			} else {
 				checks = append(checks, check)

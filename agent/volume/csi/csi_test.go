@@ -474,7 +474,8 @@ func TestGroup(t *testing.T) {
 		u := w.use(v, pod)
 		must(t, w.mount(v, u))
 		want := map[bool]string{true: "77"}[delegated]
-		if a, b := w.gotStage.VolumeCapability.GetMount().VolumeMountGroup, w.gotPublish.VolumeCapability.GetMount().VolumeMountGroup; a != want || b != want {
+		if a, b := w.gotStage.VolumeCapability.GetMount().VolumeMountGroup,
+			w.gotPublish.VolumeCapability.GetMount().VolumeMountGroup; a != want || b != want {
 			t.Errorf("delegated %v: the driver gets %q and %q", delegated, a, b)
 		}
 		w.undo(v, u)

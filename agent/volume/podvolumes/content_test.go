@@ -70,7 +70,8 @@ func TestConfigMapVolume(t *testing.T) {
 	if after := hiddenIn(t, dir); len(after) != 2 || slices.Equal(after, before) {
 		t.Error(after)
 	}
-	if b := make([]byte, 1); true {
+	b := make([]byte, 1)
+	if true {
 		if _, err := held.Read(b); err != nil || b[0] != '1' {
 			t.Error("a reader has lost its file:", err)
 		}

@@ -78,7 +78,8 @@ func TestHugePagesMounted(t *testing.T) {
 	}
 	gone(t, dir)
 	none := filepath.Join(t.TempDir(), "none")
-	if err := errors.Join(os.Mkdir(none, 0o755), mountHuge(none, "pagesize=12345,size=12345")); err == nil || !strings.Contains(err.Error(), "pagesize=12345") {
+	if err := errors.Join(os.Mkdir(none, 0o755), mountHuge(none, "pagesize=12345,size=12345")); err == nil ||
+		!strings.Contains(err.Error(), "pagesize=12345") {
 		t.Error(err)
 	}
 }

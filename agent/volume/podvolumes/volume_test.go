@@ -98,7 +98,8 @@ func TestEmptyDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data")
-	if len(mounts) != 1 || mounts[0].HostPath != dir || mounts[0].ContainerPath != "/data" || !mounts[0].Readonly || !mounts[0].SelinuxRelabel {
+	if len(mounts) != 1 || mounts[0].HostPath != dir || mounts[0].ContainerPath != "/data" || !mounts[0].Readonly ||
+		!mounts[0].SelinuxRelabel {
 		t.Errorf("mounts %v", mounts)
 	}
 	if fi, err := os.Stat(dir); err != nil || fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 {
@@ -334,7 +335,8 @@ func TestEtcHosts(t *testing.T) {
 	}
 	own := v1.VolumeMount{Name: "data", MountPath: "/etc/hosts"}
 	p.Spec.Volumes = []v1.Volume{empty("data", "")}
-	if mounts, err := mountsOf(t, v, p, own); err != nil || len(mounts) != 1 || mounts[0].HostPath == filepath.Join(v.podDir("u1"), "etc-hosts") {
+	if mounts, err := mountsOf(t, v, p, own); err != nil || len(mounts) != 1 ||
+		mounts[0].HostPath == filepath.Join(v.podDir("u1"), "etc-hosts") {
 		t.Errorf("%v, %v", mounts, err)
 	}
 }
@@ -475,7 +477,8 @@ func TestImageMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := out.Mounts[0]
-	if m.ContainerPath != "/data" || m.HostPath != "" || !m.Readonly || m.GetImage().GetImage() != "model:1" || m.ImageSubPath != "sub/dir" || m.SelinuxRelabel {
+	if m.ContainerPath != "/data" || m.HostPath != "" || !m.Readonly || m.GetImage().GetImage() != "model:1" ||
+		m.ImageSubPath != "sub/dir" || m.SelinuxRelabel {
 		t.Errorf("%v", m)
 	}
 	if err := v.Release(t.Context(), pod.UID); err != nil {

@@ -74,7 +74,8 @@ func TestClaim(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	pv, err := c.PersistentVolume(pod, got.Spec.VolumeName)
-	if err != nil || pv.Spec.ClaimRef.UID != got.UID || pv.Spec.Local.Path != c.Path("default", "data") || pv.Spec.Capacity.Storage().Value() != 1<<30 {
+	if err != nil || pv.Spec.ClaimRef.UID != got.UID || pv.Spec.Local.Path != c.Path("default", "data") ||
+		pv.Spec.Capacity.Storage().Value() != 1<<30 {
 		t.Fatal(pv, err)
 	}
 	fi, err := os.Stat(pv.Spec.Local.Path)

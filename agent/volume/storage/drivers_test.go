@@ -61,7 +61,8 @@ func TestLocalVolumes(t *testing.T) {
 			t.Errorf("%s: %s of group %d", name, fi.Mode(), fi.Sys().(*syscall.Stat_t).Gid)
 		}
 	}
-	if now, err := os.Stat("/etc/passwd"); err != nil || now.Mode() != passwd.Mode() || now.Sys().(*syscall.Stat_t).Gid != passwd.Sys().(*syscall.Stat_t).Gid {
+	if now, err := os.Stat("/etc/passwd"); err != nil || now.Mode() != passwd.Mode() ||
+		now.Sys().(*syscall.Stat_t).Gid != passwd.Sys().(*syscall.Stat_t).Gid {
 		t.Error("a link was followed")
 	}
 	if got, ro, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || ro || !strings.HasSuffix(got, "pv-dir") {
@@ -126,7 +127,8 @@ func TestLocalDisk(t *testing.T) {
 	}
 	held, err := os.Open(staged)
 	must(t, err)
-	if err := k.TearDown(t.Context(), "uid-b"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") || !k.Has("uid-b") && len(k.InUse()) == 0 {
+	if err := k.TearDown(t.Context(), "uid-b"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") ||
+		!k.Has("uid-b") && len(k.InUse()) == 0 {
 		t.Errorf("a disk that is in use is unmounted: %v", err)
 	}
 	must(t, held.Close())
@@ -215,13 +217,15 @@ func TestRefusals(t *testing.T) {
 	o.volumes["pv-absent"].Spec.VolumeMode = &block
 	device := podWith("p", "absent")
 	var told interface{ EventReason() string }
-	if _, err := k.SetUp(t.Context(), device, &device.Spec.Volumes[0], ""); !errors.As(err, &told) || told.EventReason() != "FailedMapVolume" || !strings.Contains(err.Error(), `MapVolume.MapPodDevice failed for volume "pv-absent"`) {
+	if _, err := k.SetUp(t.Context(), device, &device.Spec.Volumes[0], ""); !errors.As(err, &told) ||
+		told.EventReason() != "FailedMapVolume" || !strings.Contains(err.Error(), `MapVolume.MapPodDevice failed for volume "pv-absent"`) {
 		t.Error(err)
 	}
 	must(t, k.TearDown(t.Context(), device.UID))
 	p := podWith("p")
 	e := &v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
-	if _, err := k.SetUp(t.Context(), p, e, ""); err == nil || !strings.Contains(err.Error(), "PVC default/p-e was not created for pod default/p (pod is not owner)") {
+	if _, err := k.SetUp(t.Context(), p, e, ""); err == nil ||
+		!strings.Contains(err.Error(), "PVC default/p-e was not created for pod default/p (pod is not owner)") {
 		t.Error(err)
 	}
 	yes := true
@@ -236,7 +240,8 @@ func TestRefusals(t *testing.T) {
 	one, two := podWith("one", "pending"), podWith("two", "pending")
 	_, err := k.SetUp(t.Context(), one, &one.Spec.Volumes[0], "")
 	must(t, err)
-	if _, err := k.SetUp(t.Context(), two, &two.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "uses the ReadWriteOncePod access mode and is already in use by another pod") {
+	if _, err := k.SetUp(t.Context(), two, &two.Spec.Volumes[0], ""); err == nil ||
+		!strings.Contains(err.Error(), "uses the ReadWriteOncePod access mode and is already in use by another pod") {
 		t.Error(err)
 	}
 	must(t, k.TearDown(t.Context(), one.UID))
@@ -270,11 +275,15 @@ func TestHungServer(t *testing.T) {
 		p := podWith("p", "nfs")
 		for range 2 {
 			began := time.Now()
-			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition") || time.Since(began) != mountTime {
+			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil ||
+				!strings.Contains(err.Error(),
+					"unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition") ||
+				time.Since(began) != mountTime {
 				t.Errorf("after %s: %v", time.Since(began), err)
 			}
 		}
-		if got := k.Waiting(p.UID); len(got) != 1 || !strings.HasPrefix(got[0], "volume kubernetes.io/nfs/pv-nfs has not been mounted or unmounted for 4m") || len(k.Waiting("other")) != 0 {
+		if got := k.Waiting(p.UID); len(got) != 1 || !strings.HasPrefix(got[0],
+			"volume kubernetes.io/nfs/pv-nfs has not been mounted or unmounted for 4m") || len(k.Waiting("other")) != 0 {
 			t.Errorf("%q", got)
 		}
 		other := podWith("other", "dir")
@@ -338,7 +347,8 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 				k.cfg.Drivers = []Driver{remote{newNFS(), gone, hang}}
 			}
 			began := time.Now()
-			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), `volume "pv-nfs" does not answer`) || time.Since(began) != probeTime {
+			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil ||
+				!strings.Contains(err.Error(), `volume "pv-nfs" does not answer`) || time.Since(began) != probeTime {
 				t.Errorf("after %s: %v", time.Since(began), err)
 			}
 		}
@@ -411,7 +421,8 @@ func TestISCSI(t *testing.T) {
 	d.admin = func(ctx context.Context, args ...string) (string, error) {
 		return output(ctx, "islet-no-such-program", args...)
 	}
-	if err := d.Stage(t.Context(), v, staged, u); err == nil || !strings.Contains(err.Error(), "is not on this host") || !strings.Contains(err.Error(), "install open-iscsi") {
+	if err := d.Stage(t.Context(), v, staged, u); err == nil || !strings.Contains(err.Error(), "is not on this host") ||
+		!strings.Contains(err.Error(), "install open-iscsi") {
 		t.Error(err)
 	}
 }

@@ -77,7 +77,8 @@ func (m *machine) dead() bool {
 func (m *machine) kill(reboot bool) {
 	m.kernel.mu.Lock()
 	m.life.over = true
-	if m.life.gone = reboot; reboot {
+	m.life.gone = reboot
+	if reboot {
 		clear(m.kernel.mounted)
 		clear(m.kernel.running)
 	}

@@ -79,7 +79,8 @@ func TestStats(t *testing.T) {
 		for range 3 {
 			got := k.Stats(t.Context(), pods)
 			if v := got[p.UID]; len(got) != 1 || len(v) != 1 || v[0].Name != "c" || v[0].PVCRef.Name != "c" || v[0].PVCRef.Namespace != "default" ||
-				*v[0].CapacityBytes != 100 || *v[0].UsedBytes != 30 || *v[0].AvailableBytes != 70 || v[0].Inodes != nil || v[0].VolumeHealthStats == nil || v[0].VolumeHealthStats.Abnormal {
+				*v[0].CapacityBytes != 100 || *v[0].UsedBytes != 30 || *v[0].AvailableBytes != 70 || v[0].Inodes != nil ||
+				v[0].VolumeHealthStats == nil || v[0].VolumeHealthStats.Abnormal {
 				t.Errorf("%+v", got)
 			}
 		}
@@ -141,7 +142,8 @@ func TestStatsOfFileSystem(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, k.TearDown(context.Background(), p.UID)) }()
 	v := k.Stats(t.Context(), []*v1.Pod{p})[p.UID]
-	if len(v) != 1 || *v[0].CapacityBytes == 0 || *v[0].UsedBytes > *v[0].CapacityBytes || *v[0].AvailableBytes > *v[0].CapacityBytes || v[0].VolumeHealthStats != nil {
+	if len(v) != 1 || *v[0].CapacityBytes == 0 || *v[0].UsedBytes > *v[0].CapacityBytes ||
+		*v[0].AvailableBytes > *v[0].CapacityBytes || v[0].VolumeHealthStats != nil {
 		t.Errorf("%+v", v)
 	}
 }
@@ -172,7 +174,8 @@ func TestVolumeMetrics(t *testing.T) {
 			for _, l := range one.Label {
 				name += " " + l.GetValue()
 			}
-			if got[name] = one.Gauge.GetValue(); f.GetType() == dto.MetricType_HISTOGRAM {
+			got[name] = one.Gauge.GetValue()
+			if f.GetType() == dto.MetricType_HISTOGRAM {
 				got[name] = float64(one.Histogram.GetSampleCount())
 			}
 		}

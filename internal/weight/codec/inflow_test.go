@@ -80,7 +80,8 @@ func TestShares(t *testing.T) {
 		text := wire(most, most-1)
 		for len(text) > 0 {
 			n, err := w.Write(text[:min(len(text), 16<<10)])
-			if sent.Add(int64(n)); err != nil {
+			sent.Add(int64(n))
+			if err != nil {
 				return
 			}
 			text = text[n:]
@@ -210,7 +211,8 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		if len(c.incomplete) != 0 || len(in.inUse) != 1 || len(c.head) != 0 || c.frame.left != 0 {
-			t.Errorf("by %d bytes: %d messages are begun, %d large ones came, %d bytes of a head, %d of a frame", size, len(c.incomplete), len(in.inUse), len(c.head), c.frame.left)
+			t.Errorf("by %d bytes: %d messages are begun, %d large ones came, %d bytes of a head, %d of a frame", size, len(c.incomplete),
+				len(in.inUse), len(c.head), c.frame.left)
 		}
 		in.release()
 		if !large.idle() {

@@ -119,7 +119,8 @@ func TestResets(t *testing.T) {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, 0}
 		return string(binary.BigEndian.AppendUint32(head, stream)) + content
 	}
-	text := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, "") + frame(headFrame, 1, "headers") + frame(dataFrame, 1, "\x00\x00\x04\x03\x00\x00\x00") +
+	text := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, "") + frame(headFrame, 1, "headers") + frame(dataFrame, 1,
+		"\x00\x00\x04\x03\x00\x00\x00") +
 		frame(resetFrame, 1, "1234") + frame(dataFrame, 3, "data") + frame(resetFrame, 3, "1234")
 	for size := 1; size <= len(text); size++ {
 		in := &Inflow{most: most}

@@ -28,7 +28,8 @@ func TestSlowPeers(t *testing.T) {
 		if err := alone.wait(&message{}, most); err != nil {
 			t.Fatal(err)
 		}
-		if <-alone.ctx.Done(); time.Since(began) != receiveTime {
+		<-alone.ctx.Done()
+		if time.Since(began) != receiveTime {
 			t.Errorf("one that nobody waits for has %v", time.Since(began))
 		}
 		least := (&share{size: most}).leastTime()

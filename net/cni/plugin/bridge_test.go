@@ -59,7 +59,8 @@ func TestBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Interfaces) != 3 || r.Interfaces[0].Name != "br7" || r.Interfaces[2].Mac != "02:00:00:00:00:07" || r.Interfaces[2].Mtu != 1400 || r.Interfaces[2].Sandbox != s.path {
+	if len(r.Interfaces) != 3 || r.Interfaces[0].Name != "br7" || r.Interfaces[2].Mac != "02:00:00:00:00:07" ||
+		r.Interfaces[2].Mtu != 1400 || r.Interfaces[2].Sandbox != s.path {
 		t.Errorf("interfaces are %+v", r.Interfaces)
 	}
 	if len(r.IPs) != 1 || r.IPs[0].Address.String() != "10.9.0.2/24" || r.IPs[0].Gateway.String() != "10.9.0.1" || *r.IPs[0].Interface != 2 {
@@ -150,7 +151,8 @@ func TestBridgeAddressElsewhere(t *testing.T) {
 	if err := h.AddrAdd(other, addr(t, "10.9.0.1/16")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.run(t, "ADD", "bridge", `, "isGateway": true`); err == nil || !strings.Contains(err.Error(), "interface other has the address 10.9.0.1 already") {
+	if _, err := s.run(t, "ADD", "bridge", `, "isGateway": true`); err == nil ||
+		!strings.Contains(err.Error(), "interface other has the address 10.9.0.1 already") {
 		t.Errorf("error is %v", err)
 	}
 	if err := h.LinkDel(other); err != nil {

@@ -157,7 +157,8 @@ func TestUnsupported(t *testing.T) {
 	} {
 		err := Validate(c.kind, []byte(`{"cniVersion": "1.0.0", "name": "n", "type": "x", `+c.conf+`}`))
 		var coded *types.Error
-		if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &coded) || coded.Code != types.ErrUnsupportedField || !strings.Contains(coded.Msg, c.field)) {
+		if c.field == "" && err != nil || c.field != "" &&
+			(!errors.As(err, &coded) || coded.Code != types.ErrUnsupportedField || !strings.Contains(coded.Msg, c.field)) {
 			t.Errorf("%s with %s: %v", c.kind, c.conf, err)
 		}
 	}
@@ -247,7 +248,8 @@ func TestOutputBombs(t *testing.T) {
 
 // FuzzConfiguration decodes every part of a configuration that the types read.
 func FuzzConfiguration(f *testing.F) {
-	f.Add([]byte(hostLocal("/d", `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]`)), "IP=10.0.0.3")
+	f.Add([]byte(hostLocal("/d", `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]`)),
+		"IP=10.0.0.3")
 	f.Add([]byte(`{"cniVersion": "1.0.0", "name": "n", "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 70000}], "mac": "x", "ips": ["::"]},
 		"prevResult": {"cniVersion": "1.0.0", "ips": [{"interface": 5, "address": "10.0.0.2/24"}]}}`), "")
 	f.Fuzz(func(t *testing.T, conf []byte, args string) {

@@ -102,7 +102,8 @@ func TestCompress(t *testing.T) {
 
 	// A symlink in place of the directory is not followed, not even one that is swapped in for the
 	// log's own.
-	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755),
+		os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
 		t.Fatal(err)
 	}
 	if err := compress(dir, "pod/c/0.log.1"); err == nil {

@@ -63,7 +63,8 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()
-	if linger.Close(ctx, ours); time.Since(began) > 20*time.Second {
+	linger.Close(ctx, ours)
+	if time.Since(began) > 20*time.Second {
 		t.Errorf("closed after %s", time.Since(began))
 	}
 }

@@ -37,7 +37,8 @@ func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 // What comes in messages of any size is one stream of bytes, both ways.
 func TestBytes(t *testing.T) {
 	c := open(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(httpstream.HeaderUpgrade) == "" || r.Header.Get(httpstream.HeaderProtocolVersion) != portforward.PortForwardV1Name || r.Method != http.MethodPost {
+		if r.Header.Get(httpstream.HeaderUpgrade) == "" ||
+			r.Header.Get(httpstream.HeaderProtocolVersion) != portforward.PortForwardV1Name || r.Method != http.MethodPost {
 			t.Errorf("%s, %v", r.Method, r.Header)
 		}
 		w.WriteHeader(http.StatusSwitchingProtocols)

@@ -104,7 +104,8 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	in2, out2 := b.n.Bytes(t)
 	over := fmt.Sprintf("over %v", idle)
 	b.table.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*(b.n.CPU()-cpu).Seconds()/idle.Seconds()), cpuGoal[count], over)
-	b.table.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(b.n.Written()-written)/1024*3600/idle.Seconds()), diskGoal[count], over)
+	b.table.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(b.n.Written()-written)/1024*3600/idle.Seconds()),
+		diskGoal[count], over)
 	b.table.Add(name("received when idle"), fmt.Sprintf("%.0f B/s", float64(in2-in)/idle.Seconds()), idleGoal[count], over)
 	b.table.Add(name("sent when idle"), fmt.Sprintf("%.0f B/s", float64(out2-out)/idle.Seconds()), idleGoal[count], over)
 
@@ -121,7 +122,8 @@ func (b *bench) probed(t *testing.T, count int, goal string) {
 	}
 	cluster.Pass(20 * time.Second) // what the end of the pods before left behind is sent and collected
 	cpu := b.n.CPU()
-	b.table.Add(fmt.Sprintf("%d pods with a readiness probe: created to all Ready", count), seconds(b.create(t, names)), goal, fmt.Sprintf("CPU %.1f ms a pod", (b.n.CPU()-cpu).Seconds()*1000/float64(count)))
+	b.table.Add(fmt.Sprintf("%d pods with a readiness probe: created to all Ready", count), seconds(b.create(t, names)), goal,
+		fmt.Sprintf("CPU %.1f ms a pod", (b.n.CPU()-cpu).Seconds()*1000/float64(count)))
 	b.remove(t, names)
 	cluster.Pass(20 * time.Second)
 }

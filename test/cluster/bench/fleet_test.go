@@ -31,7 +31,8 @@ func TestFleet(t *testing.T) {
 	if nodes == "" {
 		nodes = "1000"
 	}
-	out, err := c.RunAsAdmin("ISLET_FLEET_KUBECONFIG", "ISLET_FLEET="+nodes, program, "-test.run=TestFleetOfAServer", "-test.v", "-test.timeout=30m")
+	out, err := c.RunAsAdmin("ISLET_FLEET_KUBECONFIG", "ISLET_FLEET="+nodes, program, "-test.run=TestFleetOfAServer", "-test.v",
+		"-test.timeout=30m")
 	t.Logf("%s", out)
 	if err != nil {
 		t.Error(err)

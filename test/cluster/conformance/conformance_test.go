@@ -46,7 +46,8 @@ func suite(t *testing.T, c *cluster.Cluster, dir, name, focus, skip string) {
 	focus, skip = cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), focus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), skip)
 	run := c.AdminCommand("KUBECONFIG", "KUBERNETES_CONFORMANCE_TEST=y", "GOPROXY=off", filepath.Join(dir, "ginkgo"))
 	run.Args = append(run.Args, ginkgo(t, dir, name, focus, skip)...)
-	run.Args = append(run.Args, filepath.Join(dir, "e2e.test"), "--", "--provider=skeleton", "--num-nodes=2", "--allowed-not-ready-nodes=0", "--kubectl-path="+filepath.Join(dir, "../controlplane/kubectl"))
+	run.Args = append(run.Args, filepath.Join(dir, "e2e.test"), "--", "--provider=skeleton", "--num-nodes=2",
+		"--allowed-not-ready-nodes=0", "--kubectl-path="+filepath.Join(dir, "../controlplane/kubectl"))
 	conclude(t, dir, name, run)
 }
 

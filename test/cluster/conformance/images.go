@@ -46,7 +46,8 @@ func images() map[string]image {
 		e2e + "perl:5.26":               {Cmd: []string{"sh"}},
 		e2e + "glibc-dns-testing:2.0.0": {Cmd: []string{"sleep", "360000"}},
 		e2e + "kitten:1.8":              web,
-		e2e + "nautilus:1.8":            {Cmd: []string{"sh", "-c", `mkdir /tmp/www && echo '{"image": "nautilus.jpg"}' >/tmp/www/data.json && exec busybox httpd -f -p 80 -h /tmp/www`}},
+		e2e + "nautilus:1.8": {Cmd: []string{"sh", "-c",
+			`mkdir /tmp/www && echo '{"image": "nautilus.jpg"}' >/tmp/www/data.json && exec busybox httpd -f -p 80 -h /tmp/www`}},
 		e2e + "sample-apiserver:1.29.2": {Entrypoint: []string{"/sample-apiserver"}, more: "servers"},
 		"registry.k8s.io/etcd:3.6.8-0":  {Cmd: []string{"/usr/local/bin/etcd"}, more: "servers"},
 		"registry.k8s.io/pause:3.10.2":  {Entrypoint: []string{"/agnhost", "pause"}},
@@ -83,7 +84,8 @@ var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent
 // in the folder of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
-	"drivers": {"hostpathplugin": "hostpathplugin", "registrar": "registrar", "csi-attacher": "csi-attacher", "csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
+	"drivers": {"hostpathplugin": "hostpathplugin", "registrar": "registrar", "csi-attacher": "csi-attacher",
+		"csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
 }
 
 // archive writes an archive of images to path, as docker save does, and gives what a
@@ -194,10 +196,12 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 		must(t, err)
 		add(tar.Header{Name: name, Mode: mode, Typeflag: tar.TypeReg}, data)
 	}
-	for _, d := range []string{"bin", "usr/bin", "usr/local/bin", "etc", "root", "tmp", "var/run", "var/log", "mnt", "uploads", "home/user-defined-in-image", htdocs[1:]} {
+	for _, d := range []string{"bin", "usr/bin", "usr/local/bin", "etc", "root", "tmp", "var/run", "var/log", "mnt", "uploads",
+		"home/user-defined-in-image", htdocs[1:]} {
 		dir(d)
 	}
-	add(tar.Header{Name: htdocs[1:] + "/index.html", Mode: 0o644, Typeflag: tar.TypeReg}, []byte("<html><body><h1>It works!</h1></body></html>\n"))
+	add(tar.Header{Name: htdocs[1:] + "/index.html", Mode: 0o644, Typeflag: tar.TypeReg},
+		[]byte("<html><body><h1>It works!</h1></body></html>\n"))
 	file("agnhost", agnhost, 0o755)
 	add(tar.Header{Name: "agnhost-2", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "agnhost"}, nil)
 	for _, name := range []string{"localhost.crt", "localhost.key"} {

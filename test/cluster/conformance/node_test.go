@@ -72,8 +72,10 @@ func TestNodeSuite(t *testing.T) {
 	focus, skip := cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), nodeFocus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), nodeSkip)
 	run := n.Command("env", append([]string{"PATH=" + n.Disk + "/bin:" + os.Getenv("PATH"), "HOME=" + n.Disk, "GOPROXY=off", filepath.Join(dir, "ginkgo")}, ginkgo(t, dir, "node", focus, skip)...)...)
 	run.Args = append(run.Args, "--focus-file=e2e_node") // it holds specs of the other suite too
-	run.Args = append(run.Args, filepath.Join(dir, "e2e_node.test"), "--", "--host=https://10.97.0.1:6443", "--bearer-token="+token, "--node-name="+n.Name,
-		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--system-spec-file="+n.Disk+"/system.yaml", "--config-dir="+n.Disk+"/conf.d",
+	run.Args = append(run.Args, filepath.Join(dir, "e2e_node.test"), "--", "--host=https://10.97.0.1:6443", "--bearer-token="+token,
+		"--node-name="+n.Name,
+		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--system-spec-file="+n.Disk+"/system.yaml",
+		"--config-dir="+n.Disk+"/conf.d",
 		"--kubelet-config-file="+n.Disk+"/kubelet.yaml", "--container-runtime-endpoint=unix:///run/islet/cri.sock", "--dns-domain=cluster.local")
 	conclude(t, dir, "node", run)
 }
@@ -86,7 +88,8 @@ func settle(t *testing.T, n *cluster.Node) {
 	n.Run("mount", "--bind", n.Disk+"/kubelet", "/var/lib/kubelet")
 	conf, err := os.ReadFile(filepath.Join(n.Disk, "kubelet.yaml"))
 	must(t, err)
-	n.Write("kubelet.yaml", strings.ReplaceAll(string(conf), "podLogsDir: "+n.Disk+"/logs", "podLogsDir: /var/log/pods")+"readOnlyPort: 10255\n")
+	n.Write("kubelet.yaml", strings.ReplaceAll(string(conf), "podLogsDir: "+n.Disk+"/logs",
+		"podLogsDir: /var/log/pods")+"readOnlyPort: 10255\n")
 }
 
 // commandLine is how the node's agent was started.

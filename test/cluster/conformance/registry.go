@@ -117,10 +117,13 @@ func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
 	n.Run("mkdir", "-p", n.Disk+"/certs.d/registry.k8s.io")
-	n.Write("certs.d/registry.k8s.io/hosts.toml", fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry))
+	n.Write("certs.d/registry.k8s.io/hosts.toml", fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\ncapabilities "+
+		"= [\"pull\", \"resolve\"]\n", registry))
 	n.Write("resolv.conf", "nameserver 127.0.0.1\n")
 	n.Run("mount", "--bind", n.Disk+"/resolv.conf", "/etc/resolv.conf")
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\nruntimeHandlers: [{name: test-handler, ociRuntime: %[2]s}]\n%[3]s", n.Disk, ociRuntime(t), edge))
+	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+
+		"%[1]s/cni\nregistryConfigDir: %[1]s/certs.d\nruntimeHandlers: [{name: test-handler, ociRuntime: %[2]s}]\n%[3]s", n.Disk,
+		ociRuntime(t), edge))
 }
 
 // ociRuntime names one that is installed. crun refuses to work where both versions of

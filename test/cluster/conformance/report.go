@@ -32,7 +32,8 @@ type spec struct {
 
 // name is the spec's whole name, as focus and skip see it.
 func (s spec) name() string {
-	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), func(part string) bool { return part == "" }), " ")
+	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
+		func(part string) bool { return part == "" }), " ")
 }
 
 // What became of a spec, as the list of results says it.
@@ -75,7 +76,8 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 					break
 				}
 				r[name] = failed
-				problem(name, fmt.Sprintf("%s%s\n%s:%d", s.Failure.Message, s.Failure.ForwardedPanic, s.Failure.Location.FileName, s.Failure.Location.LineNumber))
+				problem(name, fmt.Sprintf("%s%s\n%s:%d", s.Failure.Message, s.Failure.ForwardedPanic, s.Failure.Location.FileName,
+					s.Failure.Location.LineNumber))
 			}
 		}
 	}
@@ -136,17 +138,25 @@ func decode(t testing.TB, text []byte) (run []report) {
 // unreachable says why a spec cannot pass here; empty: it has to.
 func unreachable(spec string) string {
 	for part, why := range map[string]string{
-		"should enable privileged commands":                    "it adds a network interface of type dummy, which not every kernel has",
-		"blocks new pod after force-delete":                    "it wants the new pod to complain of the old one's claim; here a pod does not begin before another one of its name has ended",
-		"read only busybox container should not write to root": "it wants the words of busybox' shell; the image's is this host's bash, since Debian's busybox drops variables that are no names",
-		"ContainerMetrics":                                     "it wants a container's share of a disk's traffic, which cgroup v1 does not count where it goes through the page cache, and file systems with at most 100 inodes",
-		"Summary API":                                          "it wants pressure figures of containers, which cgroup v1 does not have, an answer from the internet, and pods without a service account's token",
-		"Kubelet Cgroup Manager":                               "it looks for cgroups below their root; the test's node has a root of its own for them",
-		"ContainerLogPath":                                     "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
-		"init container is removed and kubelet restarts":       "it removes a container of a pod of the agent's by the CRI socket, which protects them",
-		"ReloadKubeletClientCAFileTest":                        "it replaces the authority of the API server's certificate and then asks the node by the API server; in the suite's own environment that has none and is let in as anybody",
-		"volume failing to unmount":                            "it wants an image with an NFS server of the kernel's, which cannot be made from Go modules",
-		"not continue running liveness probes for restartable init containers": "it demands a gap that it says is to be closed (KEP-4438): here probes of sidecars go on while the pod ends",
+		"should enable privileged commands": "it adds a network interface of type dummy, which not every kernel has",
+		"blocks new pod after force-delete": "it wants the new pod to complain of the old one's claim; here a " +
+			"pod does not begin before another one of its name has ended",
+		"read only busybox container should not write to root": "it wants the words of busybox' shell; the image's is this host's " +
+			"bash, since Debian's busybox drops variables that are no names",
+		"ContainerMetrics": "it wants a container's share of a disk's traffic, which cgroup v1 does not count where it goes " +
+			"through the page cache, and file systems with at most 100 inodes",
+		"Summary API": "it wants pressure figures of containers, which cgroup v1 does not have, an answer from the " +
+			"internet, and pods without a service account's token",
+		"Kubelet Cgroup Manager": "it looks for cgroups below their root; the test's " +
+			"node has a root of its own for them",
+		"ContainerLogPath": "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
+		"init container is removed and kubelet restarts": "it removes a container of a pod of the agent's by " +
+			"the CRI socket, which protects them",
+		"ReloadKubeletClientCAFileTest": "it replaces the authority of the API server's " +
+			"certificate and then asks the node by the API server; in the suite's own environment that has none and is let in as anybody",
+		"volume failing to unmount": "it wants an image with an NFS server of the kernel's, which cannot be made from Go modules",
+		"not continue running liveness probes for restartable init containers": "it demands a gap that it says is to be closed " +
+			"(KEP-4438): here probes of sidecars go on while the pod ends",
 	} {
 		if strings.Contains(spec, part) {
 			return why

@@ -70,7 +70,8 @@ func suiteImages(t *testing.T, dir string, set map[string]image) (string, *regis
 // proxy starts kube-proxy on a machine, where CONF names a kubeconfig.
 func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec.Cmd) {
 	t.Helper()
-	p := command("sh", "-c", `exec "$0" --kubeconfig="$CONF" "$@"`, filepath.Join(dir, "kube-proxy"), "--proxy-mode=nftables", "--hostname-override="+name, "--conntrack-max-per-core=0")
+	p := command("sh", "-c", `exec "$0" --kubeconfig="$CONF" "$@"`, filepath.Join(dir, "kube-proxy"), "--proxy-mode=nftables",
+		"--hostname-override="+name, "--conntrack-max-per-core=0")
 	log := create(t, dir, "kube-proxy-"+name+".log")
 	p.Stdout, p.Stderr = log, log
 	_, err := machine.StartProcess(p)

@@ -55,7 +55,9 @@ func installAddOn(t testing.TB, n *cluster.Node, networkPlugin string) {
 	if err := os.Chmod(n.Disk+"/bin/flannel", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: %[2]s\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", n.Disk, networkPlugin))
+	n.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: %[2]s\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n",
+		n.Disk, networkPlugin))
 }
 
 // TestAddOn: a network add-on of the cluster comes to a node whose pods are on the built-in
@@ -94,7 +96,8 @@ func TestAddOn(t *testing.T) {
 		pods := map[string]*corev1.Pod{}
 		for name, old := range before {
 			p := c.AwaitPod(t, ns, name, what, func(p *corev1.Pod) bool { return container(p) != container(old) && cluster.PodReady(p) })
-			if pods[name] = p; p.UID != old.UID || p.Status.ContainerStatuses[0].RestartCount != restarts {
+			pods[name] = p
+			if p.UID != old.UID || p.Status.ContainerStatuses[0].RestartCount != restarts {
 				t.Errorf("%s was %+v, and is %+v", name, old.Status, p.Status)
 			}
 		}
@@ -117,7 +120,8 @@ func TestAddOn(t *testing.T) {
 	n.Start()
 	n.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
 		for name, p := range pods {
-			if old := now[name]; !p.Ready() || old != nil && p.Status.ContainerStatuses[0].ContainerID == container(old) || old == nil && !strings.HasPrefix(name, "flannel-") {
+			if old := now[name]; !p.Ready() || old != nil && p.Status.ContainerStatuses[0].ContainerID == container(old) || old == nil &&
+				!strings.HasPrefix(name, "flannel-") {
 				return false
 			}
 		}

@@ -23,7 +23,8 @@ func TestImageChange(t *testing.T) {
 		c.Kubectl(t, "-n", ns, "set", "image", "pod/"+name, "c=localhost/none:none")
 		c.AwaitPod(t, ns, name, "to wait for the image", func(p *corev1.Pod) bool {
 			s := p.Status.ContainerStatuses[0]
-			return s.State.Waiting != nil && s.State.Waiting.Reason == "ErrImageNeverPull" && s.LastTerminationState.Terminated != nil && p.Status.Phase == corev1.PodRunning
+			return s.State.Waiting != nil && s.State.Waiting.Reason == "ErrImageNeverPull" && s.LastTerminationState.Terminated != nil &&
+				p.Status.Phase == corev1.PodRunning
 		})
 		c.Kubectl(t, "-n", ns, "set", "image", "pod/"+name, "c="+machine.Image)
 		after := c.AwaitPod(t, ns, name, "to run again", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].State.Running != nil })
@@ -76,10 +77,12 @@ func TestEndIsFinal(t *testing.T) {
 		}
 		n.Boot()
 		n.Join()
-		now := c.AwaitPod(t, ns, "runs", "to run again", func(p *corev1.Pod) bool { return container(p) != container(before) && cluster.PodReady(p) })
+		now := c.AwaitPod(t, ns, "runs", "to run again",
+			func(p *corev1.Pod) bool { return container(p) != container(before) && cluster.PodReady(p) })
 		for name, was := range ended {
 			is := c.AwaitPod(t, ns, name, "to be there", func(*corev1.Pod) bool { return true })
-			if is.Status.Phase != was.Status.Phase || is.Status.Reason != was.Status.Reason || container(is) != container(was) || is.Status.ContainerStatuses[0].State.Terminated == nil {
+			if is.Status.Phase != was.Status.Phase || is.Status.Reason != was.Status.Reason || container(is) != container(was) ||
+				is.Status.ContainerStatuses[0].State.Terminated == nil {
 				t.Errorf("%s was %+v, and is %+v", name, was.Status, is.Status)
 			}
 		}

@@ -27,7 +27,9 @@ func (d disk) manifest(ns, node, claim string) string {
 		mode = "Block"
 	}
 	if d.here {
-		affinity = fmt.Sprintf("  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}\n", node)
+		affinity = fmt.Sprintf(
+			"  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}\n",
+			node)
 	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
@@ -83,7 +85,8 @@ func loop(t *testing.T, dir, name string, kib int64) string {
 // volumeMounts lists what is mounted for PersistentVolumes on a machine.
 func volumeMounts(n *cluster.Node) []string {
 	return slices.DeleteFunc(n.Mounts(), func(p string) bool {
-		return !strings.Contains(p, "kubernetes.io~local-volume") && !strings.Contains(p, "local-volume/mounts") && !strings.Contains(p, "volume-subpaths")
+		return !strings.Contains(p, "kubernetes.io~local-volume") && !strings.Contains(p, "local-volume/mounts") &&
+			!strings.Contains(p, "volume-subpaths")
 	})
 }
 
@@ -132,7 +135,8 @@ func TestClaims(t *testing.T) {
 		spec += fmt.Sprintf("- {name: %[1]s, persistentVolumeClaim: {claimName: %[1]s}}\n", d.name)
 	}
 	spec += `- name: scratch
-  ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: ` + ns + `-scratch, resources: {requests: {storage: 1Mi}}}}}
+  ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: ` + ns +
+		`-scratch, resources: {requests: {storage: 1Mi}}}}}
 `
 	c.Apply(t, pod(ns, "p", spec, `volumeMounts:
 - {name: path, mountPath: /path}
@@ -164,7 +168,8 @@ volumeDevices:
 		t.Errorf("the groups of the volumes are %q", got)
 	}
 	want := fmt.Sprintf("%s/pods/%s/volumes/kubernetes.io~local-volume/%s-fs", n.Disk+"/kubelet", p.UID, ns)
-	if got := volumeMounts(n); len(got) != 5 || !slices.ContainsFunc(got, func(m string) bool { return strings.HasSuffix(m, strings.TrimPrefix(want, n.Disk+"/kubelet")) }) {
+	if got := volumeMounts(n); len(got) != 5 || !slices.ContainsFunc(got,
+		func(m string) bool { return strings.HasSuffix(m, strings.TrimPrefix(want, n.Disk+"/kubelet")) }) {
 		t.Errorf("mounted: %q, not %s", got, want)
 	}
 
@@ -204,14 +209,16 @@ func TestClaimsThatWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounts := func(name string) string {
-		return pod(ns, name, "nodeName: "+n.Name+"\nvolumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]", "volumeMounts: [{name: data, mountPath: /data}]", "sleep")
+		return pod(ns, name, "nodeName: "+n.Name+"\nvolumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]",
+			"volumeMounts: [{name: data, mountPath: /data}]", "sleep")
 	}
 	elsewhere := disk{name: "elsewhere", source: "local: {path: " + dir + "}", here: true}
 	late := disk{name: "late", source: "local: {path: " + dir + "}", here: true}
 	t.Cleanup(func() {
 		c.Kubectl(t, "delete", "pv", ns+"-late", ns+"-elsewhere", "--ignore-not-found", "--wait=false")
 	})
-	c.Apply(t, elsewhere.manifest(ns, "another", "elsewhere")+claim(ns, "elsewhere", ns+"-elsewhere", "Filesystem")+claim(ns, "late", ns+"-late", "Filesystem"))
+	c.Apply(t, elsewhere.manifest(ns, "another", "elsewhere")+claim(ns, "elsewhere", ns+"-elsewhere", "Filesystem")+claim(ns, "late",
+		ns+"-late", "Filesystem"))
 	c.AwaitAny(t, "persistentvolumeclaims", ns, "elsewhere", &corev1.PersistentVolumeClaim{}, "to be bound", bound)
 	c.Apply(t, mounts("late")+mounts("missing")+mounts("elsewhere"))
 	describes(t, c, n, []string{"FailedMount", "error processing PVC " + ns + "/late: PVC is not bound"}, "-n", ns, "pod", "late")

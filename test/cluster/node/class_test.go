@@ -51,7 +51,8 @@ func TestRuntimeClass(t *testing.T) {
 	}
 	n.Await("an event of the refusal", func() bool {
 		out, _ := c.TryKubectl("", "-n", ns, "get", "events", "--field-selector=involvedObject.name=refused")
-		return strings.Contains(out, "FailedCreatePodSandBox") && strings.Contains(out, `no runtime for "kata" is configured: this node has "boxed"`)
+		return strings.Contains(out, "FailedCreatePodSandBox") &&
+			strings.Contains(out, `no runtime for "kata" is configured: this node has "boxed"`)
 	})
 
 	n.Cut(t)

@@ -35,12 +35,14 @@ func followWith(t *testing.T, healthyFor string, edge func(*cluster.Node) string
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile, address, port]}\n"+edge(n))
+	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+
+		"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile, address, port]}\n"+edge(n))
 	n.Join()
 	f := &configured{Node: n, t: t, c: c, files: n.Run("cat", n.Disk+"/kubelet.yaml")}
 	name := n.Name + "-config"
 	t.Cleanup(func() {
-		c.Kubectl(t, "-n", "kube-system", "delete", "configmap/"+name, "configmap/"+name+"-other", "role/"+name, "rolebinding/"+name, "--ignore-not-found")
+		c.Kubectl(t, "-n", "kube-system", "delete", "configmap/"+name, "configmap/"+name+"-other", "role/"+name, "rolebinding/"+name,
+			"--ignore-not-found")
 	})
 	c.Apply(t, fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -70,7 +72,8 @@ func (f *configured) send(old, changed string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.c.Apply(f.t, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s-config, namespace: kube-system}\ndata: {kubelet: %s}\n", f.Name, text))
+	f.c.Apply(f.t, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s-config, namespace: kube-system}\ndata: {kubelet: %s}\n",
+		f.Name, text))
 }
 
 // condition waits for the Node's, with a status and a part of its message.
@@ -176,7 +179,8 @@ func (f *configured) status(n *corev1.Node) {
 	f.t.Helper()
 	var s corev1.NodeConfigStatus
 	text := n.Annotations["islet.dev/configuration-status"]
-	if err := json.Unmarshal([]byte(text), &s); err != nil || s.Active == nil || s.LastKnownGood == nil || s.Active.ConfigMap.Name != f.Name+"-config" || s.Active.ConfigMap.UID == "" || s.Error != "" {
+	if err := json.Unmarshal([]byte(text), &s); err != nil || s.Active == nil || s.LastKnownGood == nil ||
+		s.Active.ConfigMap.Name != f.Name+"-config" || s.Active.ConfigMap.UID == "" || s.Error != "" {
 		f.t.Errorf("%v: %s", err, text)
 	}
 }
@@ -212,7 +216,8 @@ func (f *configured) allowed() {
 // otherAuthority is one that has signed nothing.
 func (f *configured) otherAuthority() []byte {
 	f.t.Helper()
-	f.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=other", "-keyout", f.Disk+"/other.key", "-out", f.Disk+"/other.pem")
+	f.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj",
+		"/CN=other", "-keyout", f.Disk+"/other.key", "-out", f.Disk+"/other.pem")
 	return []byte(f.Run("cat", f.Disk+"/other.pem"))
 }
 
@@ -270,7 +275,8 @@ func TestSentConfigurationDisturbed(t *testing.T) {
 	f.Cut(t)
 	f.Await("the trial to end", func() bool {
 		s, ok := f.shows()
-		return ok && !s.Trying && strings.Contains(s.Active.Kubelet, "maxPods: 37") && strings.Contains(s.History[len(s.History)-1].Why, "API server cannot be reached")
+		return ok && !s.Trying && strings.Contains(s.Active.Kubelet, "maxPods: 37") &&
+			strings.Contains(s.History[len(s.History)-1].Why, "API server cannot be reached")
 	})
 	for name := range before {
 		if out := inside(f.Node, before[name].Namespace, name, "cat", "/etc/hostname"); out != name+"\n" {

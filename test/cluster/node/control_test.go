@@ -168,7 +168,8 @@ func bootstrap(t *testing.T, c *cluster.Cluster, name string) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lw := cache.NewListWatchFromClient(c.Admin().CertificatesV1().RESTClient(), "certificatesigningrequests", "", fields.OneTermEqualSelector("metadata.name", csr.Name))
+	lw := cache.NewListWatchFromClient(c.Admin().CertificatesV1().RESTClient(), "certificatesigningrequests", "",
+		fields.OneTermEqualSelector("metadata.name", csr.Name))
 	signed, err := watchtools.UntilWithSync(t.Context(), lw, csr, nil, func(e watch.Event) (bool, error) {
 		r, ok := e.Object.(*certificates.CertificateSigningRequest)
 		return ok && len(r.Status.Certificate) > 0, nil

@@ -39,7 +39,8 @@ var csiArchive = sync.OnceValues(func() ([]byte, error) {
 	}
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", dir+"/csidriver", ".")
 	build.Dir = filepath.Join(root, "test/csidriver")
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", csiImage, "-entrypoint", "/csidriver", "-o", dir+"/csidriver.tar", dir+"/csidriver")
+	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", csiImage, "-entrypoint", "/csidriver", "-o", dir+"/csidriver.tar",
+		dir+"/csidriver")
 	pack.Dir = root
 	for _, c := range []*exec.Cmd{build, pack} {
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -144,7 +145,8 @@ func attach(t *testing.T, c *cluster.Cluster, driver string) {
 // is what a kubelet tells; when it is deleted nothing is mounted, and all data is there.
 func TestCSI(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
-	csiDriver(t, c, driver, "attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral], tokenRequests: [{audience: vault}], requiresRepublish: true")
+	csiDriver(t, c, driver,
+		"attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral], tokenRequests: [{audience: vault}], requiresRepublish: true")
 	attach(t, c, driver)
 	raw := loop(t, t.TempDir(), "raw", 64)
 	if err := os.WriteFile(raw, []byte("raw bytes"), 0o600); err != nil {
@@ -153,15 +155,19 @@ func TestCSI(t *testing.T) {
 	var all strings.Builder
 	for _, d := range []disk{csiDisk(driver, "files", false), csiDisk(driver, "raw", true)} {
 		mode := map[bool]string{true: "Block", false: "Filesystem"}[d.block]
-		all.WriteString(strings.ReplaceAll(d.manifest(ns, n.Name, d.name)+claim(ns, d.name, ns+"-"+d.name, mode), `storageClassName: ""`, "storageClassName: "+ns))
+		all.WriteString(strings.ReplaceAll(d.manifest(ns, n.Name, d.name)+claim(ns, d.name, ns+"-"+d.name, mode), `storageClassName: ""`,
+			"storageClassName: "+ns))
 	}
-	all.WriteString(fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: %s}\nprovisioner: %s\nallowVolumeExpansion: true\n---\n", ns, driver))
+	all.WriteString(fmt.Sprintf(
+		"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: %s}\nprovisioner: %s\nallowVolumeExpansion: true\n---\n", ns,
+		driver))
 	t.Cleanup(func() {
 		c.Kubectl(t, "delete", "pv/"+ns+"-files", "pv/"+ns+"-raw", "storageclass/"+ns, "--ignore-not-found", "--wait=false")
 	})
 	c.Apply(t, all.String()+pod(ns, "p", "nodeName: "+n.Name+"\nsecurityContext: {fsGroup: 4242}\nvolumes:\n"+
 		"- {name: files, persistentVolumeClaim: {claimName: files}}\n- {name: raw, persistentVolumeClaim: {claimName: raw}}\n- {name: own, csi: {driver: "+driver+"}}\n",
-		"volumeMounts: [{name: files, mountPath: /files}, {name: own, mountPath: /own}]\nvolumeDevices: [{name: raw, devicePath: /dev/raw}]\n", "sleep"))
+		"volumeMounts: [{name: files, mountPath: /files}, {name: own, mountPath: /own}]\nvolumeDevices: [{name: raw, devicePath: /dev/raw}]\n",
+		"sleep"))
 	describes(t, c, n, []string{"FailedMount", "not found in the list of registered CSI drivers"}, "-n", ns, "pod", "p")
 
 	c.Apply(t, csiPod(n, ns, driver))
@@ -228,7 +234,8 @@ func csiTold(t *testing.T, c *cluster.Cluster, n *cluster.Node, driver string) {
 	c.AwaitNode(t, n.Name, "to tell of driver and volumes", func(node *corev1.Node) bool {
 		want := []corev1.UniqueVolumeName{corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^files"), corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^raw")}
 		return slices.Equal(node.Status.VolumesInUse, want) && len(node.Status.VolumesAttached) == 2 &&
-			node.Labels["topology."+driver+"/node"] == n.Name && strings.Contains(node.Annotations["csi.volume.kubernetes.io/nodeid"], `"`+driver+`":"`+n.Name+`"`)
+			node.Labels["topology."+driver+"/node"] == n.Name &&
+			strings.Contains(node.Annotations["csi.volume.kubernetes.io/nodeid"], `"`+driver+`":"`+n.Name+`"`)
 	})
 }
 
@@ -277,7 +284,8 @@ func csiTokens(t *testing.T, n *cluster.Node, handle string) {
 			Token   string
 			Expires time.Time `json:"expirationTimestamp"`
 		}
-		if err := json.Unmarshal([]byte(line), &tokens); err != nil || len(tokens) != 1 || strings.Count(tokens["vault"].Token, ".") != 2 || !tokens["vault"].Expires.After(time.Now()) {
+		if err := json.Unmarshal([]byte(line), &tokens); err != nil || len(tokens) != 1 ||
+			strings.Count(tokens["vault"].Token, ".") != 2 || !tokens["vault"].Expires.After(time.Now()) {
 			t.Errorf("tokens %.40q: %v", line, err)
 		}
 	}
@@ -289,7 +297,8 @@ func TestCSIDriverDies(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver, "attachRequired: false")
 	mounts := func(name string) string {
-		return pod(ns, name, "nodeName: "+n.Name+"\nvolumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]", "volumeMounts: [{name: data, mountPath: /data}]", "sleep")
+		return pod(ns, name, "nodeName: "+n.Name+"\nvolumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]",
+			"volumeMounts: [{name: data, mountPath: /data}]", "sleep")
 	}
 	for _, name := range []string{"a", "b"} {
 		c.Apply(t, csiDisk(driver, name, false).manifest(ns, n.Name, name)+claim(ns, name, ns+"-"+name, "Filesystem"))
@@ -306,7 +315,10 @@ func TestCSIDriverDies(t *testing.T) {
 		t.Errorf("without the driver: %q", got)
 	}
 	c.Kubectl(t, "-n", ns, "delete", "pod", "a", "--wait=false")
-	n.Await("the volume of a to need the driver", func() bool { return strings.Contains(n.AgentLog(1<<20), "UnmountVolume.TearDown failed for volume") })
+	n.Await("the volume of a to need the driver", func() bool {
+		return strings.Contains(n.AgentLog(1<<20),
+			"UnmountVolume.TearDown failed for volume")
+	})
 	c.Apply(t, csiPod(n, ns, driver))
 	c.AwaitGone(t, ready["a"])
 	c.AwaitReady(t, ns, "b")
@@ -372,7 +384,8 @@ func TestThirtyCSI(t *testing.T) {
 	}
 	for round := range 2 {
 		without, before := run(fmt.Sprint("without", round, "-"), "", "")
-		with, after := run(fmt.Sprint("with", round, "-"), "volumes: [{name: data, persistentVolumeClaim: {claimName: CLAIM}}]", "volumeMounts: [{name: data, mountPath: /data}]")
+		with, after := run(fmt.Sprint("with", round, "-"), "volumes: [{name: data, persistentVolumeClaim: {claimName: CLAIM}}]",
+			"volumeMounts: [{name: data, mountPath: /data}]")
 		t.Logf("ready without a volume after %v, with one after %v (%.2f times, goal 2); memory without a driver %.1f, with a driver %.1f, with volumes %.1f MiB (%+.1f, goal +3)",
 			without.Round(time.Millisecond), with.Round(time.Millisecond), with.Seconds()/without.Seconds(), none, before, after, after-none)
 	}

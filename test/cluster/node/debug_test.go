@@ -50,8 +50,10 @@ func TestDebug(t *testing.T) {
 		t.Errorf("generation %d of %d, status %+v", p.Status.ObservedGeneration, p.Generation, p.Status)
 	}
 	awaitEphemeral(t, c, ns, "crashes", "shell", "to run", runs)
-	awaitEphemeral(t, c, ns, "crashes", "beside", "to have started, and to have ended with its target", func(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil })
-	if out := c.Kubectl(t, "-n", ns, "exec", "runs", "-c", "shell", "--", "/podtool", "cat", "/proc/1/cmdline"); !strings.Contains(out, "serve") {
+	awaitEphemeral(t, c, ns, "crashes", "beside", "to have started, and to have ended with its target",
+		func(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil })
+	if out := c.Kubectl(t, "-n", ns, "exec", "runs", "-c", "shell", "--", "/podtool", "cat", "/proc/1/cmdline"); !strings.Contains(out,
+		"serve") {
 		t.Errorf("the first process that it sees is %q", out)
 	}
 	session := kubectl{Cluster: c, ns: ns}.start(t, nil, "debug", "-i", "-q", "--image="+machine.Image, "--image-pull-policy=Never", "runs", "--container=cat", "--", "/podtool", "cat")
@@ -59,7 +61,8 @@ func TestDebug(t *testing.T) {
 	session.in.Close()
 	session.end(t, true)
 	debug(t, c, ns, "runs", "--container=says", "--", "/podtool", "cat", "/etc/hostname")
-	before := awaitEphemeral(t, c, ns, "runs", "says", "to have ended", func(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil })
+	before := awaitEphemeral(t, c, ns, "runs", "says", "to have ended",
+		func(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil })
 
 	n.Kill()
 	n.Start()

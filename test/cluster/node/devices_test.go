@@ -89,7 +89,8 @@ func TestDevicePlugin(t *testing.T) {
 	ns := c.Namespace(t)
 	things := func(allocatable, capacity int64) func(*corev1.Node) bool {
 		return func(n *corev1.Node) bool {
-			return n.Status.Allocatable.Name(thing, resource.DecimalSI).Value() == allocatable && n.Status.Capacity.Name(thing, resource.DecimalSI).Value() == capacity
+			return n.Status.Allocatable.Name(thing, resource.DecimalSI).Value() == allocatable &&
+				n.Status.Capacity.Name(thing, resource.DecimalSI).Value() == capacity
 		}
 	}
 	one := "resources: {limits: {" + thing + ": 1}}"
@@ -109,7 +110,8 @@ func TestDevicePlugin(t *testing.T) {
 	c.AwaitReady(t, ns, "next")
 	c.Apply(t, pod(ns, "late", "nodeName: "+n.Name, one, "sleep"))
 	late := c.AwaitPod(t, ns, "late", "to be refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	if late.Status.Reason != "UnexpectedAdmissionError" || !strings.Contains(late.Status.Message, "requested number of devices unavailable for example.com/thing. Requested: 1, Available: 0") {
+	if late.Status.Reason != "UnexpectedAdmissionError" ||
+		!strings.Contains(late.Status.Message, "requested number of devices unavailable for example.com/thing. Requested: 1, Available: 0") {
 		t.Errorf("it is refused: %s, %s", late.Status.Reason, late.Status.Message)
 	}
 
@@ -117,7 +119,8 @@ func TestDevicePlugin(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to have no thing for pods", things(0, 2))
 	c.AwaitPod(t, ns, "keeps", "to show that its device is not healthy", func(p *corev1.Pod) bool {
 		st := p.Status.ContainerStatuses[0].AllocatedResourcesStatus
-		return len(st) == 1 && st[0].Resources[0].ResourceID == corev1.ResourceID(has) && st[0].Resources[0].Health == corev1.ResourceHealthStatusUnhealthy
+		return len(st) == 1 && st[0].Resources[0].ResourceID == corev1.ResourceID(has) &&
+			st[0].Resources[0].Health == corev1.ResourceHealthStatusUnhealthy
 	})
 	n.Kill()
 	n.Start()

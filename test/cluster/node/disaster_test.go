@@ -48,7 +48,8 @@ func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to say that pods are held", func() bool { return holding(n) })
 	n.Await("an event of the Node", func() bool {
-		out, err := c.TryKubectl("", "get", "events", "-A", "--field-selector=reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name, "-o=name")
+		out, err := c.TryKubectl("", "get", "events", "-A",
+			"--field-selector=reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name, "-o=name")
 		return err == nil && out != ""
 	})
 }

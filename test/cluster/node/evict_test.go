@@ -74,15 +74,18 @@ func (p pressure) test(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Write("kubelet.yaml", strings.TrimSuffix(string(config), machine.Roomy)+"imageGCHighThresholdPercent: 100\nevictionPressureTransitionPeriod: "+transition.String()+"\n"+p.config)
-	n.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; mkfs.ext4 -q %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet", n.Disk))
+	n.Write("kubelet.yaml", strings.TrimSuffix(string(config),
+		machine.Roomy)+"imageGCHighThresholdPercent: 100\nevictionPressureTransitionPeriod: "+transition.String()+"\n"+p.config)
+	n.Run("sh", "-c", fmt.Sprintf(
+		"mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; mkfs.ext4 -q %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet", n.Disk))
 	n.Join()
 	ns := c.Namespace(t)
 	c.Apply(t, pod(ns, "modest", "", "resources: {requests: {memory: 200Mi}}", "eat", "170"))
 	modest := c.AwaitReady(t, ns, "modest")
 	c.Apply(t, fmt.Sprintf(greedy, ns, machine.Image, p.greedy))
 
-	under := c.AwaitNode(t, n.Name, "to be under pressure, and tainted", func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionTrue && p.taints(n) })
+	under := c.AwaitNode(t, n.Name, "to be under pressure, and tainted",
+		func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionTrue && p.taints(n) })
 	if got := p.conditionOf(under); got.Reason != p.reason {
 		t.Errorf("the condition is %+v", got)
 	}
@@ -91,14 +94,17 @@ func (p pressure) test(t *testing.T) {
 		ended, waits = p.look(t, c, ns)
 		return ended != nil && waits != nil
 	})
-	if disruption := condition(ended, corev1.DisruptionTarget); disruption == nil || disruption.Status != corev1.ConditionTrue || disruption.Reason != corev1.PodReasonTerminationByKubelet {
+	if disruption := condition(ended, corev1.DisruptionTarget); disruption == nil || disruption.Status != corev1.ConditionTrue ||
+		disruption.Reason != corev1.PodReasonTerminationByKubelet {
 		t.Errorf("what was evicted is %+v", ended.Status)
 	}
 	describes(t, c, n, []string{"Evicted", p.message}, "-n", ns, "pod", ended.Name)
 	c.Apply(t, pod(ns, "late", "", "", "sleep")) // of the lowest class, as the greedy one
 	c.Kubectl(t, "-n", ns, "delete", "deployment", "greedy", "--wait=false")
-	relieved := c.AwaitNode(t, n.Name, "to be without pressure, and without a taint", func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionFalse && !p.taints(n) })
-	if lasted := p.conditionOf(relieved).LastTransitionTime.Sub(p.conditionOf(under).LastTransitionTime.Time); lasted < transition-time.Second { // of whole seconds
+	relieved := c.AwaitNode(t, n.Name, "to be without pressure, and without a taint",
+		func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionFalse && !p.taints(n) })
+	if lasted := p.conditionOf(relieved).LastTransitionTime.Sub(
+		p.conditionOf(under).LastTransitionTime.Time); lasted < transition-time.Second { // of whole seconds
 		t.Errorf("the pressure was over after %v", lasted)
 	}
 	c.AwaitReady(t, ns, "late")
@@ -119,7 +125,8 @@ func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, wait
 		switch {
 		case pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == "Evicted" && strings.HasPrefix(pod.Status.Message, p.message):
 			ended = pod
-		case pod.Status.Phase == corev1.PodPending && scheduled != nil && scheduled.Reason == corev1.PodReasonUnschedulable && strings.Contains(scheduled.Message, "taint"):
+		case pod.Status.Phase == corev1.PodPending && scheduled != nil && scheduled.Reason == corev1.PodReasonUnschedulable &&
+			strings.Contains(scheduled.Message, "taint"):
 			waits = pod
 		}
 	}
@@ -134,5 +141,8 @@ func (p pressure) conditionOf(n *corev1.Node) (found corev1.NodeCondition) {
 }
 
 func (p pressure) taints(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == p.taint && t.Effect == corev1.TaintEffectNoSchedule })
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == p.taint &&
+			t.Effect == corev1.TaintEffectNoSchedule
+	})
 }

@@ -77,11 +77,13 @@ func (k kubectl) figures(t *testing.T, n *cluster.Node) {
 	if err := json.Unmarshal([]byte(k.raw(t, n, "stats/summary")), &sum); err != nil {
 		t.Fatal(err)
 	}
-	if sum.Node.NodeName != n.Name || sum.Node.CPU == nil || sum.Node.CPU.UsageCoreNanoSeconds == nil || sum.Node.Memory == nil || sum.Node.Memory.WorkingSetBytes == nil {
+	if sum.Node.NodeName != n.Name || sum.Node.CPU == nil || sum.Node.CPU.UsageCoreNanoSeconds == nil || sum.Node.Memory == nil ||
+		sum.Node.Memory.WorkingSetBytes == nil {
 		t.Errorf("the summary of the node is %+v", sum.Node)
 	}
 	for _, p := range sum.Pods {
-		if p.PodRef.Name == "web" && p.PodRef.Namespace == k.ns && len(p.Containers) == 1 && p.Containers[0].Memory.WorkingSetBytes != nil && p.CPU.UsageCoreNanoSeconds != nil {
+		if p.PodRef.Name == "web" && p.PodRef.Namespace == k.ns && len(p.Containers) == 1 &&
+			p.Containers[0].Memory.WorkingSetBytes != nil && p.CPU.UsageCoreNanoSeconds != nil {
 			return
 		}
 	}

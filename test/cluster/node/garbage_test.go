@@ -66,7 +66,8 @@ func fullDisk(t *testing.T, config string, free, after uint64, patience time.Dur
 	c.AwaitPod(t, ns, "over", "to have ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 
 	n.Cut(t)
-	n.Await("the node to know that the link is down", func() bool { out, _ := n.Try("status"); return strings.Contains(out, "there has been no link") })
+	n.Await("the node to know that the link is down",
+		func() bool { out, _ := n.Try("status"); return strings.Contains(out, "there has been no link") })
 	disk.fill(t, free)
 	late := time.Now().Add(patience)
 	for strings.Contains(n.Islet("images", "ls"), "localhost/nobodys") {
@@ -88,7 +89,8 @@ func fullDisk(t *testing.T, config string, free, after uint64, patience time.Dur
 	n.Islet("images", "prune")
 	has("when images were pruned")
 	for name, p := range n.Pods() {
-		if name != "crashes" && (p.Status.Phase != before[name].Status.Phase || p.Status.ContainerStatuses[0].ContainerID != before[name].Status.ContainerStatuses[0].ContainerID) {
+		if name != "crashes" && (p.Status.Phase != before[name].Status.Phase ||
+			p.Status.ContainerStatuses[0].ContainerID != before[name].Status.ContainerStatuses[0].ContainerID) {
 			t.Errorf("%s was %+v, and is %+v", name, before[name].Status, p.Status)
 		}
 	}
@@ -98,7 +100,8 @@ func fullDisk(t *testing.T, config string, free, after uint64, patience time.Dur
 	n.Start()
 	count := restarts(before["crashes"])
 	n.WaitPods("all pods to come back", func(pods map[string]machine.Pod) bool {
-		return pods["runs"].Ready() && pods["own-"+n.Name].Ready() && restarts(pods["crashes"]) > count && pods["over"].Status.Phase == "Succeeded" &&
+		return pods["runs"].Ready() && pods["own-"+n.Name].Ready() && restarts(pods["crashes"]) > count &&
+			pods["over"].Status.Phase == "Succeeded" &&
 			pods["runs"].Status.ContainerStatuses[0].ContainerID != before["runs"].Status.ContainerStatuses[0].ContainerID
 	})
 	has("after the reboot")

@@ -35,7 +35,8 @@ func TestBootstrap(t *testing.T) {
 	}
 	for _, e := range entries {
 		b, _ := os.ReadFile(filepath.Join(n.Disk, "pki", e.Name()))
-		if info, err := e.Info(); err != nil || strings.Contains(string(b), "PRIVATE KEY") && e.Type().IsRegular() && info.Mode().Perm() != 0o600 {
+		if info, err := e.Info(); err != nil || strings.Contains(string(b), "PRIVATE KEY") && e.Type().IsRegular() &&
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
 		}
 	}
@@ -132,7 +133,8 @@ func TestNodeDeleted(t *testing.T) {
 		return node.UID != old.UID && cluster.NodeReady(node) && hasNetwork(node)
 	})
 	unchanged(t, c, before)
-	if now := n.WaitReady("p0", "static-"+n.Name)["static-"+n.Name]; now.Status.ContainerStatuses[0].ContainerID != static.Status.ContainerStatuses[0].ContainerID {
+	if now := n.WaitReady("p0", "static-"+n.Name)["static-"+
+		n.Name]; now.Status.ContainerStatuses[0].ContainerID != static.Status.ContainerStatuses[0].ContainerID {
 		t.Error("the static pod was restarted")
 	}
 	c.AwaitPod(t, ns, "static-"+n.Name, "to be shown by the new node", func(p *corev1.Pod) bool {

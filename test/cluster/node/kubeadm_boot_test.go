@@ -72,7 +72,8 @@ func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[strin
 	b.Diagnose = "date; islet status; islet pods -A -o wide; systemctl --no-pager --failed; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -80"
 	set(b.VM)
 	b.Boot()
-	b.Write("/etc/systemd/network/lan.network", "[Match]\nDriver=virtio_net\n[Network]\nAddress="+b.Cable.Address+"/24\nGateway="+b.Cable.Router+"\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n")
+	b.Write("/etc/systemd/network/lan.network", "[Match]\nDriver=virtio_net\n[Network]\nAddress="+b.Cable.Address+"/24\nGateway="+
+		b.Cable.Router+"\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n")
 	b.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+b.Cable.Address+" "+name+"\n")
 	b.Run("systemctl -q mask systemd-networkd-wait-online.service && systemctl -q enable --now systemd-networkd.service && udevadm trigger --subsystem-match=net")
 	b.Await("ip route | grep -q ^default")
@@ -169,7 +170,8 @@ func (b *kubeadmBoot) back() {
 		b.pods[name] = b.c.AwaitPod(b.t, old.Namespace, name, "to be ready in a new container", func(p *corev1.Pod) bool {
 			return p.UID == old.UID && container(p) != container(old) && cluster.PodReady(p)
 		})
-		if out := b.Run("islet exec -n " + old.Namespace + " " + name + " -- /podtool cat /settings/greeting"); !strings.HasPrefix(out, "good morning") {
+		if out := b.Run("islet exec -n " + old.Namespace + " " + name + " -- /podtool cat /settings/greeting"); !strings.HasPrefix(out,
+			"good morning") {
 			b.t.Errorf("%s has not the cluster's settings: %q", name, out)
 		}
 	}

@@ -51,13 +51,15 @@ func TestKubeadmConfiguration(t *testing.T) {
 			t.Fatalf("kubeadm does not have %s in:\n%s", want, text)
 		}
 	}
-	authority := h.Run("sed", "-n", "s/ *clientCAFile: //p", "/var/lib/kubelet/config.yaml") // the test cluster's is not where kubeadm join writes it
+	authority := h.Run("sed", "-n", "s/ *clientCAFile: //p",
+		"/var/lib/kubelet/config.yaml") // the test cluster's is not where kubeadm join writes it
 	h.Run("install", "-D", "/etc/kubernetes/pki/ca.crt", strings.TrimSpace(authority))
 	before := pods(t, c, c.Namespace(t), 2)
 	f := &configured{Node: &cluster.Node{Machine: h.Machine}, t: t, c: c}
 	f.mayOnlyGet()
 
-	h.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+h.Disk+"/cni\nconfiguration: {configMap: kube-system/kubelet-config, healthyFor: 2s, deadline: 25s, consent: [edge.statusPagePort]}\n")
+	h.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+h.Disk+
+		"/cni\nconfiguration: {configMap: kube-system/kubelet-config, healthyFor: 2s, deadline: 25s, consent: [edge.statusPagePort]}\n")
 	h.Run("systemctl", "restart", "kubelet")
 	f.good("clusterDomain: cluster.local") // as kubeadm wrote it
 	f.condition(corev1.ConditionTrue, "using configuration ")
@@ -101,7 +103,8 @@ func TestKubeadmConfiguration(t *testing.T) {
 func (f *configured) mayOnlyGet() {
 	f.t.Helper()
 	for verb, want := range map[string]string{"get": "yes", "list": "no", "watch": "no", "update": "no"} {
-		out, _ := f.c.TryKubectl("", "auth", "can-i", "-n", "kube-system", "--as=system:node:"+f.Name, "--as-group=system:nodes", verb, "configmap/kubelet-config")
+		out, _ := f.c.TryKubectl("", "auth", "can-i", "-n", "kube-system", "--as=system:node:"+f.Name, "--as-group=system:nodes", verb,
+			"configmap/kubelet-config")
 		if !strings.HasPrefix(strings.TrimSpace(out), want) {
 			f.t.Errorf("may the node %s it? %s", verb, out)
 		}

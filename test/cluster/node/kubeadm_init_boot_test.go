@@ -66,7 +66,8 @@ func TestKubeadmBootInit(t *testing.T) {
 	b.Run("for f in /payload/image-*; do islet images import $f || exit; done")
 	b.step("images imported")
 	b.Write("/root/init.yaml", fmt.Sprintf(initConfiguration, b.Cable.Address, b.name, version))
-	if out := b.kubeadm("init", "--config=/root/init.yaml"); !strings.Contains(out, "Your Kubernetes control-plane has initialized successfully!") || strings.Contains(out, "WARNING") {
+	if out := b.kubeadm("init", "--config=/root/init.yaml"); !strings.Contains(out,
+		"Your Kubernetes control-plane has initialized successfully!") || strings.Contains(out, "WARNING") {
 		t.Error("kubeadm does not say that the control plane runs, or something does not please it")
 	}
 	b.step("initialized")
@@ -116,7 +117,8 @@ func (b initBoot) put(name, content string) string {
 // place makes a pod that runs on a node, chosen by its label, and that no taint drives away.
 func (b initBoot) place(name, node string) {
 	b.t.Helper()
-	b.until("apply", "-f", b.put("pod.yaml", pod("default", name, "tolerations: [{operator: Exists}]\nnodeSelector: {kubernetes.io/hostname: "+node+"}", "", "count", "1s")))
+	b.until("apply", "-f", b.put("pod.yaml", pod("default", name,
+		"tolerations: [{operator: Exists}]\nnodeSelector: {kubernetes.io/hostname: "+node+"}", "", "count", "1s")))
 }
 
 // reaches waits until the API server reaches a pod by its kubelet.

@@ -71,7 +71,8 @@ func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 		"--cgroup-driver=cgroupfs"}} // kubeadm's is systemd, which the test's host has not
 	h.put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\""+strings.Join(h.extra, " ")+"\"\n")
 	h.put("/etc/hosts", "127.0.0.1 localhost\n"+addr+" "+m.Name+"\n")
-	h.put("/usr/local/bin/systemctl", strings.NewReplacer("UNITS", machine.Root(t)+"/packaging/kubeadm", "LOG", m.Disk+"/agent.log").Replace(systemctl))
+	h.put("/usr/local/bin/systemctl", strings.NewReplacer("UNITS", machine.Root(t)+"/packaging/kubeadm", "LOG",
+		m.Disk+"/agent.log").Replace(systemctl))
 	return h
 }
 

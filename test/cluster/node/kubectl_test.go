@@ -45,7 +45,8 @@ func (k kubectl) logs(t *testing.T) {
 	}
 	session.kill()
 	k.want(t, "0\n1\n", "logs", "count", "--limit-bytes=4")
-	if out := k.Kubectl(t, k.args("logs", "count", "--tail=3", "--since=1h", "--timestamps")...); strings.Count(out, "\n") != 3 || !strings.HasPrefix(out, "20") {
+	if out := k.Kubectl(t, k.args("logs", "count", "--tail=3", "--since=1h", "--timestamps")...); strings.Count(out, "\n") != 3 ||
+		!strings.HasPrefix(out, "20") {
 		t.Errorf("the last logs are %q", out)
 	}
 	if out := k.Kubectl(t, k.args("logs", "count", "--tail=2", "--all-containers", "--prefix")...); strings.Count(out, "\n") != 3 ||
@@ -73,7 +74,8 @@ func (k kubectl) exec(t *testing.T) {
 	if out, err := k.TryKubectl(big, k.args("exec", "-i", "web", "--", "/podtool", "cat")...); err != nil || out != big {
 		t.Errorf("of %d bytes %d came back, %v", len(big), len(out), err)
 	}
-	if out, err := k.TryKubectl("", k.args("exec", "web", "--", "/podtool", "exit", "7")...); err == nil || !strings.Contains(out, "exit code 7") {
+	if out, err := k.TryKubectl("", k.args("exec", "web", "--", "/podtool", "exit", "7")...); err == nil ||
+		!strings.Contains(out, "exit code 7") {
 		t.Errorf("exec of what fails says %q, %v", out, err)
 	}
 	k.want(t, "no such file or directory", "exec", "web", "--", "/nothing")
@@ -98,7 +100,8 @@ func (k kubectl) terminal(t *testing.T) {
 	session.end(t, true)
 
 	tty = openTerminal(t)
-	session = k.start(t, tty, "run", "-it", "--rm", "typist", "--restart=Never", "--image-pull-policy=Never", "--image="+machine.Image, "--", "cat")
+	session = k.start(t, tty, "run", "-it", "--rm", "typist", "--restart=Never", "--image-pull-policy=Never", "--image="+machine.Image,
+		"--", "cat")
 	k.AwaitReady(t, k.ns, "typist")
 	session.say(t, "hello\n", "hello\r\nhello\r\n")
 	session.say(t, "\x04", `pod "typist" deleted`)
@@ -118,7 +121,8 @@ func (k kubectl) attach(t *testing.T) {
 
 func (k kubectl) run(t *testing.T) {
 	args := k.args("run", "once", "--rm", "-i", "--restart=Never", "--image-pull-policy=Never", "--image="+machine.Image, "--", "cat")
-	if out, err := k.TryKubectl("through a pod\n", args...); err != nil || !strings.Contains(out, "through a pod\n") || !strings.Contains(out, "deleted") {
+	if out, err := k.TryKubectl("through a pod\n", args...); err != nil || !strings.Contains(out, "through a pod\n") ||
+		!strings.Contains(out, "deleted") {
 		t.Errorf("run --rm -i says %q, %v", out, err)
 	}
 }

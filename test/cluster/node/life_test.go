@@ -42,7 +42,8 @@ func TestLifeCutOff(t *testing.T) {
 	n.Write("kubelet.yaml", n.Kubelet(off))
 	n.Join()
 	ns := c.Namespace(t)
-	c.Apply(t, strings.NewReplacer("NS", ns, "DISK", n.Disk, "IMAGE", fmt.Sprintf("image: %s, imagePullPolicy: Never, volumeMounts: [{name: v, mountPath: /v}]", machine.Image)).Replace(lived))
+	c.Apply(t, strings.NewReplacer("NS", ns, "DISK", n.Disk, "IMAGE",
+		fmt.Sprintf("image: %s, imagePullPolicy: Never, volumeMounts: [{name: v, mountPath: /v}]", machine.Image)).Replace(lived))
 	noted := func(line string) (times int) {
 		b, err := os.ReadFile(filepath.Join(n.Disk, "shared/log"))
 		if err != nil && !os.IsNotExist(err) {
@@ -54,7 +55,8 @@ func TestLifeCutOff(t *testing.T) {
 		t.Helper()
 		n.WaitPods(what, func(pods map[string]machine.Pod) bool {
 			p := pods["lived"]
-			return p.Ready() == ready && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Running != nil && p.Status.ContainerStatuses[0].RestartCount == restarts
+			return p.Ready() == ready && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Running != nil &&
+				p.Status.ContainerStatuses[0].RestartCount == restarts
 		})
 	}
 	tells := func(event string) {
@@ -94,7 +96,8 @@ func TestLifeCutOff(t *testing.T) {
 	}
 
 	n.Islet("shutdown")
-	if b, err := os.ReadFile(filepath.Join(n.Disk, "shared/log")); err != nil || !strings.HasSuffix(string(b), "s ends\n") || noted("c.preStop is over") != 2 || noted("s.preStop is over") != 1 {
+	if b, err := os.ReadFile(filepath.Join(n.Disk, "shared/log")); err != nil || !strings.HasSuffix(string(b), "s ends\n") ||
+		noted("c.preStop is over") != 2 || noted("s.preStop is over") != 1 {
 		t.Errorf("the machine went off, and this was noted: %s, %v", b, err)
 	}
 	n.Reboot()

@@ -43,7 +43,8 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 
 // slice is the cgroup of a burstable pod by systemd's driver.
 func slice(p *corev1.Pod) string {
-	return "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(string(p.UID), "-", "_") + ".slice"
+	return "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(string(p.UID), "-",
+		"_") + ".slice"
 }
 
 // holdTo is what the kernel holds a pod of one container to, and the container itself:

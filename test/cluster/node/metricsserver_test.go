@@ -128,7 +128,8 @@ func burnt(used map[string]corev1.ResourceList) int64 {
 // once it runs, by theirs.
 func serveServices(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
-	n.Write("services.nft", "table ip services {\n chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.97.0.1:6443; }\n}\n")
+	n.Write("services.nft",
+		"table ip services {\n chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.97.0.1:6443; }\n}\n")
 	n.Run("nft", "-f", n.Disk+"/services.nft")
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
 	for _, route := range [][]string{{node.Spec.PodCIDR, "via", n.Addr}, {"10.96.0.0/16", "dev", "lan0"}} { // where no packet to a service goes in the end
@@ -179,7 +180,8 @@ func installMetricsServer(t *testing.T, c *cluster.Cluster, n *cluster.Node, dir
 // empty as long as there are none.
 func figuresOf(t *testing.T, c *cluster.Cluster, what string) map[string]corev1.ResourceList {
 	t.Helper()
-	b, err := c.Admin().CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/"+what).SetHeader("Accept", "application/json").DoRaw(t.Context())
+	b, err := c.Admin().CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/"+what).SetHeader("Accept",
+		"application/json").DoRaw(t.Context())
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}

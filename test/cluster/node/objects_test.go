@@ -174,7 +174,8 @@ func TestPullSecret(t *testing.T) {
 	r := c.Registry(t)
 	n := c.Node(t, "")
 	n.Write("certs.d/"+r.Addr+"/hosts.toml", r.HostsFile(n.Disk+"/ca.crt"))
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\n", n.Disk))
+	n.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\n", n.Disk))
 	n.Write("plugins.yaml", fmt.Sprintf(`kind: CredentialProviderConfig
 apiVersion: kubelet.config.k8s.io/v1
 providers:
@@ -193,7 +194,8 @@ providers:
 request=$(cat)
 echo "$request" >> `+n.Disk+`/requests
 case "$request" in *'"serviceAccountToken":"ey'*'"example.com/role":"puller"'*) ;; *) echo "no role" >&2; exit 1 ;; esac
-echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Registry","auth":{"`+r.Addr+`":'"$ANSWER"'}}'
+echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Registry","auth":{"`+
+		r.Addr+`":'"$ANSWER"'}}'
 `)
 	if err := os.Chmod(n.Disk+"/bin/tester", 0o755); err != nil {
 		t.Fatal(err)
@@ -209,7 +211,8 @@ echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kube
 		t.Helper()
 		c.AwaitPod(t, ns, name, "to be refused by the registry", func(p *corev1.Pod) bool {
 			s := p.Status.ContainerStatuses
-			return len(s) == 1 && s[0].State.Waiting != nil && (s[0].State.Waiting.Reason == "ErrImagePull" || s[0].State.Waiting.Reason == "ImagePullBackOff")
+			return len(s) == 1 && s[0].State.Waiting != nil &&
+				(s[0].State.Waiting.Reason == "ErrImagePull" || s[0].State.Waiting.Reason == "ImagePullBackOff")
 		})
 	}
 	for name, role := range map[string]string{"puller": "puller", "other": "other"} {
@@ -229,7 +232,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 `, "NAME", "pulls-"+ns))
 	c.Apply(t, private("anonymous", ""))
 	refused("anonymous")
-	c.Kubectl(t, "-n", ns, "create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username="+r.User, "--docker-password="+r.Password)
+	c.Kubectl(t, "-n", ns, "create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username="+r.User,
+		"--docker-password="+r.Password)
 	c.Apply(t, private("known", "imagePullSecrets: [{name: registry}]"))
 	known := c.AwaitReady(t, ns, "known")["known"]
 	if id := known.Status.ContainerStatuses[0].ImageID; !strings.HasPrefix(id, r.Addr+"/private/podtool@sha256:") {

@@ -20,7 +20,8 @@ import (
 func TestLinkCut(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
-	c.Apply(t, objects(ns)+dressed(ns, "dressed")+pod(ns, "deleted", "", "", "sleep")+pod(ns, "evicted", "", "", "sleep")+pod(ns, "replaced", "", "", "sleep")+
+	c.Apply(t, objects(ns)+dressed(ns, "dressed")+pod(ns, "deleted", "", "", "sleep")+pod(ns, "evicted", "", "", "sleep")+pod(ns,
+		"replaced", "", "", "sleep")+
 		pod(ns, "restarts", "", "", "exit", "1", "1s"))
 	gone := c.AwaitReady(t, ns, "deleted", "evicted", "replaced")
 	crashes := c.AwaitReady(t, ns, "dressed")["dressed"]
@@ -92,7 +93,8 @@ func TestRebootCutOff(t *testing.T) {
 	within(t, "12 pods are back", began, 5*time.Second)
 	for name, p := range after {
 		ip, err := netip.ParseAddr(p.Status.PodIP)
-		if err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) || !strings.HasPrefix(name, "static-") && p.Metadata.UID != string(before[name].UID) {
+		if err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) || !strings.HasPrefix(name, "static-") &&
+			p.Metadata.UID != string(before[name].UID) {
 			t.Errorf("%s is %+v", name, p)
 		}
 	}
@@ -183,7 +185,8 @@ func TestStoreDeletedCutOff(t *testing.T) {
 	n.Start()
 	n.WaitPods("the pods to be there after the boot", func(pods map[string]machine.Pod) bool {
 		for name, old := range before {
-			if s := pods[name].Status.ContainerStatuses; pods[name].Metadata.UID != string(old.UID) || len(s) != 1 || s[0].State.Waiting == nil || s[0].State.Waiting.Message == "" {
+			if s := pods[name].Status.ContainerStatuses; pods[name].Metadata.UID != string(old.UID) || len(s) != 1 ||
+				s[0].State.Waiting == nil || s[0].State.Waiting.Message == "" {
 				return false
 			}
 		}

@@ -23,7 +23,8 @@ func TestPod(t *testing.T) {
 		t.Errorf("its address is %q, the node's podCIDR %s", p.Status.PodIP, node.Spec.PodCIDR)
 	}
 	s := p.Status
-	if s.Phase != corev1.PodRunning || s.HostIP != n.Addr || s.StartTime == nil || s.QOSClass != corev1.PodQOSBestEffort || s.ContainerStatuses[0].ImageID == "" {
+	if s.Phase != corev1.PodRunning || s.HostIP != n.Addr || s.StartTime == nil || s.QOSClass != corev1.PodQOSBestEffort ||
+		s.ContainerStatuses[0].ImageID == "" {
 		t.Errorf("status is %+v", s)
 	}
 	n.Await("its events", func() bool {
@@ -59,7 +60,8 @@ func TestReadiness(t *testing.T) {
 	endpoint := func(ready string) {
 		t.Helper()
 		n.Await("the endpoint to be ready: "+ready, func() bool {
-			return c.Kubectl(t, "-n", ns, "get", "endpointslices", "-l", "kubernetes.io/service-name=probed", "-o", "jsonpath={.items[*].endpoints[*].conditions.ready}") == ready
+			return c.Kubectl(t, "-n", ns, "get", "endpointslices", "-l", "kubernetes.io/service-name=probed", "-o",
+				"jsonpath={.items[*].endpoints[*].conditions.ready}") == ready
 		})
 	}
 	unready := func(reason string) {
@@ -74,7 +76,8 @@ func TestReadiness(t *testing.T) {
 	unready("ContainersNotReady")
 	c.Kubectl(t, "-n", ns, "exec", "probed", "--", "/podtool", "write", "/ready", "x")
 	unready("ReadinessGatesNotReady")
-	c.Kubectl(t, "-n", ns, "patch", "pod", "probed", "--subresource=status", "-p", `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`)
+	c.Kubectl(t, "-n", ns, "patch", "pod", "probed", "--subresource=status", "-p",
+		`{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`)
 	c.AwaitReady(t, ns, "probed")
 	endpoint("true")
 }
@@ -164,7 +167,10 @@ func TestMirrorPods(t *testing.T) {
 		t.Error("deleting the mirror restarted the pod")
 	}
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "count", "1s"))
-	c.AwaitPod(t, ns, name, "to follow the file", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Args[0] == "count" && cluster.PodReady(p) })
+	c.AwaitPod(t, ns, name, "to follow the file", func(p *corev1.Pod) bool {
+		return p.Spec.Containers[0].Args[0] == "count" &&
+			cluster.PodReady(p)
+	})
 	n.Remove("manifests/static.yaml")
 	last, err := c.Admin().CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
 	if err == nil {

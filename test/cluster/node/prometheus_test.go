@@ -64,7 +64,8 @@ readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
 volumeMounts: [{name: fs, mountPath: /v}]`, "serve", ":8080")+
 		pod(ns, "plain", "", "", "sleep")+
 		pod(ns, "broken", "", "command: [/none]", "sleep")+
-		pod(ns, "filler", "volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n", "volumeMounts: [{name: v, mountPath: /v}]", "fill", "/v/file", "2"))
+		pod(ns, "filler", "volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n", "volumeMounts: [{name: v, mountPath: /v}]", "fill",
+			"/v/file", "2"))
 	c.AwaitReady(t, ns, "limited", "plain")
 	c.AwaitPod(t, ns, "filler", "to be evicted", func(p *corev1.Pod) bool { return p.Status.Reason == "Evicted" })
 	c.AwaitPod(t, ns, "broken", "to fail to start", func(p *corev1.Pod) bool {

@@ -60,7 +60,8 @@ func sized(cpu, cpuLimit, memory, memoryLimit string) string {
 
 func resize(t *testing.T, c *cluster.Cluster, ns, name, resources string) {
 	t.Helper()
-	c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":`+resources+`}]}}`)
+	c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=resize", "-p",
+		`{"spec":{"containers":[{"name":"c","resources":`+resources+`}]}}`)
 }
 
 func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
@@ -115,13 +116,16 @@ func TestResize(t *testing.T) {
 	resize(t, c, ns, "a", sized("50m", "100m", "100Ki", "200Ki"))
 	p := c.AwaitPod(t, ns, "a", "not to give memory back that it uses", func(p *corev1.Pod) bool {
 		progress := condition(p, corev1.PodResizeInProgress)
-		return progress != nil && progress.Reason == corev1.PodReasonError && strings.Contains(progress.Message, "cannot decrease memory limits: attempting to set container \"c\" memory limit (204800) below current usage") &&
+		return progress != nil && progress.Reason == corev1.PodReasonError &&
+			strings.Contains(progress.Message,
+				"cannot decrease memory limits: attempting to set container \"c\" memory limit (204800) below current usage") &&
 			progress.ObservedGeneration == p.Generation
 	})
 	if own, whole := heldTo(t, n, p); own != whole || own.memory != fmt.Sprint(48<<20) {
 		t.Errorf("it is bounds to %+v, %+v", own, whole)
 	}
-	if s := p.Status.ContainerStatuses[0]; s.AllocatedResources.Memory().String() != "100Ki" || s.Resources.Limits.Memory().String() != "48Mi" || s.Resources.Requests.Memory().String() != "16Mi" {
+	if s := p.Status.ContainerStatuses[0]; s.AllocatedResources.Memory().String() != "100Ki" ||
+		s.Resources.Limits.Memory().String() != "48Mi" || s.Resources.Requests.Memory().String() != "16Mi" {
 		t.Errorf("it shows %+v, %+v", s.AllocatedResources, s.Resources)
 	}
 
@@ -160,7 +164,8 @@ func awaitWhole(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources as a whole", func(p *corev1.Pod) bool {
 		return cluster.PodReady(p) && p.Status.ObservedGeneration == p.Generation && p.Status.Resources != nil &&
-			equality.Semantic.DeepEqual(*p.Status.Resources, *p.Spec.Resources) && equality.Semantic.DeepEqual(p.Status.AllocatedResources, p.Spec.Resources.Requests) &&
+			equality.Semantic.DeepEqual(*p.Status.Resources, *p.Spec.Resources) &&
+			equality.Semantic.DeepEqual(p.Status.AllocatedResources, p.Spec.Resources.Requests) &&
 			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
 	})
 }
@@ -221,7 +226,8 @@ func TestResizeWaits(t *testing.T) {
 	c.Apply(t, pod(ns, "holds", "", "resources: "+cpu(room/2), "sleep")+pod(ns, "low", "", "resources: "+cpu(10), "sleep")+
 		pod(ns, "high", "priorityClassName: "+ns, "resources: "+cpu(10), "sleep"))
 	holds := c.AwaitReady(t, ns, "holds", "low", "high")["holds"]
-	if out, err := c.TryKubectl("", "-n", ns, "patch", "pod", "low", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":`+cpu(2*room)+`}]}}`); err == nil || !strings.Contains(out+err.Error(), "allocatable") {
+	if out, err := c.TryKubectl("", "-n", ns, "patch", "pod", "low", "--subresource=resize", "-p",
+		`{"spec":{"containers":[{"name":"c","resources":`+cpu(2*room)+`}]}}`); err == nil || !strings.Contains(out+err.Error(), "allocatable") {
 		t.Errorf("more than the node has: %s, %v", out, err)
 	}
 	for _, name := range []string{"low", "high"} {
@@ -231,7 +237,8 @@ func TestResizeWaits(t *testing.T) {
 		t.Helper()
 		c.AwaitPod(t, ns, name, "to wait for room", func(p *corev1.Pod) bool {
 			s, pending := p.Status.ContainerStatuses[0], condition(p, corev1.PodResizePending)
-			return pending != nil && pending.Reason == corev1.PodReasonDeferred && strings.HasPrefix(pending.Message, "Node didn't have enough resource: cpu, requested: ") &&
+			return pending != nil && pending.Reason == corev1.PodReasonDeferred &&
+				strings.HasPrefix(pending.Message, "Node didn't have enough resource: cpu, requested: ") &&
 				pending.ObservedGeneration == p.Generation && s.AllocatedResources.Cpu().Cmp(resource.MustParse("10m")) == 0
 		})
 	}

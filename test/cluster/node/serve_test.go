@@ -73,7 +73,8 @@ func TestDoors(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n", n.Disk))
+	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n",
+		n.Disk))
 	n.Join()
 	ns := c.Namespace(t)
 	c.Apply(t, pod(ns, "web", "", "", "sleep"))

@@ -62,7 +62,8 @@ func TestPreemptionAndShutdown(t *testing.T) {
 	})
 	n.Restore(t)
 	for _, name := range []string{"web", "job"} {
-		p := c.AwaitPod(t, ns, name, "to be ready, and no longer to be disrupted", func(p *corev1.Pod) bool { return cluster.PodReady(p) && !disrupted(p) })
+		p := c.AwaitPod(t, ns, name, "to be ready, and no longer to be disrupted",
+			func(p *corev1.Pod) bool { return cluster.PodReady(p) && !disrupted(p) })
 		if p.UID != before[name].UID || p.Status.Reason != "" {
 			t.Errorf("%s is %+v", name, p.Status)
 		}
@@ -79,7 +80,8 @@ func goesOff(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns string) {
 	}
 	c.AwaitNode(t, n.Name, "to be shutting down", func(node *corev1.Node) bool {
 		return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" && c.Message == "node is shutting down"
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" &&
+				c.Message == "node is shutting down"
 		})
 	})
 	n.Kill()

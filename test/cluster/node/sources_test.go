@@ -65,7 +65,8 @@ func (n *newer) both(when, version, kubelet string, trials ...string) {
 	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {
 		out, _ := n.Try("status")
 		s, ok := n.shows()
-		return ok && strings.Contains(out, "islet "+version+",") && strings.Contains(s.Active.Kubelet, kubelet) && s.Active == s.LastKnownGood && !s.Trying && s.Assigned == nil
+		return ok && strings.Contains(out, "islet "+version+",") && strings.Contains(s.Active.Kubelet, kubelet) &&
+			s.Active == s.LastKnownGood && !s.Trying && s.Assigned == nil
 	})
 	got := n.trials()
 	slices.Sort(got)

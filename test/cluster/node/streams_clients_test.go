@@ -131,7 +131,8 @@ func podURL(config *rest.Config, ns, name, what string, q url.Values) *url.URL {
 }
 
 // command runs one in a pod, or with none attaches to its container.
-func command(ctx context.Context, by transport, config *rest.Config, ns, name string, stdin io.Reader, args ...string) (out []byte, code int, err error) {
+func command(ctx context.Context, by transport, config *rest.Config, ns, name string, stdin io.Reader, args ...string) (out []byte,
+	code int, err error) {
 	what, q := "exec", url.Values{"container": {"c"}, "stdout": {"true"}, "stderr": {"true"}, "command": args}
 	if len(args) == 0 {
 		what = "attach"

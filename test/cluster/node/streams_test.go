@@ -38,7 +38,8 @@ func TestStreams(t *testing.T) {
 	for _, by := range transports {
 		for name := range paces {
 			names = append(names, attachedTo(by, name))
-			manifests += pod(ns, attachedTo(by, name), "restartPolicy: Never\n", "stdin: true\nstdinOnce: true", "lines", s.many, "7", "await", "read")
+			manifests += pod(ns, attachedTo(by, name), "restartPolicy: Never\n", "stdin: true\nstdinOnce: true", "lines", s.many, "7",
+				"await", "read")
 		}
 	}
 	c.Apply(t, manifests)
@@ -107,7 +108,8 @@ func (s *streamed) transport(t *testing.T, by transport, name string, read pace)
 
 // old runs commands by a WebSocket that the API server passes on unseen, whatever its version.
 func (s *streamed) old(t *testing.T, read pace) {
-	out, code, err := command(t.Context(), oldWebSocket, readThrough(t, s.Cluster, read), s.ns, "web", nil, "/podtool", "lines", s.many, "7", "leave")
+	out, code, err := command(t.Context(), oldWebSocket, readThrough(t, s.Cluster, read), s.ns, "web", nil, "/podtool", "lines",
+		s.many, "7", "leave")
 	if err != nil || code != 7 || !bytes.Equal(out, s.want) {
 		t.Errorf("%d of %d bytes, code %d, want 7, %v", len(out), len(s.want), code, err)
 	}
@@ -118,7 +120,8 @@ func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([
 	u := podURL(config, s.ns, "web", "portforward", nil)
 	var d httpstream.Dialer
 	rt, up, err := spdy.RoundTripperFor(config)
-	if d = spdy.NewDialer(up, &http.Client{Transport: rt}, "POST", u); by.name == "WebSocket" {
+	d = spdy.NewDialer(up, &http.Client{Transport: rt}, "POST", u)
+	if by.name == "WebSocket" {
 		d, err = portforward.NewSPDYOverWebsocketDialer(u, config)
 	}
 	if err != nil {
@@ -302,7 +305,8 @@ func (s *streamed) missed(t *testing.T) {
 	if last := bytes.LastIndexByte(bytes.TrimSuffix(out, []byte("\n")), '\n') + 1; last < len(out) {
 		whole = last
 	}
-	if !bytes.Equal(out[:whole], numbered(whole/100)) || whole/100 >= lines || !strings.HasPrefix(string(out[whole:]), "islet: the log is not complete: the lines that follow were removed") {
+	if !bytes.Equal(out[:whole], numbered(whole/100)) || whole/100 >= lines ||
+		!strings.HasPrefix(string(out[whole:]), "islet: the log is not complete: the lines that follow were removed") {
 		t.Errorf("%d lines, then %q", whole/100, out[whole:])
 	}
 }

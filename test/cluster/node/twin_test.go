@@ -72,7 +72,8 @@ func TestTwins(t *testing.T) {
 	c.Apply(t, disk{name: "shared", source: "hostPath: {path: " + shared + "}"}.manifest(ns, n.Name, "shared")+claim(ns, "shared", ns+"-shared", "Filesystem"))
 	t.Cleanup(func() { c.Kubectl(t, "delete", "pv", ns+"-shared", "--ignore-not-found", "--wait=false") })
 	c.Apply(t, pod(ns, "plain", "", "", "sleep")+
-		pod(ns, "writer", "volumes:\n- {name: shared, persistentVolumeClaim: {claimName: shared}}", "volumeMounts:\n- {name: shared, mountPath: /shared}", "sole", "/shared/writer"))
+		pod(ns, "writer", "volumes:\n- {name: shared, persistentVolumeClaim: {claimName: shared}}",
+			"volumeMounts:\n- {name: shared, mountPath: /shared}", "sole", "/shared/writer"))
 	before := c.AwaitReady(t, ns, "plain", "writer")
 	written := func() string {
 		b, err := os.ReadFile(filepath.Join(shared, "writer"))

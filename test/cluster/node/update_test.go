@@ -21,7 +21,8 @@ func TestUpdate(t *testing.T) {
 	c := start(t)
 	n, r := c.Node(t, ""), machine.NewReleaser(t)
 	n.OwnProgram()
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 3s, deadline: 45s}\nupdate: {keys: [%q]}\n", n.Disk, r.Public))
+	n.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 3s, deadline: 45s}\nupdate: {keys: [%q]}\n", n.Disk, r.Public))
 	n.Join()
 	ns := c.Namespace(t)
 	c.Apply(t, pod(ns, "talks", "", "", "count", "10ms"))
@@ -71,7 +72,8 @@ func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() 
 				continue
 			}
 			for lines := bufio.NewScanner(stream); lines.Scan(); {
-				if now := time.Now(); !last.IsZero() {
+				now := time.Now()
+				if !last.IsZero() {
 					longest = max(longest, now.Sub(last))
 				}
 				last = time.Now()

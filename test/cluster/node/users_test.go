@@ -24,7 +24,8 @@ func TestUsers(t *testing.T) {
 	own := false
 	for _, h := range node.Status.RuntimeHandlers {
 		can := h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces
-		if own = own || h.Name == "" && can; h.Name == "new" && !can {
+		own = own || h.Name == "" && can
+		if h.Name == "new" && !can {
 			t.Errorf("handler %q has features %+v", h.Name, h.Features)
 		}
 	}
@@ -32,8 +33,10 @@ func TestUsers(t *testing.T) {
 	c.Apply(t, fmt.Sprintf("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: %s}\nhandler: new\n", class))
 	t.Cleanup(func() { c.Kubectl(t, "delete", "runtimeclass", class, "--ignore-not-found") })
 	mapped := "hostUsers: false\n"
-	dressed := strings.Replace(dressed(ns, "dressed"), "  volumes:\n", "  "+mapped+"  runtimeClassName: "+class+"\n  securityContext: {runAsUser: 1000, runAsNonRoot: true, fsGroup: 2000}\n  volumes:\n", 1)
-	dressed = strings.Replace(dressed, "{name: conf, mountPath: /conf}", "{name: conf, mountPath: /conf, readOnly: true, recursiveReadOnly: IfPossible}", 1)
+	dressed := strings.Replace(dressed(ns, "dressed"), "  volumes:\n",
+		"  "+mapped+"  runtimeClassName: "+class+"\n  securityContext: {runAsUser: 1000, runAsNonRoot: true, fsGroup: 2000}\n  volumes:\n", 1)
+	dressed = strings.Replace(dressed, "{name: conf, mountPath: /conf}",
+		"{name: conf, mountPath: /conf, readOnly: true, recursiveReadOnly: IfPossible}", 1)
 	c.Apply(t, objects(ns)+dressed+pod(ns, "other", mapped+"runtimeClassName: "+class, "", "serve", ":8080"))
 	p := c.AwaitReady(t, ns, "dressed", "other")["dressed"]
 	token, _ := seen(t, c, n, ns, "dressed")
@@ -52,14 +55,16 @@ func TestUsers(t *testing.T) {
 	}
 	debug(t, c, ns, "other", "--container=shell", "--target=c", "--", "/podtool", "sleep")
 	awaitEphemeral(t, c, ns, "other", "shell", "to run", runs)
-	if out := c.Kubectl(t, "-n", ns, "exec", "other", "-c", "shell", "--", "/podtool", "cat", "/proc/1/cmdline"); !strings.Contains(out, "serve") {
+	if out := c.Kubectl(t, "-n", ns, "exec", "other", "-c", "shell", "--", "/podtool", "cat",
+		"/proc/1/cmdline"); !strings.Contains(out, "serve") {
 		t.Errorf("the first process that it sees is %q", out)
 	}
 	if !own {
 		c.Apply(t, pod(ns, "waits", mapped, "", "sleep"))
 		n.Await("an event of the refusal", func() bool {
 			out, _ := c.TryKubectl("", "-n", ns, "get", "events", "--field-selector=involvedObject.name=waits")
-			return strings.Contains(out, "FailedCreatePodSandBox") && strings.Contains(out, "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+			return strings.Contains(out, "FailedCreatePodSandBox") &&
+				strings.Contains(out, "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		})
 		c.Kubectl(t, "-n", ns, "delete", "pod", "waits", "--timeout=120s")
 		n.WaitReady("dressed", "other") // the node has seen that it is gone, too

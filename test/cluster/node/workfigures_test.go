@@ -49,7 +49,8 @@ func TestFiguresOfWork(t *testing.T) {
 	}
 	n.Write("state/images/csidriver.tar", string(image))
 	n.Write("certs.d/"+r.Addr+"/hosts.toml", r.HostsFile(n.Disk+"/ca.crt"))
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\n", n.Disk))
+	n.Write("edge.yaml", fmt.Sprintf(
+		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\n", n.Disk))
 	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,8 @@ topologyManagerPolicy: single-numa-node
 	t.Cleanup(func() {
 		c.Kubectl(t, "delete", "pv/"+ns+"-files", "pv/"+ns+"-fs", "--ignore-not-found", "--wait=false")
 	})
-	c.Kubectl(t, "-n", ns, "create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username="+r.User, "--docker-password="+r.Password)
+	c.Kubectl(t, "-n", ns, "create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username="+r.User,
+		"--docker-password="+r.Password)
 	pulled := strings.Replace(pod(ns, "pulled", "imagePullSecrets: [{name: registry}]", "", "sleep"), machine.Image, r.Image, 1)
 	const probes = `readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
 livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
@@ -87,7 +89,8 @@ resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi
 		pod(ns, "mounts", "volumes: [{name: files, persistentVolumeClaim: {claimName: files}}, {name: fs, persistentVolumeClaim: {claimName: fs}}]\n",
 			"volumeMounts: [{name: files, mountPath: /files}, {name: fs, mountPath: /fs}]", "sleep")+
 		pod(ns, "broken", "", "command: [/none]", "sleep")+
-		pod(ns, "filler", "volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n", "volumeMounts: [{name: v, mountPath: /v}]", "fill", "/v/file", "2"))
+		pod(ns, "filler", "volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n", "volumeMounts: [{name: v, mountPath: /v}]", "fill",
+			"/v/file", "2"))
 	c.AwaitReady(t, ns, "driver", "probed", "pinned", "mounts")
 	c.AwaitPod(t, ns, "filler", "to be evicted", func(p *corev1.Pod) bool { return p.Status.Reason == "Evicted" })
 	c.AwaitPod(t, ns, "broken", "to fail to start", func(p *corev1.Pod) bool {
@@ -104,7 +107,8 @@ resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi
 	if out := c.Kubectl(t, "-n", ns, "exec", "probed", "--", "/podtool", "cat", "/etc/hostname"); strings.TrimSpace(out) != "probed" {
 		t.Errorf("exec: %q", out)
 	}
-	c.Apply(t, strings.Replace(pulled, "imagePullPolicy: Never", "imagePullPolicy: IfNotPresent", 1)) // last: the image is for nobody else then
+	c.Apply(t, strings.Replace(pulled, "imagePullPolicy: Never", "imagePullPolicy: IfNotPresent",
+		1)) // last: the image is for nobody else then
 	c.AwaitReady(t, ns, "pulled")
 	compareFigures(t, c, n)
 }
@@ -117,7 +121,8 @@ func compareFigures(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 		return c.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy"+path)
 	}) {
 		names := figures.Listed(notDone, name)
-		if used[names] = true; names == "" && figures.Listed(onSomeHosts, name) == "" {
+		used[names] = true
+		if names == "" && figures.Listed(onSomeHosts, name) == "" {
 			t.Errorf("no page has %s", name)
 		}
 	}

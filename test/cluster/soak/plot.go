@@ -34,7 +34,8 @@ func Plot(w io.Writer, samples []Sample, series []Series) {
 		y := func(v float64) float64 { return base - v/most*(height-30) }
 		fmt.Fprintf(w, `<text x="4" y="%.0f" font-weight="bold">%s</text>`+"\n", base-height+44, html.EscapeString(s.Name))
 		if len(values) > 0 {
-			fmt.Fprintf(w, `<text x="4" y="%.0f">%.5g to %.5g %s</text>`+"\n", base-height+60, values[0], values[len(values)-1], html.EscapeString(s.Unit))
+			fmt.Fprintf(w, `<text x="4" y="%.0f">%.5g to %.5g %s</text>`+"\n", base-height+60, values[0], values[len(values)-1],
+				html.EscapeString(s.Unit))
 		}
 		fmt.Fprintf(w, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#999"/>`+"\n", left, width-10, base, base)
 		life := -1

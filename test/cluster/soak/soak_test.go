@@ -59,10 +59,12 @@ func TestSoak(t *testing.T) {
 	s := &soak{T: t, c: cluster.Start(t), began: time.Now(), random: rand.New(rand.NewPCG(seed, 0))}
 	s.sixth, s.half = s.began.Add(d/6), s.began.Add(d/2)
 	s.n, s.ns = s.c.Node(t, ""), s.c.Namespace(t)
-	s.n.Run("sh", "-c", fmt.Sprintf("cd %s && truncate -s 400M img && mkfs.ext4 -q -m 0 img && mkdir -p new state && mount -o loop img new && cp -a state/. new/ && umount new && mount -o loop img state", s.n.Disk))
+	s.n.Run("sh", "-c", fmt.Sprintf(
+		"cd %s && truncate -s 400M img && mkfs.ext4 -q -m 0 img && mkdir -p new state && mount -o loop img new && cp -a state/. new/ && umount new && mount -o loop img state", s.n.Disk))
 	defer s.report()
 	for i := range 3 {
-		s.n.Write(fmt.Sprintf("manifests/static%d.yaml", i), fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: static%d}\nspec:\n  containers: [{name: c, image: %q, imagePullPolicy: Never, args: [sleep]}]\n", i, machine.Image))
+		s.n.Write(fmt.Sprintf("manifests/static%d.yaml", i),
+			fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: static%d}\nspec:\n  containers: [{name: c, image: %q, imagePullPolicy: Never, args: [sleep]}]\n", i, machine.Image))
 	}
 	s.n.Join()
 	var names []string
@@ -76,7 +78,8 @@ func TestSoak(t *testing.T) {
 		s.sample()
 	}
 	for name, p := range s.c.AwaitReady(t, s.ns, names...) {
-		if c := p.Status.ContainerStatuses[0]; p.UID != before[name].UID || c.RestartCount > 0 || c.ContainerID != before[name].Status.ContainerStatuses[0].ContainerID {
+		if c := p.Status.ContainerStatuses[0]; p.UID != before[name].UID || c.RestartCount > 0 ||
+			c.ContainerID != before[name].Status.ContainerStatuses[0].ContainerID {
 			t.Errorf("pod %s is another than in the beginning: %+v", name, c)
 		}
 	}
@@ -106,7 +109,8 @@ func pod(ns, name, spec, container string, args ...string) string {
 func (s *soak) work() {
 	s.round++
 	name := func(what string) string { return fmt.Sprintf("%s-%d", what, s.round) }
-	yaml := pod(s.ns, name("volumes"), "volumes:\n- {name: scratch, emptyDir: {}}\n- {name: settings, configMap: {name: kube-root-ca.crt}}\ninitContainers:\n- {name: side, image: \""+machine.Image+"\", imagePullPolicy: Never, restartPolicy: Always, args: [sleep]}",
+	yaml := pod(s.ns, name("volumes"),
+		"volumes:\n- {name: scratch, emptyDir: {}}\n- {name: settings, configMap: {name: kube-root-ca.crt}}\ninitContainers:\n- {name: side, image: \""+machine.Image+"\", imagePullPolicy: Never, restartPolicy: Always, args: [sleep]}",
 		"volumeMounts: [{name: scratch, mountPath: /scratch}, {name: settings, mountPath: /settings}]\nreadinessProbe: {exec: {command: [/podtool, ls, /settings]}, periodSeconds: 1}", "sleep") +
 		pod(s.ns, name("resized"), "", `resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi}}`, "sleep") +
 		pod(s.ns, name("web"), "", "readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}", "serve", ":8080")
@@ -179,7 +183,8 @@ func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
 	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))
 	s.c.Apply(s.T, pod(s.ns, name("late"), "", "", "sleep"))
-	for late := time.Now().Add(10 * time.Second); time.Now().Before(late) && !strings.Contains(s.c.Kubectl(s.T, "-n", s.ns, "get", "pod", name("late")), "Running"); {
+	for late := time.Now().Add(10 * time.Second); time.Now().Before(late) &&
+		!strings.Contains(s.c.Kubectl(s.T, "-n", s.ns, "get", "pod", name("late")), "Running"); {
 		cluster.Pass(time.Second)
 	}
 	s.n.Run("rm", s.n.Disk+"/state/filler")
@@ -227,16 +232,17 @@ func (s *soak) sample() {
 	}
 	v["cgroups"], v["mounts"], v["links"] = float64(len(s.n.Cgroups())), float64(len(s.n.Mounts())), float64(len(s.n.Links()))
 	for _, dir := range []string{"state", "kubelet", "logs"} {
-		filepath.WalkDir(filepath.Join(fmt.Sprintf("/proc/%d/root", s.n.Pid()), s.n.Disk, dir), func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // what goes meanwhile is not counted
-			if err != nil {
+		filepath.WalkDir(filepath.Join(fmt.Sprintf("/proc/%d/root", s.n.Pid()), s.n.Disk, dir),
+			func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // what goes meanwhile is not counted
+				if err != nil {
+					return nil
+				}
+				v["files of the node"]++
+				if info, err := d.Info(); err == nil && strings.HasPrefix(d.Name(), "islet.db") {
+					v["database"] += float64(info.Size()) / mib
+				}
 				return nil
-			}
-			v["files of the node"]++
-			if info, err := d.Info(); err == nil && strings.HasPrefix(d.Name(), "islet.db") {
-				v["database"] += float64(info.Size()) / mib
-			}
-			return nil
-		})
+			})
 	}
 	v["written"] = float64(s.n.Written())/mib - float64(s.filled) // what pods wrote is counted with their shim
 	for line := range strings.Lines(s.c.Kubectl(s.T, "get", "--raw", "/api/v1/nodes/"+s.n.Name+"/proxy/metrics")) {

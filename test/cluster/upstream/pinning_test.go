@@ -129,7 +129,8 @@ func asking(uid int, cpus int64, memory uint64) *v1.Pod {
 func (c *CPUCase) topology() *topology.CPUTopology {
 	t := &topology.CPUTopology{CPUDetails: topology.CPUDetails{}}
 	cores := c.Sockets * c.NodesPerSocket * c.CachesPerNode * c.CoresPerCache
-	t.NumCores, t.NumCPUs, t.NumSockets, t.NumNUMANodes, t.NumUncoreCache = cores, cores*c.Threads, c.Sockets, c.Sockets*c.NodesPerSocket, c.Sockets*c.NodesPerSocket*c.CachesPerNode
+	t.NumCores, t.NumCPUs, t.NumSockets, t.NumNUMANodes, t.NumUncoreCache = cores, cores*c.Threads, c.Sockets,
+		c.Sockets*c.NodesPerSocket, c.Sockets*c.NodesPerSocket*c.CachesPerNode
 	for core := range cores {
 		cache := core / c.CoresPerCache
 		node := cache / c.CachesPerNode

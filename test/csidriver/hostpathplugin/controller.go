@@ -15,7 +15,8 @@ const (
 	mostSize    = 1 << 40
 )
 
-func (d *driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
+func (d *driver) ControllerGetCapabilities(context.Context,
+	*spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
 	all := []spec.ControllerServiceCapability_RPC_Type{
 		spec.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, spec.ControllerServiceCapability_RPC_GET_CAPACITY,
 		spec.ControllerServiceCapability_RPC_EXPAND_VOLUME, spec.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
@@ -25,7 +26,8 @@ func (d *driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetC
 	}
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, c := range all {
-		out.Capabilities = append(out.Capabilities, &spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: c}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: c}}})
 	}
 	return out, nil
 }
@@ -100,7 +102,8 @@ func (d *driver) remove(id string) error {
 	return os.RemoveAll(path)
 }
 
-func (d *driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+func (d *driver) ControllerPublishVolume(_ context.Context,
+	r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
 	if r.GetNodeId() != d.node {
 		return nil, status.Errorf(codes.NotFound, "this is node %q, not %q", d.node, r.GetNodeId())
 	}
@@ -123,7 +126,8 @@ func (d *driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPu
 	return &spec.ControllerPublishVolumeResponse{}, nil
 }
 
-func (d *driver) ControllerUnpublishVolume(_ context.Context, r *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+func (d *driver) ControllerUnpublishVolume(_ context.Context,
+	r *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if v := d.volumes[r.GetVolumeId()]; v != nil {
@@ -132,7 +136,8 @@ func (d *driver) ControllerUnpublishVolume(_ context.Context, r *spec.Controller
 	return &spec.ControllerUnpublishVolumeResponse{}, nil
 }
 
-func (d *driver) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
+func (d *driver) ValidateVolumeCapabilities(_ context.Context,
+	r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, err := d.find(r.GetVolumeId()); err != nil {
@@ -145,7 +150,8 @@ func (d *driver) GetCapacity(context.Context, *spec.GetCapacityRequest) (*spec.G
 	return &spec.GetCapacityResponse{AvailableCapacity: mostSize}, nil
 }
 
-func (d *driver) ControllerExpandVolume(_ context.Context, r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
+func (d *driver) ControllerExpandVolume(_ context.Context,
+	r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())

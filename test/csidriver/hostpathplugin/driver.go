@@ -102,7 +102,8 @@ func (d *driver) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilit
 	}
 	out := &spec.GetPluginCapabilitiesResponse{}
 	for _, s := range services {
-		out.Capabilities = append(out.Capabilities, &spec.PluginCapability{Type: &spec.PluginCapability_Service_{Service: &spec.PluginCapability_Service{Type: s}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.PluginCapability{Type: &spec.PluginCapability_Service_{Service: &spec.PluginCapability_Service{Type: s}}})
 	}
 	return out, nil
 }

@@ -15,16 +15,19 @@ import (
 )
 
 func (d *driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
-	return &spec.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: cmp.Or(d.most, int64(d.attachLimit)), AccessibleTopology: d.segments()}, nil
+	return &spec.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: cmp.Or(d.most, int64(d.attachLimit)),
+		AccessibleTopology: d.segments()}, nil
 }
 
 func (d *driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	out := &spec.NodeGetCapabilitiesResponse{}
 	for _, c := range []spec.NodeServiceCapability_RPC_Type{
 		spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_EXPAND_VOLUME,
-		spec.NodeServiceCapability_RPC_GET_VOLUME_STATS, spec.NodeServiceCapability_RPC_VOLUME_CONDITION, spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		spec.NodeServiceCapability_RPC_GET_VOLUME_STATS, spec.NodeServiceCapability_RPC_VOLUME_CONDITION,
+		spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
 	}
 	return out, nil
 }
@@ -124,9 +127,11 @@ func (d *driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 		return nil, err
 	}
 	size := uint64(st.Bsize) //nolint:unconvert // its type differs by architecture
-	bytes := &spec.VolumeUsage{Unit: spec.VolumeUsage_BYTES, Total: int64(st.Blocks * size), Used: int64((st.Blocks - st.Bfree) * size), Available: int64(st.Bavail * size)}
+	bytes := &spec.VolumeUsage{Unit: spec.VolumeUsage_BYTES, Total: int64(st.Blocks * size),
+		Used: int64((st.Blocks - st.Bfree) * size), Available: int64(st.Bavail * size)}
 	return &spec.NodeGetVolumeStatsResponse{
-		Usage:           []*spec.VolumeUsage{bytes, {Unit: spec.VolumeUsage_INODES, Total: int64(st.Files), Used: int64(st.Files - st.Ffree), Available: int64(st.Ffree)}},
+		Usage: []*spec.VolumeUsage{bytes, {Unit: spec.VolumeUsage_INODES, Total: int64(st.Files),
+			Used: int64(st.Files - st.Ffree), Available: int64(st.Ffree)}},
 		VolumeCondition: &spec.VolumeCondition{Message: "it is mounted"},
 	}, nil
 }

@@ -106,7 +106,8 @@ func (s *server) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: s.name, Endpoint: s.path, SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-func (s *server) NotifyRegistrationStatus(_ context.Context, r *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (s *server) NotifyRegistrationStatus(_ context.Context,
+	r *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	log.Printf("registered: %v %s", r.PluginRegistered, r.Error)
 	if !r.PluginRegistered { // its container is restarted, and it tries again
 		select {

@@ -315,7 +315,8 @@ func (r *Runtime) ImportArchive(_ context.Context, in io.Reader, name string, te
 }
 
 // PullWithProgress implements cri.Archives.
-func (r *Runtime) PullWithProgress(_ context.Context, q *api.PullImageRequest, tell func(cri.ImportProgress)) (*api.PullImageResponse, error) {
+func (r *Runtime) PullWithProgress(_ context.Context, q *api.PullImageRequest,
+	tell func(cri.ImportProgress)) (*api.PullImageResponse, error) {
 	tell(cri.ImportProgress{Ref: q.Image.Image, Status: "downloading", Current: 1, Total: 2})
 	return nil, fmt.Errorf("pull %s: no such host", q.Image.Image)
 }

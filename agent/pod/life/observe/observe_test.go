@@ -140,10 +140,12 @@ func TestView(t *testing.T) {
 		o, _ := run(t, aTable())
 		seen := o.Pod("u1")
 		sb, c := seen.Sandboxes[0], seen.Containers[0]
-		if sb.ID != "s" || !sb.Ready || sb.Attempt != 2 || sb.Source != "file" || !sb.Started.Equal(time.Unix(1234, 0)) || len(sb.IPs) != 2 || sb.Name != "web" || sb.Hash != "abc" {
+		if sb.ID != "s" || !sb.Ready || sb.Attempt != 2 || sb.Source != "file" || !sb.Started.Equal(time.Unix(1234, 0)) ||
+			len(sb.IPs) != 2 || sb.Name != "web" || sb.Hash != "abc" {
 			t.Errorf("%+v", sb)
 		}
-		if c.Name != "app" || c.State != plan.Running || c.Streak != 4 || c.Attempt != 3 || c.Image != "app:1" || c.Hash != "8e45cbd0" || !c.FinishedAt.IsZero() || c.SandboxID != "s" {
+		if c.Name != "app" || c.State != plan.Running || c.Streak != 4 || c.Attempt != 3 || c.Image != "app:1" || c.Hash != "8e45cbd0" ||
+			!c.FinishedAt.IsZero() || c.SandboxID != "s" {
 			t.Errorf("%+v", c)
 		}
 		if u := c.User; u == nil || u.UID != 7 || u.GID != 8 || len(u.Groups) != 1 || u.Groups[0] != 9 {
@@ -168,12 +170,14 @@ func TestEvents(t *testing.T) {
 		}
 		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
 		r.events <- nil
-		if <-changes; o.Pod("u1").Containers[0].State != plan.Exited {
+		<-changes
+		if o.Pod("u1").Containers[0].State != plan.Exited {
 			t.Error("the view is old")
 		}
 		r.change(func() { r.containers, r.sandboxes = nil, nil })
 		r.events <- nil
-		if <-changes; len(o.UIDs()) > 0 {
+		<-changes
+		if len(o.UIDs()) > 0 {
 			t.Error("the pod is still there")
 		}
 	})
@@ -201,7 +205,8 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 			c.Annotations[keys.MessagePath], c.Mounts = "/m", []*api.Mount{{ContainerPath: "/m", HostPath: message}}
 		})
 		r.events <- nil
-		if <-changes; o.Pod("u1").Containers[0].Reason != "Error" {
+		<-changes
+		if o.Pod("u1").Containers[0].Reason != "Error" {
 			t.Errorf("it ended as %+v", o.Pod("u1").Containers[0])
 		}
 		began := time.Now()
@@ -234,11 +239,13 @@ func TestLostEvents(t *testing.T) {
 		began := time.Now()
 		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
 		r.events <- errors.New("overrun")
-		if <-changes; time.Since(began) > resubscribeAfter {
+		<-changes
+		if time.Since(began) > resubscribeAfter {
 			t.Errorf("took %v", time.Since(began))
 		}
 		r.change(func() { r.sandboxes[0].State = api.PodSandboxState_SANDBOX_NOTREADY })
-		if <-changes; time.Since(began) > relistWithEvents {
+		<-changes
+		if time.Since(began) > relistWithEvents {
 			t.Errorf("took %v", time.Since(began))
 		}
 	})
@@ -253,7 +260,8 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 		<-changes
 		began := time.Now()
 		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
-		if <-changes; time.Since(began) > standsAfter {
+		<-changes
+		if time.Since(began) > standsAfter {
 			t.Errorf("at the start it took %v", time.Since(began))
 		}
 		r.events <- errors.New("overrun")
@@ -261,7 +269,8 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 		synctest.Wait() // everything is listed, but the events may not come yet
 		began = time.Now()
 		r.change(func() { r.sandboxes[0].State = api.PodSandboxState_SANDBOX_NOTREADY })
-		if <-changes; time.Since(began) > standsAfter {
+		<-changes
+		if time.Since(began) > standsAfter {
 			t.Errorf("after a break it took %v", time.Since(began))
 		}
 	})
@@ -280,7 +289,8 @@ func TestRelist(t *testing.T) {
 		}
 		r.change(func() { r.down, r.containers = nil, nil })
 		began := time.Now()
-		if <-changes; time.Since(began) > relistWithoutEvents || len(o.Pod("u1").Containers) != 0 {
+		<-changes
+		if time.Since(began) > relistWithoutEvents || len(o.Pod("u1").Containers) != 0 {
 			t.Errorf("took %v", time.Since(began))
 		}
 	})

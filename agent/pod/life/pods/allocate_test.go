@@ -114,7 +114,8 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.NodeChanged()
 	w.sync(t, false, "a")
 	w.told(t)
-	if c, ok := resizeCondition(new(w.Status("a")), v1.PodResizePending); !ok || c.ObservedGeneration != 3 || c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
+	if c, ok := resizeCondition(new(w.Status("a")), v1.PodResizePending); !ok || c.ObservedGeneration != 3 ||
+		c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
 		t.Errorf("it shows %+v", c)
 	}
 	if pending, moving := w.Resizing(); pending["Deferred"] != 1 || moving != 0 {
@@ -220,7 +221,8 @@ func TestResizeOrder(t *testing.T) {
 	w.want(t, desired.API, generation(4, "low", "1"), high(2, "3"))
 	w.sync(t, false, "low")
 	w.give(t, "low", "1")
-	w.counted(t, "infeasible qos_class", "add memory limits", "decrease cpu requests", "add cpu limits", "remove memory limits", "remove cpu limits")
+	w.counted(t, "infeasible qos_class", "add memory limits", "decrease cpu requests", "add cpu limits", "remove memory limits",
+		"remove cpu limits")
 }
 
 // Why a resize does not go on is told once for each reason.

@@ -61,7 +61,8 @@ func TestEvicts(t *testing.T) {
 	w.inputs["p"] = in
 	w.refresh("p")
 	w.shown(t)
-	if s := w.Status("p"); !w.Cleared("p") || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil || s.ContainerStatuses[0].State.Terminated.ExitCode != 137 {
+	if s := w.Status("p"); !w.Cleared("p") || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||
+		s.ContainerStatuses[0].State.Terminated.ExitCode != 137 {
 		t.Errorf("without its containers: %+v", s)
 	}
 }

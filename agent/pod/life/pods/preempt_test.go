@@ -311,7 +311,8 @@ func TestManyPreempt(t *testing.T) {
 			for i := range 14 {
 				p := aPod(fmt.Sprint("p", i), fmt.Sprint(1+r.IntN(2)), 0)
 				p.Spec.Priority = new([]int32{0, 7, 2_000_000_000, 2_000_001_000}[r.IntN(4)])
-				if byUID[p.UID] = p; r.IntN(4) == 0 {
+				byUID[p.UID] = p
+				if r.IntN(4) == 0 {
 					own = append(own, critical(p))
 				} else {
 					others = append(others, p)

@@ -76,7 +76,8 @@ func TestEndsAreKept(t *testing.T) {
 	}{"succeeded": {v1.PodSucceeded, 0}, "failed": {v1.PodFailed, 3}, "onfailure": {v1.PodSucceeded, 0}}
 	for uid, w := range want {
 		s := store.stored[uid]
-		if s == nil || s.Phase != w.phase || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil || s.ContainerStatuses[0].State.Terminated.ExitCode != w.code {
+		if s == nil || s.Phase != w.phase || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||
+			s.ContainerStatuses[0].State.Terminated.ExitCode != w.code {
 			t.Errorf("%s: stored %+v", uid, s)
 		}
 	}

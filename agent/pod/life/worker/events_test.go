@@ -85,11 +85,13 @@ func TestEventsOfALife(t *testing.T) {
 		n.want("b", Wanted{Pod: changed})
 		time.Sleep(time.Minute)
 		n.events.expect(t, "b", "c Normal Killing b: Container c definition changed, will be restarted",
-			`c Warning InspectFailed b: Failed to apply default image tag "app:1@new": invalid reference format`, "c Warning Failed b: Error: InvalidImageName")
+			`c Warning InspectFailed b: Failed to apply default image tag "app:1@new": invalid reference format`,
+			"c Warning Failed b: Error: InvalidImageName")
 
 		n.LoseSandbox(n.set.Input("a").Seen.Sandboxes[0].ID)
 		time.Sleep(5 * time.Minute)
-		n.events.expect(t, "a", "Normal SandboxChanged a: Pod sandbox changed, it will be killed and re-created.", "c Normal Killing a: Stopping container c")
+		n.events.expect(t, "a", "Normal SandboxChanged a: Pod sandbox changed, it will be killed and re-created.",
+			"c Normal Killing a: Stopping container c")
 
 		n.want("b", Wanted{Pod: changed, Deleting: true})
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways), Deleting: true})
@@ -125,19 +127,23 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	m.pull = func(context.Context, string) error { return err }
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
-		pulling, failed := `c Normal Pulling a: Pulling image "app:1"`, `c Warning Failed a: Failed to pull image "app:1": failed to pull and unpack image "app:1": 404`
+		pulling, failed := `c Normal Pulling a: Pulling image "app:1"`,
+			`c Warning Failed a: Failed to pull image "app:1": failed to pull and unpack image "app:1": 404`
 		n.events.expect(t, "a", pulling, failed, "c Warning Failed a: Error: ErrImagePull")
 		time.Sleep(5 * time.Second)
 		n.events.expect(t, "a", `c Normal BackOff a: Back-off pulling image "app:1"`, "c Warning Failed a: Error: ImagePullBackOff")
 		time.Sleep(time.Hour)
 		n.events.expect(t, "a")
-		if p, f, b := n.events.times(pulling), n.events.times(failed), n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b*4 < p*3 || p < 12 { // a wait of less than plan.PullSettle, which any may be, has none
+		if p, f, b := n.events.times(pulling), n.events.times(failed),
+			n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b*4 < p*3 ||
+			p < 12 { // a wait of less than plan.PullSettle, which any may be, has none
 			t.Errorf("%d pulls, %d failures, %d back-offs", p, f, b)
 		}
 
 		never := pod("b", v1.PullNever)
 		n.want("b", Wanted{Pod: never})
-		n.events.expect(t, "b", `c Warning ErrImageNeverPull b: Container image "app:1" is not present with pull policy of Never`, "c Warning Failed b: Error: ErrImageNeverPull")
+		n.events.expect(t, "b", `c Warning ErrImageNeverPull b: Container image "app:1" is not present with pull policy of Never`,
+			"c Warning Failed b: Error: ErrImageNeverPull")
 
 		err = &net.OpError{Op: "dial", Err: errors.New("no route to host")}
 		here := pod("d", v1.PullAlways)
@@ -145,7 +151,8 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 		n.want("d", Wanted{Pod: here})
 		n.events.expect(t, "d", `c Normal Pulling d: Pulling image "here:1"`,
 			`c Warning Failed d: Failed to pull image "here:1": failed to pull and unpack image "here:1": dial: no route to host`,
-			`c Normal Pulled d: Container image "here:1" already present on machine, and its registry cannot be reached`, "c Normal Created d: Container created", "c Normal Started d: Container started")
+			`c Normal Pulled d: Container image "here:1" already present on machine, and its registry cannot be reached`,
+			"c Normal Created d: Container created", "c Normal Started d: Container started")
 	})
 }
 
@@ -178,8 +185,9 @@ func TestEventOfLongName(t *testing.T) {
 		p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "web", "sub", new(true)
 		p.Namespace = strings.Repeat("x", 60)
 		n.want("a", Wanted{Pod: p})
-		n.events.expect(t, "a", "Warning FailedCreatePodSandBox a: Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN web.sub."+
-			p.Namespace+".svc. is too long (64 characters is the max, 73 characters requested)")
+		n.events.expect(t, "a",
+			"Warning FailedCreatePodSandBox a: Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN web.sub."+
+				p.Namespace+".svc. is too long (64 characters is the max, 73 characters requested)")
 	})
 }
 
@@ -207,7 +215,8 @@ func TestEventsOfFailures(t *testing.T) {
 		n.events.expect(t, "a", "Warning FailedCreatePodSandBox a: Failed to create pod sandbox: run the sandbox: RunPodSandbox broke")
 		fail("CreateContainer")
 		time.Sleep(time.Minute)
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`, "c Warning Failed a: Error: create container c: CreateContainer broke")
+		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+			"c Warning Failed a: Error: create container c: CreateContainer broke")
 		fail("StartContainer")
 		time.Sleep(time.Minute)
 		n.events.expect(t, "a", "c Normal Created a: Container created", "c Warning Failed a: Error: start container c: StartContainer broke")
@@ -216,7 +225,8 @@ func TestEventsOfFailures(t *testing.T) {
 		n.events.expect(t, "a", "c Normal Started a: Container started")
 		fail("StopContainer")
 		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent), Deleting: true})
-		n.events.expect(t, "a", "Warning FailedKillPod a: error killing pod: stop container c (c): StopContainer broke", "c Normal Killing a: Stopping container c")
+		n.events.expect(t, "a", "Warning FailedKillPod a: error killing pod: stop container c (c): StopContainer broke",
+			"c Normal Killing a: Stopping container c")
 	})
 }
 
@@ -233,7 +243,8 @@ func TestEventsOfADeadline(t *testing.T) {
 		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started", `slow Normal Pulling a: Pulling image "slow:1"`)
 		time.Sleep(2 * time.Minute)
-		n.events.expect(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline", "c Normal Killing a: Stopping container c")
+		n.events.expect(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline",
+			"c Normal Killing a: Stopping container c")
 		if n := n.events.times("Normal " + plan.DeadlineExceeded + " a: Pod was active on the node longer than the specified deadline"); n != 1 {
 			t.Errorf("told %d times", n)
 		}

@@ -237,7 +237,8 @@ func TestPullWithCredentials(t *testing.T) {
 	m.login = func(a *api.AuthConfig) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if tried = append(tried, a.GetUsername()); a.GetUsername() != "right" {
+		tried = append(tried, a.GetUsername())
+		if a.GetUsername() != "right" {
 			return errors.New("403 Forbidden for " + a.GetUsername())
 		}
 		return nil

@@ -29,7 +29,8 @@ func TestNoNetworkYet(t *testing.T) {
 		n.want("host", Wanted{Pod: host})
 		n.want("a", Wanted{Pod: pod("a", "")})
 		expect(t, n, "host/c#0")
-		n.events.expect(t, "a", "Warning NetworkNotReady a: network is not ready: container runtime network not ready: cni plugin not initialized")
+		n.events.expect(t, "a",
+			"Warning NetworkNotReady a: network is not ready: container runtime network not ready: cni plugin not initialized")
 		if f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]; f.Reason != plan.NetworkNotReady {
 			t.Errorf("reason %q", f.Reason)
 		}

@@ -93,7 +93,8 @@ func TestPullWithPlugins(t *testing.T) {
 			slices.Sort(runs)
 			expect(t, n, runs...)
 			got, again := strings.Join(tried, ","), !starts // a pull that failed may be tried again by now
-			if asked := p.asked - before; !again && (got != wantTried || asked != wantAsked) || again && (!strings.HasPrefix(got, wantTried) || asked < wantAsked) {
+			if asked := p.asked - before; !again && (got != wantTried || asked != wantAsked) || again &&
+				(!strings.HasPrefix(got, wantTried) || asked < wantAsked) {
 				t.Errorf("%s tried %s, asked %d times", name, got, p.asked-before)
 			}
 		}
@@ -107,7 +108,8 @@ func TestPullWithPlugins(t *testing.T) {
 
 		p.gives, p.fails = nil, errors.New("credential provider acme: it did not answer within 1m0s")
 		try("acme-4", v1.PullIfNotPresent, "new:1", false, "", 1)
-		if f := n.failure("acme-4"); f.Reason != plan.ErrImagePull || !strings.Contains(f.Message, "did not answer within") || !strings.Contains(f.Message, "403 Forbidden") {
+		if f := n.failure("acme-4"); f.Reason != plan.ErrImagePull || !strings.Contains(f.Message, "did not answer within") ||
+			!strings.Contains(f.Message, "403 Forbidden") {
 			t.Errorf("failure %+v", f)
 		}
 		n.want("acme-4", Wanted{Pod: pod("acme-4", v1.PullIfNotPresent), Deleting: true})

@@ -19,7 +19,8 @@ import (
 )
 
 // UpdateContainerResources takes note of the order.
-func (m *machine) UpdateContainerResources(ctx context.Context, r *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+func (m *machine) UpdateContainerResources(ctx context.Context,
+	r *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
 	out, err := m.Runtime.UpdateContainerResources(ctx, r)
 	if err == nil {
 		m.note(fmt.Sprintf("%s %d", m.nameOf(ctx, r.ContainerId), r.Linux.MemoryLimitInBytes>>20))

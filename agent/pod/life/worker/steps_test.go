@@ -113,7 +113,8 @@ func TestAStepThatHangs(t *testing.T) {
 	for _, what := range []string{"prepare", "ended", "release"} {
 		for _, deaf := range []bool{false, true} {
 			stepped(t, func(t *testing.T, n *node, h *steps) {
-				if h.hang(what); deaf {
+				h.hang(what)
+				if deaf {
 					h.deaf = make(chan struct{})
 				}
 				slow := pod("slow", "")
@@ -135,7 +136,8 @@ func TestAStepThatHangs(t *testing.T) {
 					t.Errorf("%s hangs, and another pod is not forgotten", what)
 				}
 				h.hang("")
-				if n.want("slow", Wanted{Pod: slow, Deleting: true}); deaf {
+				n.want("slow", Wanted{Pod: slow, Deleting: true})
+				if deaf {
 					close(h.deaf)
 				}
 				time.Sleep(10 * time.Minute)

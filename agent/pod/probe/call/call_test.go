@@ -325,7 +325,8 @@ func TestHostileServers(t *testing.T) {
 				t.Errorf("got %+v, want an error", resp)
 			case err != nil && !strings.Contains(err.Error(), tt.want):
 				t.Errorf("got %q, want %q", err, tt.want)
-			case err != nil && errors.Is(err, ErrBroken) != (tt.name == "short body" || tt.name == "endless chunk length" || strings.Contains(err.Error(), "reading body")):
+			case err != nil && errors.Is(err, ErrBroken) != (tt.name == "short body" || tt.name == "endless chunk length" ||
+				strings.Contains(err.Error(), "reading body")):
 				t.Errorf("broken: %v", err)
 			}
 		})

@@ -49,7 +49,8 @@ const killing = 2 * time.Minute
 
 // run prefers a runtime in this process to write what the command prints: nobody holds
 // more of it than is kept. A runtime behind a socket answers with up to 16 MiB.
-func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
+func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
+	err error) {
 	s, ok := c.Runtime.(cri.Streamer)
 	if !ok {
 		if timeout > 0 {
@@ -57,7 +58,8 @@ func (c *Caller) run(ctx context.Context, id string, command []string, timeout t
 			ctx, stop = context.WithTimeout(ctx, timeout+killing)
 			defer stop()
 		}
-		r, err := c.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second)})
+		r, err := c.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: command,
+			Timeout: int64((timeout + time.Second - 1) / time.Second)})
 		return clip(r.GetStdout()), clip(r.GetStderr()), r.GetExitCode(), err
 	}
 	ctx, stop := within(ctx, timeout)

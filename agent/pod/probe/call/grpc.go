@@ -32,8 +32,10 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // and by no proxy
 			return dialer().DialContext(ctx, "tcp", address)
 		}),
-		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxOutput)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxOutput)),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 	if err != nil {
 		return &marked{err, ErrInvalid}
 	}

@@ -93,7 +93,8 @@ func TestCheck(t *testing.T) {
 		t.Errorf("no port: %v", err)
 	}
 	other := serveGRPC(t, func(*grpc.Server) {})
-	if err := check(t, other, "", long); !strings.HasPrefix(errorText(err), "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): ") {
+	if err := check(t, other, "", long); !strings.HasPrefix(errorText(err),
+		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): ") {
 		t.Errorf("a server without it: %v", err)
 	}
 }
@@ -126,7 +127,8 @@ func TestFakeGRPCServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			port := raw(t, serve)
-			if err := check(t, port.IntVal, "", soon); !strings.HasPrefix(errorText(err), "timeout: ") && !strings.HasPrefix(errorText(err), "error: ") {
+			if err := check(t, port.IntVal, "", soon); !strings.HasPrefix(errorText(err), "timeout: ") &&
+				!strings.HasPrefix(errorText(err), "error: ") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -14,7 +14,8 @@ func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no 
 // speak both.
 func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
-		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshake, TLSClientConfig: &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true},
+		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshake,
+		TLSClientConfig:   &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 	}
 	resp, err := pool.RoundTrip(req)

@@ -57,8 +57,10 @@ func Open(c Config) (*Hooks, error) {
 	}
 	h := &Hooks{
 		c: c, returned: map[string]struct{}{},
-		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total", Help: "hooks that asked by HTTPS and were answered by HTTP"}),
-		cutShorts: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total", Help: "hooks that slept and were ended before their time"}),
+		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total",
+			Help: "hooks that asked by HTTPS and were answered by HTTP"}),
+		cutShorts: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
+			Help: "hooks that slept and were ended before their time"}),
 	}
 	for _, e := range entries {
 		h.returned[e.Name()] = struct{}{}

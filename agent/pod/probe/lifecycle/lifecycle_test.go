@@ -126,14 +126,16 @@ func TestHTTP(t *testing.T) {
 	run := func() error {
 		return h.Run(t.Context(), aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{HTTPGet: get})
 	}
-	if err := run(); err != nil || len(asked) != 1 || asked[0].Get("Authorization") != "secret" || asked[0].Get("User-Agent") != "kube-lifecycle/1.36" {
+	if err := run(); err != nil || len(asked) != 1 || asked[0].Get("Authorization") != "secret" ||
+		asked[0].Get("User-Agent") != "kube-lifecycle/1.36" {
 		t.Fatalf("%v, asked with %v", err, asked)
 	}
 	get.Scheme = v1.URISchemeHTTPS
 	if err := run(); err != nil || len(asked) != 2 || asked[1].Get("Authorization") != "" || asked[1].Get("X") != "y" {
 		t.Fatalf("%v, asked with %v", err, asked)
 	}
-	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL, "http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
+	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL,
+		"http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
 		t.Errorf("events %q", events)
 	}
 	if got := counted(t, h); got[0] != 1 {
@@ -184,7 +186,8 @@ func TestSleep(t *testing.T) {
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
-		if err := sleep(ctx, math.MaxInt64); err == nil || err.Error() != "container terminated before sleep hook finished" || time.Since(began) < time.Hour {
+		if err := sleep(ctx, math.MaxInt64); err == nil || err.Error() != "container terminated before sleep hook finished" ||
+			time.Since(began) < time.Hour {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

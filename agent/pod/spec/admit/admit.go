@@ -96,7 +96,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // Admit says whether a pod may run beside others, those that were admitted and have
 // not ended. It returns nil if so.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity,
+		taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
@@ -239,7 +240,8 @@ func ports(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
 		for _, taken := range o.ports {
 			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflicts) {
-				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number, taken.protocol, o.Pod.Namespace, o.Pod.Name)
+				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number, taken.protocol,
+					o.Pod.Namespace, o.Pod.Name)
 			}
 		}
 	}
@@ -248,7 +250,8 @@ func ports(h *Holder, others []*Holder, _ Node) *Rejection {
 
 func resources(h *Holder, others []*Holder, n Node) *Rejection {
 	for _, s := range shortages(h, others, n) {
-		return reject("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name, s.asked, s.taken, s.have)
+		return reject("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name,
+			s.asked, s.taken, s.have)
 	}
 	return nil
 }
@@ -292,7 +295,8 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 func Extended(name v1.ResourceName) bool {
 	s := string(name)
-	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix)
+	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix)
 }
 
 func figure(name v1.ResourceName, q resource.Quantity) int64 {

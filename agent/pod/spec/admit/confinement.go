@@ -36,7 +36,8 @@ func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	for _, c := range podspec.Containers(&h.Pod.Spec) {
 		if o := seLinuxOptions(h.Pod, c); o.Type != unconfinedSELinux && o != (v1.SELinuxOptions{Level: o.Level}) {
-			return reject("SELinux", "Cannot enforce seLinuxOptions: %v (container %s asks for them): remove them, or set type %s", n.SELinux, c.Name, unconfinedSELinux)
+			return reject("SELinux", "Cannot enforce seLinuxOptions: %v (container %s asks for them): remove them, or set type %s",
+				n.SELinux, c.Name, unconfinedSELinux)
 		}
 	}
 	return nil

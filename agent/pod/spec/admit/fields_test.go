@@ -218,7 +218,8 @@ func TestEveryFieldHasAVerdict(t *testing.T) {
 		}
 	}
 	// The two kinds of containers differ in the target only.
-	if want := fieldtest.Names(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want, fieldtest.Names(reflect.TypeFor[v1.Container]())) {
+	if want := fieldtest.Names(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want,
+		fieldtest.Names(reflect.TypeFor[v1.Container]())) {
 		t.Errorf("ephemeral containers have fields of their own: %v", want)
 	}
 	fieldtest.Check(t, fieldsFile, fieldsHead, fieldTypes, *updateFields)

@@ -51,7 +51,8 @@ type ignored struct {
 func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) {
 		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""
-		out = listed(out, append(ofContainer(at, c, n), ignored{level, at.Child("securityContext", "seLinuxOptions", "level"), "does not act: SELinux is not enabled on the host"}))
+		out = listed(out, append(ofContainer(at, c, n), ignored{level, at.Child("securityContext", "seLinuxOptions", "level"),
+			"does not act: SELinux is not enabled on the host"}))
 	})
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.Volumes {
@@ -63,13 +64,15 @@ func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
 func ofContainer(at *field.Path, c *v1.Container, n Node) []ignored {
 	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
 	return []ignored{
-		{disk && !n.Limits, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)), "is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)"},
+		{disk && !n.Limits, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)),
+			"is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)"},
 	}
 }
 
 func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignored {
 	e := v.EmptyDir
-	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits, at.Child("emptyDir", "sizeLimit"),
+	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
+		at.Child("emptyDir", "sizeLimit"),
 		"is not enforced on disk, whose file system has no project quotas: the volume can fill it (localStorageCapacityIsolation is false)"}}
 }
 

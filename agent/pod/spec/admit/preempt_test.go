@@ -92,7 +92,8 @@ func TestPreempt(t *testing.T) {
 // TestBeside: what is about to be admitted counts, but does not yield.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
-	a, b, c := Hold(pod("a", from(keys.SourceFile), uses("3", "", false))), Hold(pod("b", uses("2", "", false))), Hold(pod("c", uses("2", "", false)))
+	a, b, c := Hold(pod("a", from(keys.SourceFile), uses("3", "", false))), Hold(pod("b", uses("2", "", false))),
+		Hold(pod("c", uses("2", "", false)))
 	if s, ok := Preempt(a, []*Holder{b}, []*Holder{c}, n); ok {
 		t.Errorf("takes the place of what is coming: %q", names(s.Pods))
 	}

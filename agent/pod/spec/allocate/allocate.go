@@ -51,7 +51,8 @@ func applied(list, given []v1.Container) []v1.Container {
 
 // Same reports whether a pod is wanted with what is allocated to it.
 func Same(spec, given *v1.PodSpec) bool {
-	return equality.Semantic.DeepEqual(spec.Resources, given.Resources) && same(spec.InitContainers, given.InitContainers) && same(spec.Containers, given.Containers)
+	return equality.Semantic.DeepEqual(spec.Resources, given.Resources) && same(spec.InitContainers, given.InitContainers) &&
+		same(spec.Containers, given.Containers)
 }
 
 func same(list, given []v1.Container) bool {
@@ -93,10 +94,12 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	}
 	if demand.Class(wanted) == v1.PodQOSGuaranteed {
 		if n.StaticCPU && changes(wanted, allocated, v1.ResourceCPU) {
-			return infeasible("guaranteed_pod_cpu_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+			return infeasible("guaranteed_pod_cpu_manager_static_policy",
+				`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
 		}
 		if n.StaticMemory && changes(wanted, allocated, v1.ResourceMemory) {
-			return infeasible("guaranteed_pod_memory_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
+			return infeasible("guaranteed_pod_memory_manager_static_policy",
+				`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
 		}
 	}
 	if r := admit.Admit(admit.Hold(wanted), others, n); r != nil {
@@ -120,7 +123,8 @@ func resized(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceReq
 			return h != nil && visit(c.Resources, h.Resources)
 		})
 	}
-	return visit(of(wanted.Resources), of(allocated.Resources)) || each(wanted.InitContainers, allocated.InitContainers) || each(wanted.Containers, allocated.Containers)
+	return visit(of(wanted.Resources), of(allocated.Resources)) || each(wanted.InitContainers, allocated.InitContainers) ||
+		each(wanted.Containers, allocated.Containers)
 }
 
 // changes reports whether a request or limit of a resource is another one.
@@ -154,7 +158,8 @@ func changesOthers(wanted, allocated *v1.PodSpec) bool {
 		return out
 	}
 	return resized(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
-		return !equality.Semantic.DeepEqual(rest(want.Requests), rest(have.Requests)) || !equality.Semantic.DeepEqual(rest(want.Limits), rest(have.Limits)) ||
+		return !equality.Semantic.DeepEqual(rest(want.Requests), rest(have.Requests)) ||
+			!equality.Semantic.DeepEqual(rest(want.Limits), rest(have.Limits)) ||
 			!equality.Semantic.DeepEqual(want.Claims, have.Claims)
 	})
 }

@@ -76,7 +76,8 @@ func TestApply(t *testing.T) {
 	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "late", Resources: v1.ResourceRequirements{Requests: list("cpu", "7")}})
 	keep := wanted.DeepCopy()
 	got := Apply(wanted, Of(&has.Spec))
-	if cpu := got.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" || got.Spec.Containers[0].Image != "app" || len(got.Spec.Containers) != 2 {
+	if cpu := got.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" || got.Spec.Containers[0].Image != "app" ||
+		len(got.Spec.Containers) != 2 {
 		t.Errorf("got %+v", got.Spec)
 	}
 	if !equality.Semantic.DeepEqual(wanted, keep) {

@@ -108,7 +108,8 @@ func Taken(pod *v1.Pod, sockets []Socket) (out []string) {
 			if i < 0 {
 				continue
 			}
-			text := fmt.Sprintf("host port %d/%s of container %s is taken: a program of the host listens at %s (see which: ss -lnp sport = :%d); what is sent there reaches only one of them",
+			text := fmt.Sprintf("host port %d/%s of container %s is taken: a program of the host listens at %s (see which: ss -lnp "+
+				"sport = :%d); what is sent there reaches only one of them",
 				p.HostPort, protocol, c.Name, sockets[i].Address, p.HostPort)
 			if !slices.Contains(out, text) {
 				out = append(out, text)

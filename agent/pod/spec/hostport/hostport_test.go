@@ -114,7 +114,8 @@ func TestHook(t *testing.T) {
 	if err := h.Sandbox(t.Context(), pod("", 0, ""), nil); err != nil || host.opened != 0 {
 		t.Errorf("a pod without host ports costs %d files, %v", host.opened, err)
 	}
-	if err := h.Sandbox(t.Context(), pod("", 8080, ""), nil); err != nil || len(told) != 1 || !strings.HasPrefix(told[0], "Warning HostPortConflict host port 8080/TCP") {
+	if err := h.Sandbox(t.Context(), pod("", 8080, ""), nil); err != nil || len(told) != 1 ||
+		!strings.HasPrefix(told[0], "Warning HostPortConflict host port 8080/TCP") {
 		t.Errorf("%v, %q", err, told)
 	}
 	own := pod("", 8080, "")

@@ -31,7 +31,8 @@ type Attempt struct {
 // Container makes the configuration of one attempt of a container, without
 // mounts and devices. The other result is the container as hooks see it, with
 // the subPathExpr of its mounts expanded.
-func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig, *v1.Container, error) {
+func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
+	*v1.Container, error) {
 	env, err := environment(pod, ctr, n, objects, files)
 	if unreached(err) && a.Before != nil {
 		if before := a.Before(); len(before) > 0 {

@@ -112,7 +112,9 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 		d.Options = []string{"ndots:5"}
 	default: // also without a cluster's DNS
 		if cluster {
-			warnings = append(warnings, Warning{MissingClusterDNS, fmt.Sprintf("pod: \"%s_%s(%s)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", pod.Name, pod.Namespace, pod.UID, v1.DNSClusterFirst, v1.DNSDefault)})
+			warnings = append(warnings, Warning{MissingClusterDNS,
+				fmt.Sprintf("pod: \"%s_%s(%s)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
+					"Falling back to %q policy.", pod.Name, pod.Namespace, pod.UID, v1.DNSClusterFirst, v1.DNSDefault)})
 		}
 		if n.NoResolv {
 			d.Servers, d.Searches = local(n.IPs), []string{"."}
@@ -135,10 +137,12 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	}
 	before := len(d.Servers)
 	d.Servers = d.Servers[:min(before, maxNameservers)]
-	limit("Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: ", len(d.Servers) < before, d.Servers)
+	limit("Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: ",
+		len(d.Servers) < before, d.Servers)
 	before = len(d.Searches)
 	d.Searches = boundSearches(d.Searches)
-	limit("Search Line limits were exceeded, some search paths have been omitted, the applied search line is: ", len(d.Searches) < before, d.Searches)
+	limit("Search Line limits were exceeded, some search paths have been omitted, the applied search line is: ",
+		len(d.Searches) < before, d.Searches)
 	return d, warnings
 }
 

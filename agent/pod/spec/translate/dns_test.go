@@ -37,7 +37,8 @@ func TestDNS(t *testing.T) {
 			n.ClusterDNS = nil
 		}
 		got := PodDNS(p, n)
-		if d := cmp.Diff(tt.want.Servers, got.Servers) + cmp.Diff(tt.want.Searches, got.Searches) + cmp.Diff(tt.want.Options, got.Options); d != "" {
+		if d := cmp.Diff(tt.want.Servers, got.Servers) + cmp.Diff(tt.want.Searches, got.Searches) + cmp.Diff(tt.want.Options,
+			got.Options); d != "" {
 			t.Errorf("%s, host network %v: %s", tt.policy, tt.hostNetwork, d)
 		}
 	}
@@ -136,7 +137,8 @@ func FuzzResolv(f *testing.F) {
 		n.Resolv = ParseResolv(text)
 		p := aPod()
 		p.Spec.DNSPolicy = v1.DNSDefault
-		if got := PodDNS(p, n); len(got.Servers) > maxNameservers || len(got.Searches) > maxSearches || len(strings.Join(got.Searches, " ")) > maxSearchLength {
+		if got := PodDNS(p, n); len(got.Servers) > maxNameservers || len(got.Searches) > maxSearches ||
+			len(strings.Join(got.Searches, " ")) > maxSearchLength {
 			t.Error(got)
 		}
 	})
@@ -169,7 +171,8 @@ func TestHostname(t *testing.T) {
 		if host != tt.host || fqdn != tt.fqdn || kernel != tt.kernel || (err != nil) != (tt.kernel == "") {
 			t.Errorf("%q %q %q %v, not %q %q %q", host, fqdn, kernel, err, tt.host, tt.fqdn, tt.kernel)
 		}
-		if err != nil && err.Error() != "failed to construct FQDN from pod hostname and cluster domain, FQDN "+fqdn+" is too long (64 characters is the max, 65 characters requested)" {
+		if err != nil && err.Error() != "failed to construct FQDN from pod hostname and cluster domain, FQDN "+fqdn+
+			" is too long (64 characters is the max, 65 characters requested)" {
 			t.Error(err)
 		}
 	}

@@ -96,7 +96,8 @@ func TestExclusive(t *testing.T) {
 	pod.Spec.Containers = append(pod.Spec.Containers, *pod.Spec.Containers[0].DeepCopy())
 	pod.Spec.Containers[1].Name = "d"
 	n := Node{Exclusive: func(_ types.UID, name string) bool { return name == "c" }}
-	if c, d := resources(pod, &pod.Spec.Containers[0], n), resources(pod, &pod.Spec.Containers[1], n); c.CpuQuota != -1 || d.CpuQuota != 100_000 {
+	if c, d := resources(pod, &pod.Spec.Containers[0], n), resources(pod, &pod.Spec.Containers[1], n); c.CpuQuota != -1 ||
+		d.CpuQuota != 100_000 {
 		t.Errorf("quotas %d, %d", c.CpuQuota, d.CpuQuota)
 	}
 	if got := Level(pod, n); got.Milli != 0 {

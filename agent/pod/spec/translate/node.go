@@ -72,7 +72,8 @@ func kernelHostname(pod *v1.Pod, clusterDomain string) (string, error) {
 		return host, nil
 	}
 	if len(fqdn) > maxFullName { // in a kubelet's words
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", fqdn, maxFullName, len(fqdn))
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is "+
+			"the max, %d characters requested)", fqdn, maxFullName, len(fqdn))
 	}
 	return fqdn, nil
 }

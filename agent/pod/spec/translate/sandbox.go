@@ -54,7 +54,8 @@ func portMappings(pod *v1.Pod) []*api.PortMapping {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
 			if p.HostPort > 0 {
-				out = append(out, &api.PortMapping{Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP})
+				out = append(out, &api.PortMapping{Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort,
+					HostIp: p.HostIP})
 			}
 		}
 	}

@@ -17,7 +17,8 @@ import (
 // The parts of /proc and /sys that a container does not see or cannot write,
 // unless its procMount is Unmasked.
 func maskedPaths(n Node) []string {
-	return append([]string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
+	return append([]string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats",
 		"/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}, n.Throttles...)
 }
 
@@ -83,11 +84,13 @@ func runAsNonRoot(pod *v1.Pod, ctr *v1.Container) bool {
 func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
 	switch {
 	case sc.RunAsUser != nil && (sc.RunAsUser.Value < 0 || sc.RunAsUser.Value > math.MaxInt32):
-		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d): it must be from 1 to %d", sc.RunAsUser.Value, math.MaxInt32)
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d): it must be from 1 to %d", sc.RunAsUser.Value,
+			math.MaxInt32)
 	case sc.RunAsUser != nil && sc.RunAsUser.Value == 0:
 		return errors.New("container has runAsNonRoot, but its user (runAsUser, or the image's) is 0: set runAsUser to another one")
 	case sc.RunAsUser == nil && sc.RunAsUsername != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root: set runAsUser", sc.RunAsUsername)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root: set runAsUser",
+			sc.RunAsUsername)
 	case sc.RunAsUser == nil:
 		return errors.New("container has runAsNonRoot and image will run as root: set runAsUser")
 	}

@@ -25,7 +25,8 @@ func TestSecurityMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sc.RunAsUser.Value != 9 || sc.RunAsGroup.Value != 2 || !slices.Equal(sc.SupplementalGroups, []int64{3, 4}) || !sc.ReadonlyRootfs || !sc.NoNewPrivs ||
-		sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.SelinuxOptions.Level != "pod" || sc.Apparmor.ProfileType != api.SecurityProfile_Unconfined ||
+		sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.SelinuxOptions.Level != "pod" ||
+		sc.Apparmor.ProfileType != api.SecurityProfile_Unconfined ||
 		sc.Capabilities.AddCapabilities[0] != "NET_ADMIN" || sc.Capabilities.DropCapabilities[0] != "ALL" || len(sc.MaskedPaths) == 0 {
 		t.Errorf("%+v", sc)
 	}
@@ -127,7 +128,8 @@ func TestResources(t *testing.T) {
 	}
 	p = aPod()
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
-	if r := resources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" || r.HugepageLimits[0].Limit != 4<<20 {
+	if r := resources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" ||
+		r.HugepageLimits[0].Limit != 4<<20 {
 		t.Errorf("%+v", r.HugepageLimits)
 	}
 }
@@ -171,11 +173,14 @@ func TestContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := cfg.Annotations
-	if cfg.LogPath != "c/4.log" || cfg.Metadata.Attempt != 4 || cfg.Image.Image != "sha256:1" || cfg.Image.UserSpecifiedImage != "app:1" || cfg.StopSignal != api.Signal_SIGUSR1 || !cfg.Tty || !cfg.Stdin ||
-		a[keys.ContainerHash] != plan.Hash(ctr) || a[keys.RestartCount] != "4" || a[keys.Streak] != "2" || a[keys.MessagePath] != "/t" || a[keys.MessagePolicy] != "File" || a[keys.GracePeriod] != "5" || cfg.Labels[keys.ContainerName] != "c" {
+	if cfg.LogPath != "c/4.log" || cfg.Metadata.Attempt != 4 || cfg.Image.Image != "sha256:1" ||
+		cfg.Image.UserSpecifiedImage != "app:1" || cfg.StopSignal != api.Signal_SIGUSR1 || !cfg.Tty || !cfg.Stdin ||
+		a[keys.ContainerHash] != plan.Hash(ctr) || a[keys.RestartCount] != "4" || a[keys.Streak] != "2" || a[keys.MessagePath] != "/t" ||
+		a[keys.MessagePolicy] != "File" || a[keys.GracePeriod] != "5" || cfg.Labels[keys.ContainerName] != "c" {
 		t.Errorf("%+v", cfg)
 	}
-	if m := hooked.VolumeMounts; m[0].SubPath != "p/x" || m[0].SubPathExpr != "" || m[1].SubPath != "$(POD)" || ctr.VolumeMounts[0].SubPathExpr == "" {
+	if m := hooked.VolumeMounts; m[0].SubPath != "p/x" || m[0].SubPathExpr != "" || m[1].SubPath != "$(POD)" ||
+		ctr.VolumeMounts[0].SubPathExpr == "" {
 		t.Errorf("%+v", m)
 	}
 	ctr.VolumeMounts[0].SubPathExpr = "$(NONE)"
@@ -285,7 +290,8 @@ func TestGroupAlone(t *testing.T) {
 		p := aPod()
 		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsGroup: ptr(int64(2))}
 		sc, err := security(p, &p.Spec.Containers[0], aNode(), c.image)
-		if err != nil || (sc.RunAsUser == nil) != (c.user == nil) || sc.RunAsUser != nil && sc.RunAsUser.Value != *c.user || sc.RunAsUsername != c.named || sc.RunAsGroup.GetValue() != 2 {
+		if err != nil || (sc.RunAsUser == nil) != (c.user == nil) || sc.RunAsUser != nil && sc.RunAsUser.Value != *c.user ||
+			sc.RunAsUsername != c.named || sc.RunAsGroup.GetValue() != 2 {
 			t.Errorf("%s: %v, %v", name, sc, err)
 		}
 	}

@@ -81,7 +81,8 @@ func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 	if len(o) == 0 {
 		return of(Level(&own, n)), &api.LinuxContainerResources{}
 	}
-	return of(Level(&own, n)), of(plan.Resources{Shares: shares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(), Memory: o.Memory().Value()})
+	return of(Level(&own, n)), of(plan.Resources{Shares: shares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
+		Memory: o.Memory().Value()})
 }
 
 // anew writes down the resources of a container that its resizePolicy lets change by a

@@ -235,7 +235,8 @@ func TestSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Hostname != "web" || cfg.Metadata.Attempt != 3 || cfg.LogDirectory != "/var/log/pods/default_web_u1" || cfg.Labels["app"] != "web" || cfg.Labels[keys.PodUID] != "u1" ||
+	if cfg.Hostname != "web" || cfg.Metadata.Attempt != 3 || cfg.LogDirectory != "/var/log/pods/default_web_u1" ||
+		cfg.Labels["app"] != "web" || cfg.Labels[keys.PodUID] != "u1" ||
 		cfg.Annotations["note"] != "n" || cfg.Annotations[keys.Started] != "1234" || cfg.Linux.Sysctls["net.ipv4.ip_forward"] != "1" {
 		t.Errorf("%+v", cfg)
 	}
@@ -246,7 +247,8 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	p.Spec.HostNetwork = true
-	if cfg, err = Sandbox(p, aNode(), 0, t0()); err != nil || cfg.Hostname != "" || cfg.PortMappings != nil || cfg.Linux.SecurityContext.NamespaceOptions.Network != api.NamespaceMode_NODE {
+	if cfg, err = Sandbox(p, aNode(), 0, t0()); err != nil || cfg.Hostname != "" || cfg.PortMappings != nil ||
+		cfg.Linux.SecurityContext.NamespaceOptions.Network != api.NamespaceMode_NODE {
 		t.Errorf("host network: %+v, %v", cfg, err)
 	}
 }

@@ -180,7 +180,8 @@ func (u *Users) load() error {
 		}
 		if err != nil {
 			broken[uid] = fmt.Errorf("user namespace: %w", err)
-			u.c.Log.Error("the user IDs of a pod are not known: it starts no container until it is made anew", "path", filepath.Join(u.c.Pods, e.Name(), leaseFile), "error", err)
+			u.c.Log.Error("the user IDs of a pod are not known: it starts no container until it is made anew", "path",
+				filepath.Join(u.c.Pods, e.Name(), leaseFile), "error", err)
 			continue
 		}
 		ranges[uid] = r

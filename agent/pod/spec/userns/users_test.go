@@ -51,7 +51,8 @@ func (u *Users) sandbox(t *testing.T, p *v1.Pod) (uint32, error) {
 	if o == nil {
 		return 0, nil
 	}
-	if len(o.Uids) != 1 || len(o.Gids) != 1 || o.Uids[0].String() != o.Gids[0].String() || o.Uids[0].Length != unit || o.Uids[0].ContainerId != 0 || o.Mode != api.NamespaceMode_POD {
+	if len(o.Uids) != 1 || len(o.Gids) != 1 || o.Uids[0].String() != o.Gids[0].String() || o.Uids[0].Length != unit ||
+		o.Uids[0].ContainerId != 0 || o.Mode != api.NamespaceMode_POD {
 		t.Errorf("user namespace %v", o)
 	}
 	return o.Uids[0].HostId, nil
@@ -92,7 +93,8 @@ func TestLife(t *testing.T) {
 	if got, err := u.sandbox(t, host); got != 0 || err != nil {
 		t.Errorf("a pod with the host's users: %d, %v", got, err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "d", "userns")); err != nil || string(b) != `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}` {
+	if b, err := os.ReadFile(filepath.Join(dir, "d", "userns")); err != nil ||
+		string(b) != `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}` {
 		t.Errorf("the lease is %q, %v: not what a kubelet reads", b, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*", "*.new")); len(left) > 0 {
@@ -112,7 +114,8 @@ func TestContainer(t *testing.T) {
 		o := out.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 		for _, m := range out.Mounts {
 			own := podspec.OwnUsers(&p.Spec)
-			if own != (o != nil) || own && (o.Uids[0].HostId != unit || m.UidMappings[0] != o.Uids[0] || m.GidMappings[0] != o.Gids[0]) || !own && m.UidMappings != nil {
+			if own != (o != nil) || own && (o.Uids[0].HostId != unit || m.UidMappings[0] != o.Uids[0] || m.GidMappings[0] != o.Gids[0]) ||
+				!own && m.UidMappings != nil {
 				t.Errorf("namespace %v, mount %v", o, m)
 			}
 		}
