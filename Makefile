@@ -104,8 +104,17 @@ check: ## check: formatting, vet, import rules, modules, known vulnerabilities, 
 	go mod tidy -diff
 	CGO_ENABLED=1 go vet -race ./...
 	cd test && go vet ./...
+	@$(MAKE) --no-print-directory lint
 	CGO_ENABLED=1 go test -race -vet=off -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./internal/config
 	@go run ./packaging/advisories check . ./runtime/shim/cmd
+
+# The linters are tools of a module of their own, test/lint.
+.PHONY: lint
+lint: ## check: the house rules on lines, branches, comments and init statements
+	@mkdir -p $(CACHE)/lint
+	cd test/lint && go vet ./... && go test ./... && go build -o $(CURDIR)/$(CACHE)/lint/ . github.com/mgechev/revive
+	$(CACHE)/lint/revive -config test/lint/revive.toml ./...
+	$(CACHE)/lint/lint .
 
 # Advisories come as a Go module, so that every machine that can build can take a snapshot.
 VULNDB := golang.org/x/vulndb

@@ -59,7 +59,8 @@ func (p *patient) cgroups(context.Context) {
 		p.add("cgroup", Error, "boot with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out",
 			"cgroup %s, and failCgroupV1 is set", mode)
 	case mode != cgroupV2:
-		p.add("cgroup", Info, "cgroup v2 isolates memory better: boot with systemd.unified_cgroup_hierarchy=1 when you can", "cgroup %s", mode)
+		p.add("cgroup", Info, "cgroup v2 isolates memory better: boot with systemd.unified_cgroup_hierarchy=1 when you can", "cgroup %s",
+			mode)
 	default:
 		p.add("cgroup", OK, "", "cgroup %s", mode)
 	}
@@ -146,7 +147,8 @@ func (p *patient) runtime(ctx context.Context) {
 		}
 	}
 	if works == 0 {
-		p.add("runtime", Error, "install one: apt install crun (or runc)", "no OCI runtime works here (looked for %s)", strings.Join(names, ", "))
+		p.add("runtime", Error, "install one: apt install crun (or runc)", "no OCI runtime works here (looked for %s)",
+			strings.Join(names, ", "))
 	}
 }
 

@@ -49,7 +49,8 @@ func (p *patient) runcEscapes(ctx context.Context, path, first string) {
 		p.add("runtime-escapes", OK, "", "%s has no escape that is known to this program", path)
 	case packaged != "":
 		p.add("runtime-escapes", Warning, "see whether the package has the fixes: "+advice+"; else upgrade runc, or use crun",
-			"%s is %s by its version (package %s): a container may escape by %s", path, strings.TrimPrefix(first, "runc version "), packaged, list)
+			"%s is %s by its version (package %s): a container may escape by %s", path, strings.TrimPrefix(first, "runc version "),
+			packaged, list)
 	default:
 		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun", "%s (%s): a container can escape by %s",
 			path, first, list)

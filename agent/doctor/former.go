@@ -98,7 +98,8 @@ func (p *patient) formerInterface(i Interface, clash bool, owner string) {
 		p.add("former-interface", severity, fmt.Sprintf("%d interfaces are on it (ip link show master %s): containers of another "+
 			"runtime, which are to be stopped first (k3s-killall.sh does), or reboot", i.Users, i.Name), "%s", what)
 	case nodeInterfaces[i.Name] != i.Kind:
-		p.add("former-interface", severity, fmt.Sprintf("if it is nobody's, ip link delete %s; else choose another podCIDR", i.Name), "%s", what)
+		p.add("former-interface", severity, fmt.Sprintf("if it is nobody's, ip link delete %s; else choose another podCIDR", i.Name),
+			"%s", what)
 	default:
 		p.add("former-interface", severity, fmt.Sprintf("islet doctor --fix removes it, as ip link delete %s does: nobody uses it",
 			i.Name), "%s", what)
@@ -203,7 +204,8 @@ func (p *patient) formerConflists() {
 		}
 		if c.broken != nil && p.Alone {
 			p.add("cni-configuration", Warning, "repair "+c.file+", or remove it",
-				"the CNI configuration cannot be used: pods get the network of the next one in %s, or the built-in network: %v", p.CNIConfDir, c.broken)
+				"the CNI configuration cannot be used: pods get the network of the next one in %s, or the built-in network: %v",
+				p.CNIConfDir, c.broken)
 		} else if c.broken != nil && first {
 			p.add("cni-configuration", Error, "repair "+c.file+", or remove it",
 				"the CNI configuration cannot be used, and no pod gets a network: %v", c.broken)

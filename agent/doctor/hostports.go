@@ -22,7 +22,8 @@ func (p *patient) hostPorts(ctx context.Context) {
 		}
 		for _, text := range taken(&pods[i]) {
 			found = true
-			p.add("host-port", Warning, "stop that program, or choose another hostPort", "pod %s/%s: %s", pods[i].Namespace, pods[i].Name, text)
+			p.add("host-port", Warning, "stop that program, or choose another hostPort", "pod %s/%s: %s", pods[i].Namespace, pods[i].Name,
+				text)
 		}
 	}
 	if !found {

@@ -74,10 +74,12 @@ func (p *patient) kernel(context.Context) {
 		case f.proof != nil && f.proof(p), set == "y", loadable:
 			p.add(f.id, OK, "", "the kernel has %s", f.what)
 		case set == "m":
-			p.add(f.id, f.severity, fmt.Sprintf("install the kernel's module package (%s.ko), or boot the kernel whose modules are there", f.module),
+			p.add(f.id, f.severity,
+				fmt.Sprintf("install the kernel's module package (%s.ko), or boot the kernel whose modules are there", f.module),
 				"the kernel's module for %s is not installed: %s", f.what, f.loss)
 		case len(config) > 0:
-			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what, f.loss)
+			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what,
+				f.loss)
 		default:
 			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config),
 				"whether the kernel has %s is not known", f.what)

@@ -60,7 +60,8 @@ func (p *patient) addresses(context.Context) {
 		for _, cidr := range p.PodCIDRs {
 			if r.device != p.Bridge && !slices.Contains(p.Bridges, r.device) && r.to.Overlaps(cidr) {
 				clash = true
-				p.add("pod-network", Warning, "choose another podCIDR", "the pod network %s overlaps %s, which the host reaches by %s", cidr,
+				p.add("pod-network", Warning, "choose another podCIDR", "the pod network %s overlaps %s, which the host reaches by %s",
+					cidr,
 					r.to, r.device)
 			}
 		}
@@ -111,7 +112,8 @@ func (p *patient) routes() []route {
 // resolver looks at the file that pods' DNS configuration is made from.
 func (p *patient) resolver(context.Context) {
 	if p.ResolvConf == "" {
-		p.add("resolv-conf", Info, "set resolvConf if pods need names from outside", "pods get no DNS servers of the host (resolvConf is empty)")
+		p.add("resolv-conf", Info, "set resolvConf if pods need names from outside",
+			"pods get no DNS servers of the host (resolvConf is empty)")
 		return
 	}
 	text := p.file(p.ResolvConf)

@@ -70,7 +70,8 @@ func (p *patient) mounts(context.Context) {
 	}
 	if p.Volatile != "" && state.device == p.Volatile {
 		p.add("state-ro", Warning, "repair the disk and reboot; to go on without a reboot stop islet, run islet cleanup, which ends "+
-			"the pods, and mount it read-write", "%s is on a disk that takes no writes: what changes is in memory and lost at the next boot",
+			"the pods, and mount it read-write",
+			"%s is on a disk that takes no writes: what changes is in memory and lost at the next boot",
 			p.StateDir)
 	} else {
 		p.fileSystem(state)

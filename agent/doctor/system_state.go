@@ -44,8 +44,9 @@ func (p *patient) kernelSettings(context.Context) {
 		have, err := strconv.Atoi(p.file("proc/sys/" + path))
 		if err == nil && have != want {
 			name := strings.ReplaceAll(path, "/", ".")
-			p.add("kernel-setting", Error, fmt.Sprintf("sysctl -w %s=%d, and put it into /etc/sysctl.d; or set protectKernelDefaults: false",
-				name, want), "%s is %d, and protectKernelDefaults is set", name, have)
+			p.add("kernel-setting", Error,
+				fmt.Sprintf("sysctl -w %s=%d, and put it into /etc/sysctl.d; or set protectKernelDefaults: false",
+					name, want), "%s is %d, and protectKernelDefaults is set", name, have)
 		}
 	}
 }
@@ -111,7 +112,8 @@ func (p *patient) neighbours(context.Context) {
 		where := fmt.Sprintf("%s runs here (process %d)", proc.name, proc.pid)
 		switch proc.name {
 		case "kubelet":
-			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets fight for the same pods, cgroups and ports", "%s", where)
+			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets fight for the same pods, cgroups and ports",
+				"%s", where)
 		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "microk8s":
 			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it is a node too, and uses the same cgroups, ports "+
 				"and networks", "%s", where)

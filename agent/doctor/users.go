@@ -28,7 +28,8 @@ func (p *patient) users(context.Context) {
 		p.add(id, Info, "set the sysctl user.max_user_namespaces to 1000 or more", pods+"user.max_user_namespaces is 0")
 		return
 	case !since(5, 19):
-		p.add(id, Info, "upgrade to kernel 6.3 or later", pods+"kernel %d.%d cannot shift the owners in an overlay (5.19 can)", major, minor)
+		p.add(id, Info, "upgrade to kernel 6.3 or later", pods+"kernel %d.%d cannot shift the owners in an overlay (5.19 can)", major,
+			minor)
 		return
 	}
 	if path, able := p.usersRuntime(); !able {

@@ -148,6 +148,15 @@ func (b build) archOf(kind string) string {
 	return names[b.arch][0]
 }
 
+// linkTarget returns the target of a symbolic link. Debian requires absolute links between top-level
+// directories, and rpmlint relative ones.
+func linkTarget(kind string, e Entry) (string, error) {
+	if path.Dir(e.Source) != path.Dir(e.Path) && kind != "rpm" {
+		return e.Source, nil
+	}
+	return filepath.Rel(path.Dir(e.Path), e.Source)
+}
+
 // contents returns the files of a package. Generated files are written below stage.
 func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
 	var out files.Contents
@@ -173,13 +182,9 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 		case "dir":
 			add(files.TypeDir, "", e.Path, e.Mode)
 		case "link":
-			target := e.Source
-			// Debian requires absolute links between top-level directories, and rpmlint relative ones.
-			if path.Dir(e.Source) == path.Dir(e.Path) || kind == "rpm" {
-				var err error
-				if target, err = filepath.Rel(path.Dir(e.Path), e.Source); err != nil {
-					return nil, err
-				}
+			target, err := linkTarget(kind, e)
+			if err != nil {
+				return nil, err
 			}
 			add(files.TypeSymlink, target, e.Path, 0)
 		case "doc":

@@ -86,7 +86,8 @@ func Table() []Check {
 				"Webhook")
 		}},
 		{"4.2.3", "certificates of clients are checked", (*Node).clients},
-		{"4.2.4", "there is no port without authentication", func(n *Node) error { return want("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
+		{"4.2.4", "there is no port without authentication",
+			func(n *Node) error { return want("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
 		{"4.2.5", "idle streams end", func(n *Node) error {
 			if d, err := time.ParseDuration(n.Kubelet.StreamingConnectionIdleTimeout); err != nil || d <= 0 || d > 4*time.Hour {
 				return fmt.Errorf("streamingConnectionIdleTimeout is %v, %w", d, err)

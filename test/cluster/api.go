@@ -119,7 +119,8 @@ func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind 
 		return e.Type != watch.Deleted && ok(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("waited in vain for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err, c.Describe("-n", namespace, resource, name))
+		t.Fatalf("waited in vain for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
+			c.Describe("-n", namespace, resource, name))
 	}
 	return last
 }
@@ -144,7 +145,8 @@ func (c *Cluster) AwaitReady(t testing.TB, namespace string, names ...string) ma
 // AwaitNode waits until ok holds of a Node.
 func (c *Cluster) AwaitNode(t testing.TB, name, what string, ok func(*corev1.Node) bool) *corev1.Node {
 	t.Helper()
-	return c.AwaitAny(t, "nodes", "", name, &corev1.Node{}, what, func(o runtime.Object) bool { return ok(o.(*corev1.Node)) }).(*corev1.Node)
+	return c.AwaitAny(t, "nodes", "", name, &corev1.Node{}, what,
+		func(o runtime.Object) bool { return ok(o.(*corev1.Node)) }).(*corev1.Node)
 }
 
 // AwaitGone waits until the API has no pod of that name and UID.

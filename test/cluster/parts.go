@@ -172,7 +172,8 @@ func (c *Cluster) Apply(t testing.TB, manifest string) {
 // JoinCommand is the command that a person is told to run on a new node.
 func (c *Cluster) JoinCommand(t testing.TB) []string {
 	t.Helper()
-	out, err := c.host.Command(c.bin+"/kubeadm", "token", "create", "--print-join-command", "--kubeconfig="+dir+"/super-admin.conf").Output()
+	out, err := c.host.Command(c.bin+"/kubeadm", "token", "create", "--print-join-command",
+		"--kubeconfig="+dir+"/super-admin.conf").Output()
 	if err != nil {
 		t.Fatalf("kubeadm token create: %v", err)
 	}

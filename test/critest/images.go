@@ -104,8 +104,9 @@ func base(t testing.TB, busybox, tool string) []byte {
 		add(tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/sbin/nginx"}, nil)
 	}
 	for name, text := range map[string]string{
-		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var:/bin/sh\ndefault-user:x:1000:1000::/home/default-user:/bin/sh\nnobody:x:65534:65534::/home:/bin/sh\n",
-		"etc/group":  "root:x:0:\nwww-data:x:33:\nusers:x:100:\ndefault-user:x:1000:\ngroup-defined-in-image:x:50000:default-user\n",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var:/bin/sh\n" +
+			"default-user:x:1000:1000::/home/default-user:/bin/sh\nnobody:x:65534:65534::/home:/bin/sh\n",
+		"etc/group": "root:x:0:\nwww-data:x:33:\nusers:x:100:\ndefault-user:x:1000:\ngroup-defined-in-image:x:50000:default-user\n",
 	} {
 		add(tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg}, []byte(text))
 	}

@@ -196,7 +196,8 @@ func (w *writer) foreign() []byte {
 		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {}\n",
 		`{"apiVersion":"v1","kind":"PodList","items":[` + pod + `,` + pod + `]}`,
 		`{"apiVersion":"v1","kind":"List","items":[null,1,` + pod + `]}`,
-		pod + "\n" + pod, "---\n" + pod + "\n---\n" + pod, strings.Replace(pod, `"v1"`, `"v2"`, 1), strings.Replace(pod, `"Pod"`, `"pod"`, 1),
+		pod + "\n" + pod, "---\n" + pod + "\n---\n" + pod, strings.Replace(pod, `"v1"`, `"v2"`, 1),
+		strings.Replace(pod, `"Pod"`, `"pod"`, 1),
 		"#!/bin/sh\nrm -rf /\n", "\x7fELF\x02\x01\x01\x00", "\x1f\x8b\x08\x00\x00", "PK\x03\x04",
 		"<html><body>502 Bad Gateway</body></html>", "{{ .Values.pod }}", "$(cat /etc/shadow)",
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	long := `"` + strings.Repeat("x", columns) + `"`
+	long, text := strings.Repeat("x", columns), `"`+strings.Repeat("x", columns)+`"`
 	for name, c := range map[string]struct {
 		path, body string
 		want       string // the message's end; "": none
@@ -21,6 +21,7 @@ func TestCheck(t *testing.T) {
 		"a used element":                   {"a.go", "if m[k] = b(); m[k] {\n}", ""},
 		"a long line of a test":            {"a_test.go", "f(" + long + ")", "a_test.go:3: line is over 140 columns"},
 		"a long row of a table":            {"a_test.go", "_ = []string{\n" + long + ",\n}", ""},
+		"a long text":                      {"a_test.go", "f(" + text + ")", ""},
 		"a long line that revive looks at": {"a.go", "f(" + long + ")", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

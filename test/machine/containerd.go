@@ -63,7 +63,8 @@ func (m *Machine) NewContainerd(dir string) *Containerd {
 		}
 	}
 	m.Write("cni-conf/10-test.conflist", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"test","plugins":[
-		{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.77.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":"%s/cni-data"}},
+		{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,
+		"ipam":{"type":"host-local","ranges":[[{"subnet":"10.77.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":"%s/cni-data"}},
 		{"type":"portmap","capabilities":{"portMappings":true}}]}`, d))
 	m.Write("containerd.toml", fmt.Sprintf(`version = 2
 root = "%[1]s/containerd"

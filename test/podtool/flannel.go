@@ -83,7 +83,8 @@ func flannel() error {
 	subnet, _, _ := strings.Cut(after, "\n")
 	d := conf.Delegate
 	d["name"], d["cniVersion"], d["type"], d["ipMasq"] = conf.Name, conf.CNIVersion, "bridge", false
-	d["ipam"] = map[string]any{"type": "host-local", "ranges": [][]any{{map[string]any{"subnet": subnet}}}, "dataDir": conf.DataDir + "-ipam"}
+	d["ipam"] = map[string]any{"type": "host-local", "ranges": [][]any{{map[string]any{"subnet": subnet}}},
+		"dataDir": conf.DataDir + "-ipam"}
 	b, err := json.Marshal(d)
 	if err == nil {
 		err = errors.Join(os.MkdirAll(conf.DataDir, 0o755), os.WriteFile(kept, b, 0o600))

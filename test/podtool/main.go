@@ -70,7 +70,7 @@ func main() {
 	os.Exit(code)
 }
 
-func run(args []string) (int, error) {
+func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table of commands
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	arg := func(i int, def string) string {

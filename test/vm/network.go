@@ -12,7 +12,8 @@ import (
 // Write writes a file.
 func (v *VM) Write(path, content string) {
 	v.t.Helper()
-	v.Run(fmt.Sprintf("mkdir -p %s && echo %s | base64 -d >%s", filepath.Dir(path), base64.StdEncoding.EncodeToString([]byte(content)), path))
+	v.Run(fmt.Sprintf("mkdir -p %s && echo %s | base64 -d >%s", filepath.Dir(path), base64.StdEncoding.EncodeToString([]byte(content)),
+		path))
 }
 
 // A Cable connects a machine with a network. The zero Cable is none.

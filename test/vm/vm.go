@@ -124,7 +124,8 @@ func made(t testing.TB, arch Arch, script, cache string, payload map[string]stri
 	if err := os.Mkdir(files, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	v.command("env", "CGO_ENABLED=0", "GOARCH="+arch.Go, "GOARM=7", "go", "build", "-trimpath", "-o", filepath.Join(files, "guest"), "./guest")
+	v.command("env", "CGO_ENABLED=0", "GOARCH="+arch.Go, "GOARM=7", "go", "build", "-trimpath", "-o", filepath.Join(files, "guest"),
+		"./guest")
 	for name, path := range payload {
 		v.command("cp", "-r", path, filepath.Join(files, name))
 	}

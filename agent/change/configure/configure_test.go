@@ -275,7 +275,8 @@ func TestFailures(t *testing.T) {
 		t.Errorf("interrupted: %+v", s)
 	}
 	// One that does not even load fails its trial with that.
-	if s := Begin(guard.Role{Kind: guard.Trial}, w.args); true {
+	{
+		s := Begin(guard.Role{Kind: guard.Trial}, w.args)
 		rec, err := trial.Load(w.dir)
 		if err != nil {
 			t.Fatal(err)

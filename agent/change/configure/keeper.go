@@ -110,21 +110,8 @@ func (k *Keeper) tell(ended bool) {
 	case (ended || after) && r.Updated():
 		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
 		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
-	case ended && r.Assigned != nil:
-		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(),
-			"good", r.Good.Name(), "reason", last.Why)
-	case ended && last.Program && (r.FailedProgram == nil || r.FailedProgram.ID != last.ID):
-		c.Log.Warn("another version of islet is not tried any more", "program", last.ID, "error", last.Why)
-	case ended && last.Program:
-		c.Log.Error("another version of islet has failed its trial; the one before it goes on", "program", last.ID, "error",
-			last.Why)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
-			fmt.Sprintf("%s failed its trial, islet %s goes on: %s", last.ID, c.Version, last.Why))
 	case ended:
-		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID,
-			"good", r.Good.Name(), "error", last.Why)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
+		k.tellFailed(last)
 	case after && last.ID != "" && last.Why == "":
 		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
@@ -143,6 +130,28 @@ func (k *Keeper) tell(ended bool) {
 			k.active().Name(), "error", k.fell)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
 			fmt.Sprintf("configuration %s cannot be used, %s counts: %v", r.Good.Name(), k.active().Name(), k.fell))
+	}
+}
+
+// tellFailed logs and records events about a trial that ended, but not with success.
+func (k *Keeper) tellFailed(last trial.Outcome) {
+	c, r := k.c, &k.record
+	switch {
+	case r.Assigned != nil:
+		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(),
+			"good", r.Good.Name(), "reason", last.Why)
+	case last.Program && (r.FailedProgram == nil || r.FailedProgram.ID != last.ID):
+		c.Log.Warn("another version of islet is not tried any more", "program", last.ID, "error", last.Why)
+	case last.Program:
+		c.Log.Error("another version of islet has failed its trial; the one before it goes on", "program", last.ID, "error",
+			last.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
+			fmt.Sprintf("%s failed its trial, islet %s goes on: %s", last.ID, c.Version, last.Why))
+	default:
+		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID,
+			"good", r.Good.Name(), "error", last.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
+			fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
 	}
 }
 

@@ -38,10 +38,12 @@ func (f *finder) identify(n *node) identity {
 	var out identity
 	if dir := f.usb(n.sys); dir != "" {
 		out = f.usbIdentity(n.sys, dir)
-	} else if out.anchor = f.anchorOf(n.sys); out.dir == "" { // virtual: there is only the kernel's name
-		id := sanitize(strings.TrimPrefix(n.sys, "/sys/devices/"))
-		return identity{id: id[max(0, len(id)-maxPath):], hardware: id[max(0, len(id)-maxPath):]}
 	} else {
+		out.anchor = f.anchorOf(n.sys)
+		if out.dir == "" { // virtual: there is only the kernel's name
+			id := sanitize(strings.TrimPrefix(n.sys, "/sys/devices/"))
+			return identity{id: id[max(0, len(id)-maxPath):], hardware: id[max(0, len(id)-maxPath):]}
+		}
 		out.id, out.hardware = out.name, out.name
 	}
 	out.id += "-" + cleanName(kind)

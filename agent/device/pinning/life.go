@@ -262,7 +262,7 @@ type Block struct {
 	Size  uint64 // bytes
 }
 
-// Blocks is what a container has of its own.
+// Held returns the CPUs and the memory that are assigned to a container alone.
 func (m *Manager) Held(uid types.UID, container string) (h Holding) {
 	if m == nil {
 		return h

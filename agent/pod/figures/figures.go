@@ -44,7 +44,8 @@ func New(o Operations, unified bool) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
-			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
+			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700,
+				3600}})
 	}
 	f := &Figures{
 		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),

@@ -28,10 +28,12 @@ func Link(l *link.Link, serving bool, dropped int) (out []exposition.Sample) {
 	add(exposition.Counter, "kubelet_certificate_manager_client_expiration_renew_errors", "failures to get a client certificate",
 		float64(clientFailed))
 	if serving {
-		add(exposition.Gauge, "kubelet_certificate_manager_server_ttl_seconds", "how long the serving certificate is still valid", left(server))
+		add(exposition.Gauge, "kubelet_certificate_manager_server_ttl_seconds", "how long the serving certificate is still valid",
+			left(server))
 		add(exposition.Counter, "kubelet_server_expiration_renew_errors", "failures to get a serving certificate", float64(servingFailed))
 	}
-	add(exposition.Counter, "islet_events_dropped_total", "events that were dropped before the API server was told of them", float64(dropped))
+	add(exposition.Counter, "islet_events_dropped_total", "events that were dropped before the API server was told of them",
+		float64(dropped))
 	host := l.Client().Host()
 	for o, n := range l.Client().Requests() {
 		code := "<error>"

@@ -29,7 +29,8 @@ func newResizes() *Resizes {
 			"retry_trigger"),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
 			Help:    "how long it took to resize a pod",
-			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
+			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}},
+			[]string{"success"}),
 	}
 }
 

@@ -42,7 +42,8 @@ func (a *Reporter) Started(ctx context.Context) {
 		a.c.Log.Warn("whether the machine was rebooted is not known", "error", err)
 	} else if known && before != id.BootID {
 		a.c.Log.Info("the machine was rebooted", "boot", id.BootID)
-		a.c.Events.Node(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", a.c.Machine.Name(), id.BootID))
+		a.c.Events.Node(v1.EventTypeWarning, "Rebooted",
+			fmt.Sprintf("Node %s has been rebooted, boot id: %s", a.c.Machine.Name(), id.BootID))
 	}
 }
 

@@ -90,7 +90,8 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
 		Declared: []string{ // else no pod that needs them is scheduled here, or resized
-			webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+			webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+			"RestartAllContainersOnContainerExits",
 		},
 	}
 	f.Capacity, f.Allocatable = a.c.Machine.resources()

@@ -171,7 +171,8 @@ func (n *Machine) SetNode(labels map[string]string, taints []v1.Taint, capacity 
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.taints, taints) || !equality.Semantic.DeepEqual(n.others, others)
+	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.taints, taints) ||
+		!equality.Semantic.DeepEqual(n.others, others)
 	n.labels, n.taints, n.others = labels, taints, others
 	return changed
 }

@@ -17,9 +17,10 @@ const (
 
 	sandboxPause = time.Second // a pod whose sandbox dies at once must not take the whole CPU
 
-	// PullFirst and PullMost are the bounds of the first wait and of any wait after a failed pull, as a kubelet's. The
-	// wait is a random part of that.
-	PullFirst, PullMost = backoffMin, backoffMax
+	// PullFirst is the bound of the first wait after a failed pull, as a kubelet's. The wait is a random part of it.
+	PullFirst = backoffMin
+	// PullMost is the bound of any wait after a failed pull.
+	PullMost = backoffMax
 
 	// PullForget is how long after its retry the record of a failed pull is kept.
 	PullForget = 2 * backoffMax

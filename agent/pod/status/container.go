@@ -30,15 +30,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		st.Started = &started
 	}
 	if ok {
-		st.ContainerID = m.id(c)
-		st.ImageID = c.ImageID
-		if c.Image != "" {
-			st.Image = c.Image
-		}
-		st.User = user(c.User)
-		if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet that does not know the field shows none
-			st.StopSignal = new(v1.Signal(c.StopSignal))
-		}
+		m.describe(&st, ctr, c)
 	}
 	m.size(&st, ctr, c, ok)
 	st.State = m.state(ctr, c, kind)
@@ -53,6 +45,19 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		st.Ready = started && (!probed || h.Ready)
 	}
 	return st
+}
+
+// describe sets what the runtime knows of a container.
+func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container) {
+	st.ContainerID = m.id(c)
+	st.ImageID = c.ImageID
+	if c.Image != "" {
+		st.Image = c.Image
+	}
+	st.User = user(c.User)
+	if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet that does not know the field shows none
+		st.StopSignal = new(v1.Signal(c.StopSignal))
+	}
 }
 
 // state returns what a container does. A container that the runtime does not have is in state Created.

@@ -236,7 +236,8 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 	}
 	add(tar.Header{Name: "usr/bin/nmeter", Mode: 0o755, Typeflag: tar.TypeReg}, []byte(nmeter))
 	for name, text := range map[string]string{
-		"etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n" +
+			"nobody:x:65534:65534::/:/bin/false\n",
 		"etc/group":         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
 		"data.json":         "{\"image\": \"kitten.jpg\"}\n",
 		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec looks for that name

@@ -40,6 +40,7 @@ func TestBenchmark(t *testing.T) {
 	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
 		t.Error("4.2.3: the node that joined has no clientCAFile")
 	}
-	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt" // which kubeadm joined by; the tests' control plane names its own place
+	// kubeadm joined by this file; the tests' control plane names its own place.
+	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt"
 	n.Judge(t)
 }

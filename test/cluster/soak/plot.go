@@ -23,7 +23,8 @@ func Plot(w io.Writer, samples []Sample, series []Series) {
 		end = max(end, samples[n-1].Seconds)
 	}
 	x := func(s Sample) float64 { return left + s.Seconds/end*(width-left-10) }
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11"><rect width="100%%" height="100%%" fill="#fff"/>`+"\n", width, height*len(series)+top)
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+
+		`<rect width="100%%" height="100%%" fill="#fff"/>`+"\n", width, height*len(series)+top)
 	for i, s := range series {
 		values := sorted(samples, s.Name)
 		most := 1.0

@@ -26,8 +26,8 @@ func (d *driver) ControllerGetCapabilities(context.Context,
 	}
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, c := range all {
-		out.Capabilities = append(out.Capabilities,
-			&spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: c}}})
+		rpc := &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: c}}
+		out.Capabilities = append(out.Capabilities, &spec.ControllerServiceCapability{Type: rpc})
 	}
 	return out, nil
 }
@@ -143,7 +143,9 @@ func (d *driver) ValidateVolumeCapabilities(_ context.Context,
 	if _, err := d.find(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	return &spec.ValidateVolumeCapabilitiesResponse{Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
+	return &spec.ValidateVolumeCapabilitiesResponse{
+		Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()},
+	}, nil
 }
 
 func (d *driver) GetCapacity(context.Context, *spec.GetCapacityRequest) (*spec.GetCapacityResponse, error) {

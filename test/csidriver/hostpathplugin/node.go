@@ -120,7 +120,8 @@ func (d *driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 		return nil, err
 	}
 	if !mounted(r.GetVolumePath()) {
-		return &spec.NodeGetVolumeStatsResponse{VolumeCondition: &spec.VolumeCondition{Abnormal: true, Message: "the volume is not mounted"}}, nil
+		return &spec.NodeGetVolumeStatsResponse{VolumeCondition: &spec.VolumeCondition{Abnormal: true,
+			Message: "the volume is not mounted"}}, nil
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(r.GetVolumePath(), &st); err != nil {

@@ -220,30 +220,35 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		<-ctx.Done()
 		return ctx.Err()
 	case "sh": // a terminal: answers lines, and sizes, until "exit"
-		lines := make(chan string)
-		go func() {
-			for in := bufio.NewScanner(o.Stdin); in.Scan(); {
-				lines <- in.Text()
-			}
-			close(lines)
-		}()
-		for {
-			select {
-			case line, ok := <-lines:
-				if !ok || line == "exit" {
-					return cri.ExitError{Code: 7}
-				}
-				fmt.Fprintf(o.Stdout, "you said %s\r\n", line)
-			case size := <-o.Resize:
-				r.Size <- size
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
+		return r.shell(ctx, o)
 	default:
 		return errors.New("executable file not found: " + o.Command[0])
 	}
 	return nil
+}
+
+// shell answers each line of the standard input and reports each size of the terminal.
+func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
+	lines := make(chan string)
+	go func() {
+		for in := bufio.NewScanner(o.Stdin); in.Scan(); {
+			lines <- in.Text()
+		}
+		close(lines)
+	}()
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok || line == "exit" {
+				return cri.ExitError{Code: 7}
+			}
+			fmt.Fprintf(o.Stdout, "you said %s\r\n", line)
+		case size := <-o.Resize:
+			r.Size <- size
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Given is how much a container gives that nobody asks for an amount.

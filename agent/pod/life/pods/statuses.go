@@ -64,10 +64,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	if !current(in, d) {
 		return "" // the next round of the worker comes back here
 	}
-	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
-		v.again = false
-		p.verdicts[uid] = v
-	}
+	p.readmitted(uid, in)
 	if !known && unadmitted(in) {
 		return "" // it would be Pending first, and might be Failed a moment later
 	}
@@ -96,6 +93,14 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		return podTerminated
 	}
 	return freed
+}
+
+// readmitted records that a pod with a verdict to be repeated was admitted again. The caller holds mu.
+func (p *Pods) readmitted(uid types.UID, in plan.Input) {
+	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
+		v.again = false
+		p.verdicts[uid] = v
+	}
 }
 
 // unadmitted reports whether the node has yet to decide about a pod.

@@ -114,7 +114,8 @@ func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	if len(n.Pressures) == 1 && n.Pressures[0] == v1.NodeMemoryPressure {
 		short := v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
-		if demand.Class(h.Pod) != v1.PodQOSBestEffort || corev1.TolerationsTolerateTaint(logr.Discard(), h.Pod.Spec.Tolerations, &short, true) {
+		if demand.Class(h.Pod) != v1.PodQOSBestEffort ||
+			corev1.TolerationsTolerateTaint(logr.Discard(), h.Pod.Spec.Tolerations, &short, true) {
 			return nil
 		}
 	}
@@ -191,7 +192,8 @@ func taints(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	if t, ok := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, h.Pod.Spec.Tolerations, noExecute, true); ok {
-		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s", t.ToString())
+		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s",
+			t.ToString())
 	}
 	return nil
 }
@@ -240,7 +242,8 @@ func ports(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
 		for _, taken := range o.ports {
 			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflicts) {
-				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number, taken.protocol,
+				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number,
+					taken.protocol,
 					o.Pod.Namespace, o.Pod.Name)
 			}
 		}

@@ -73,7 +73,8 @@ func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignored {
 	e := v.EmptyDir
 	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
 		at.Child("emptyDir", "sizeLimit"),
-		"is not enforced on disk, whose file system has no project quotas: the volume can fill it (localStorageCapacityIsolation is false)"}}
+		"is not enforced on disk, whose file system has no project quotas: the volume can fill it " +
+			"(localStorageCapacityIsolation is false)"}}
 }
 
 func listed(out []Ignored, rows []ignored) []Ignored {

@@ -45,7 +45,8 @@ func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 		case !slices.ContainsFunc(safe(), allowed) && !slices.ContainsFunc(n.Sysctls, allowed):
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
 		case namespace == sysctl.UnknownNamespace:
-			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host", s.Name)
+			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host",
+				s.Name)
 		case namespace == sysctl.NetNamespace && pod.Spec.HostNetwork:
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
 		case namespace == sysctl.IPCNamespace && pod.Spec.HostIPC:

@@ -132,7 +132,8 @@ func seccomp(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
 	case p == nil && n.SeccompDefault, p != nil && p.Type == v1.SeccompProfileTypeRuntimeDefault:
 		return &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
 	case p != nil && p.Type == v1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil:
-		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: filepath.Join(n.SeccompDir, *p.LocalhostProfile)}
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost,
+			LocalhostRef: filepath.Join(n.SeccompDir, *p.LocalhostProfile)}
 	}
 	return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
 }
