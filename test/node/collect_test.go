@@ -26,11 +26,19 @@ func (d dead) end() {
 	for name, p := range d.WaitReady(d.pods...) {
 		count[name] = restarts(map[string]machine.Pod{name: p})
 	}
-	for pid, command := range d.ContainerProcesses() {
-		if strings.HasPrefix(command, "/podtool") {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				d.Fatal(err)
+	var pids []int
+	d.Await("the containers' programs", func() bool { // a container that was started is not yet its program
+		pids = nil
+		for pid, command := range d.ContainerProcesses() {
+			if strings.HasPrefix(command, "/podtool") {
+				pids = append(pids, pid)
 			}
+		}
+		return len(pids) == len(d.pods)
+	})
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			d.Fatal(err)
 		}
 	}
 	d.WaitPods("the next containers", func(pods map[string]machine.Pod) bool {

@@ -118,7 +118,7 @@ func (c *consent) held() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
 		if out, code := c.try(field, kubeletHead+field+": "+value+"\n"); code == 0 ||
-			!strings.Contains(out, field+": Forbidden: there are 2 pods here") {
+			!strings.Contains(out, field+": Forbidden: this node has 2 pods") {
 			c.t.Errorf("%s: code %d, %s", field, code, out)
 		}
 	}
@@ -152,7 +152,7 @@ func (c *consent) elsewhere() {
 	if cgroups := c.Cgroups(); len(cgroups) != 1 || !strings.HasPrefix(cgroups[0], "/other/") || len(c.Files(c.Disk+"/otherlogs")) != 1 {
 		c.t.Errorf("cgroups are %v, logs %v", cgroups, c.Files(c.Disk+"/otherlogs"))
 	}
-	if out, code := c.Try("config", "revert"); code == 0 || !strings.Contains(out, "there are 1 pods here") {
+	if out, code := c.Try("config", "revert"); code == 0 || !strings.Contains(out, "this node has 1 pods") {
 		c.t.Errorf("back from under a pod: code %d, %s", code, out)
 	}
 	c.Remove("manifests/one.yaml")

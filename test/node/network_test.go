@@ -120,7 +120,7 @@ func TestAddOnTakesOver(t *testing.T) {
 	if n := changed(before, pods); n > 0 {
 		t.Errorf("%d pods were replaced when the file went", n)
 	}
-	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "10-flannel.conflist is gone") {
+	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "10-flannel.conflist was removed") {
 		t.Errorf("status does not say that the file is gone: code %d\n%s", code, out)
 	}
 	for _, name := range []string{"web", "app", "late", "flannel"} {

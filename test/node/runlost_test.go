@@ -24,7 +24,9 @@ func sole(m *machine.Machine, name, extra string) string {
 // starts counts how often a pod of sole has started. It fails where two ran at once.
 func starts(t *testing.T, m *machine.Machine, name string) int {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(m.Disk, "shared", name))
+	file := filepath.Join(m.Disk, "shared", name)
+	m.Await("the program of "+name+" to write", func() bool { return fileExists(file) }) // a container is Ready before that
+	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,8 @@ func TestSocketsComeBack(t *testing.T) {
 		return true
 	}
 	m.Await("all sockets to answer", answer)
-	back := 0
+	restored := func() int { return strings.Count(m.AgentLog(1<<20), " socket=") }
+	back := restored()
 	for what, remove := range map[string]string{
 		"the sockets":   "rm -f " + strings.Join(sockets, " "),
 		"directories":   fmt.Sprintf("rm -rf %[1]s/device-plugins %[1]s/pod-resources %[1]s/plugins_registry; rm -f /run/islet/*.sock", root),
@@ -53,11 +54,11 @@ func TestSocketsComeBack(t *testing.T) {
 		began := time.Now()
 		m.Await("all sockets to answer after the removal of "+what, answer)
 		t.Logf("%s: all answer after %v", what, time.Since(began).Round(time.Millisecond))
-		if log := m.AgentLog(1 << 20); strings.Count(log, "has been made again") <= back {
-			t.Errorf("%s: the log says nothing of it:\n%s", what, log)
-		} else {
-			back = strings.Count(log, "has been made again")
+		now := restored()
+		if now <= back {
+			t.Errorf("%s: the log does not name the sockets:\n%s", what, m.AgentLog(1<<20))
 		}
+		back = now
 		m.Await("the directory in which plugins register", func() bool { return fileExists(root + "/plugins_registry") })
 		if what != "the sockets" && what != "directories" {
 			continue
