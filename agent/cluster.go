@@ -24,16 +24,16 @@ func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
 	if c.follower, err = configure.NewFollower(c.keeper, c.link.Client(), c.link.Changed(), c.log); err != nil {
 		return nil, err
 	}
-	c.late.objects.set(c.objects)
+	set(&c.late, &c.late.objects, c.objects)
 	if c.cluster, err = cluster.Open(ctx, cluster.Config{
-		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.late.workers.RetryAll, Store: c.store, Objects: c.objects, Events: c.events,
+		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.late.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
 		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), Spoken: c.sources.OthersSpoken, Facts: c.reporter.Facts,
 		Annotations: c.keeper.Annotations, Addresses: c.addresses, Touched: c.settler.Touched, Changed: c.nodeChanged,
 		Networks: c.rt.Network.SetPodCIDRs, Held: c.heldChanged, Log: c.log,
 	}); err != nil {
 		return nil, err
 	}
-	c.late.cluster.set(c.cluster)
+	set(&c.late, &c.late.cluster, c.cluster)
 	c.pods.Connect(c.cluster.Outbox)
 	return c, nil
 }
@@ -46,7 +46,7 @@ func (c *joined) nodeChanged(n *v1.Node) {
 	if c.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		c.pods.NodeChanged()
 	}
-	c.late.claims.get().NodeChanged()
+	get(&c.late, &c.late.claims).NodeChanged()
 	c.follower.Node(n)
 	c.reporter.Schedulable(!n.Spec.Unschedulable)
 }

@@ -78,7 +78,7 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	f.links = &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
 	f.devices.Pinning.Connect(f.rt.Runtime)
 	f.hooks = f.chain()
-	f.late.sweep.set(f.sweep)
+	set(&f.late, &f.late.sweep, f.sweep)
 	return f, nil
 }
 
@@ -93,7 +93,7 @@ func (f *featured) startDevices(ctx context.Context) error {
 		Classes: f.cfg.Edge.Devices, Meta: f.store, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Devices), Log: f.log,
 		Restart: func(uid types.UID, container string, grace time.Duration) {
 			if last, ok := f.observer.Pod(uid).Last(container); ok {
-				f.late.workers.Restart(uid, container, last.ID, grace)
+				f.late.restart(uid, container, last.ID, grace)
 			}
 		},
 	})
@@ -114,7 +114,7 @@ func (f *featured) openImageKeys() (err error) {
 	}
 	f.closing(f.keys.Close)
 	if f.guard, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.guard != nil {
-		f.late.guard.set(f.guard)
+		set(&f.late, &f.late.guard, f.guard)
 	}
 	return err
 }
@@ -128,14 +128,14 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 	}
 	if f.claims, err = volume.Open(ctx, volume.Config{
 		Config: f.cfg, Store: f.store, Labels: f.machine.Labels, Objects: f.objects.Own, Cluster: api, Events: f.events,
-		Retry: f.late.workers.Retry, Label: selinux.New().Files(), Log: f.log,
+		Retry: f.late.retryPod, Label: selinux.New().Files(), Log: f.log,
 		Reject: func(p *v1.Pod, reason, message string) bool {
 			return f.pods.Evict(ctx, p.UID, plan.End{Reason: reason, Message: "Pod was rejected: " + message})
 		},
 	}); err != nil {
 		return err
 	}
-	f.late.claims.set(f.claims)
+	set(&f.late, &f.late.claims, f.claims)
 	if f.volumes, err = podvolumes.New(podvolumes.Config{
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
 		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.can.ReadOnlyTrees,
@@ -143,7 +143,7 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	f.late.volumes.set(f.volumes)
+	set(&f.late, &f.late.volumes, f.volumes)
 	f.plugins, err = plugins.New(plugins.Config{
 		Root: f.cfg.Dirs.Root, Handlers: f.devices.Handle(f.claims.Handle(map[string]plugins.Handler{})), Log: f.log,
 	})

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,167 +20,160 @@ import (
 	"github.com/islet-edge/islet/agent/volume/podvolumes"
 )
 
-// A cell holds a part that is built after other parts that call it, perhaps from goroutines that
-// run already. It is set once. Until then get returns nil. T is a pointer or a func: pointers share one
-// instance of the code.
-type cell[T any] struct{ p atomic.Pointer[T] }
-
-func (c *cell[T]) set(part T) {
-	if !c.p.CompareAndSwap(nil, &part) {
-		panic("a part was built twice")
-	}
-}
-
-func (c *cell[T]) get() (part T) {
-	if p := c.p.Load(); p != nil {
-		part = *p
-	}
-	return part
-}
-
-// late has a cell for each part that is needed before it is built, with the calls that are made
-// through it, and what they do until the cell is set.
+// late has the parts that are needed before they are built, perhaps by goroutines that run already. Each
+// field is a cell: it is set once, and nil until then. The methods say what a call does in the meantime.
 type late struct {
-	workers  podWake
-	pods     podList
-	cluster  nodeWake // stays empty if the node stands alone
-	pressure pressure
-	flash    flashBudget
-	images   imageWake
-	guard    cell[*pulls.Guard]     // stays empty if images may be used by every pod
-	objects  cell[*objects.Objects] // stays empty if the node stands alone
-	volumes  cell[*podvolumes.Volumes]
-	claims   cell[*volume.Claims]
-	sweep    cell[func(context.Context)]
+	mu       sync.RWMutex
+	workers  *worker.Set
+	executor *worker.Executor
+	pods     *pods.Pods
+	cluster  *cluster.Cluster // stays nil if the node stands alone
+	objects  *objects.Objects // stays nil if the node stands alone
+	guard    *pulls.Guard     // stays nil if every pod may use every image
+	claims   *volume.Claims
+	volumes  *podvolumes.Volumes
+	upkeep   *resource.Upkeep
+	eviction *eviction.Eviction
+	sweep    func(context.Context)
 }
 
-// A podWake wakes the workers of pods. Calls before there are workers have no effect: a worker begins
-// with what is wanted and what runs by then.
-type podWake struct{ cell[*worker.Set] }
+// get returns the part in a cell of l.
+func get[T any](l *late, part *T) T {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return *part
+}
 
-func (w *podWake) Poke(uid types.UID) {
-	if s := w.get(); s != nil {
-		s.Poke(uid)
+// set sets a cell of l.
+func set[T any](l *late, part *T, to T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*part = to
+}
+
+// pokePod starts another round of a pod's worker. Calls before there are workers have no effect, nor have
+// retryPod, retryPods and restart: a worker begins with what is wanted and what runs by then.
+func (l *late) pokePod(uid types.UID) {
+	if w := get(l, &l.workers); w != nil {
+		w.Poke(uid)
 	}
 }
 
-func (w *podWake) PokeAll() {
-	if s := w.get(); s != nil {
-		s.PokeAll()
+// retryPod has the worker of a pod repeat failed actions now.
+func (l *late) retryPod(uid types.UID) {
+	if w := get(l, &l.workers); w != nil {
+		w.RetryPod(uid)
 	}
 }
 
-// Retry has the worker of a pod repeat failed actions now.
-func (w *podWake) Retry(uid types.UID) {
-	if s := w.get(); s != nil {
-		s.RetryPod(uid)
+func (l *late) retryPods() {
+	if w := get(l, &l.workers); w != nil {
+		w.Retry()
 	}
 }
 
-func (w *podWake) RetryAll() {
-	if s := w.get(); s != nil {
-		s.Retry()
+func (l *late) restart(uid types.UID, container, id string, grace time.Duration) {
+	if w := get(l, &l.workers); w != nil {
+		w.Restart(uid, container, plan.Ask{ID: id, Grace: grace})
 	}
 }
 
-func (w *podWake) Restart(uid types.UID, container, id string, grace time.Duration) {
-	if s := w.get(); s != nil {
-		s.Restart(uid, container, plan.Ask{ID: id, Grace: grace})
-	}
-}
+// Poke is pokePod, for pods.Workers.
+func (l *late) Poke(uid types.UID) { l.pokePod(uid) }
 
-// Input is worker.Set.Input.
-func (w *podWake) Input(uid types.UID) plan.Input {
-	if s := w.get(); s != nil {
-		return s.Input(uid)
+// Input is worker.Set.Input, for pods.Workers.
+func (l *late) Input(uid types.UID) plan.Input {
+	if w := get(l, &l.workers); w != nil {
+		return w.Input(uid)
 	}
 	return plan.Input{UID: uid}
 }
 
-func (w *podWake) Overdue() time.Duration {
-	if s := w.get(); s != nil {
-		return s.Overdue()
+// overdue is worker.Set.Overdue.
+func (l *late) overdue() time.Duration {
+	if w := get(l, &l.workers); w != nil {
+		return w.Overdue()
 	}
 	return 0
 }
 
-// A podList is the pods of this node with their statuses. There are none before it is set, and no decision
-// about any that a change of the node could affect.
-type podList struct{ cell[*pods.Pods] }
+// pokePods pokes every worker.
+func (l *late) pokePods() {
+	if w := get(l, &l.workers); w != nil {
+		w.PokeAll()
+	}
+}
 
-func (l *podList) List() []*v1.Pod {
-	if p := l.get(); p != nil {
+// podsChanged returns pods.Pods.Changed. It is called by Run only, when there are pods.
+func (l *late) podsChanged() <-chan struct{} { return get(l, &l.pods).Changed() }
+
+// imagesChanged has images pulled again that could not be pulled.
+func (l *late) imagesChanged() {
+	if e := get(l, &l.executor); e != nil {
+		e.ImagesChanged()
+	}
+	l.retryPods()
+}
+
+// list returns the pods of this node with their statuses. It returns none before it is known which there are.
+func (l *late) list() []*v1.Pod {
+	if p := get(l, &l.pods); p != nil {
 		return p.List()
 	}
 	return nil
 }
 
-func (l *podList) Changed() <-chan struct{} { return l.get().Changed() }
-
-func (l *podList) NodeChanged() {
-	if p := l.get(); p != nil {
+// nodeChanged has refusals reconsidered, because the node has changed. Before there are pods none was refused.
+func (l *late) nodeChanged() {
+	if p := get(l, &l.pods); p != nil {
 		p.NodeChanged()
 	}
 }
 
-func (l *podList) StatusChanged(uid types.UID) {
-	if p := l.get(); p != nil {
+// statusChanged has the status of a pod computed again.
+func (l *late) statusChanged(uid types.UID) {
+	if p := get(l, &l.pods); p != nil {
 		p.StatusChanged(uid)
 	}
 }
 
-// A nodeWake has the Node object sent to the API server at once. The first one is sent without it.
-type nodeWake struct{ cell[*cluster.Cluster] }
-
-func (w *nodeWake) Poke() {
-	if c := w.get(); c != nil {
+// pokeNode has the Node object sent to the API server at once. The first one is sent without it.
+func (l *late) pokeNode() {
+	if c := get(l, &l.cluster); c != nil {
 		c.Node.Poke()
 	}
 }
 
-// UID is that of the Node object; empty: it is not known.
-func (w *nodeWake) UID() types.UID {
-	if c := w.get(); c != nil {
+// nodeUID returns the UID of the Node object; empty: it is not known.
+func (l *late) nodeUID() types.UID {
+	if c := get(l, &l.cluster); c != nil {
 		return c.NodeUID()
 	}
 	return ""
 }
 
-// A pressure tells which resources of the machine run out. Before the first measurement none does.
-type pressure struct{ cell[*eviction.Eviction] }
-
-func (p *pressure) Conditions() []v1.NodeConditionType {
-	if e := p.get(); e != nil {
+// pressures returns the conditions of resources that run out. Before the first measurement there are none.
+func (l *late) pressures() []v1.NodeConditionType {
+	if e := get(l, &l.eviction); e != nil {
 		return e.Conditions()
 	}
 	return nil
 }
 
-func (p *pressure) Barred(uid types.UID) bool {
-	e := p.get()
+func (l *late) barred(uid types.UID) bool {
+	e := get(l, &l.eviction)
 	return e != nil && e.Barred(uid)
 }
 
-func (p *pressure) OutOfMemory(ago time.Duration) {
-	if e := p.get(); e != nil {
+func (l *late) outOfMemory(ago time.Duration) {
+	if e := get(l, &l.eviction); e != nil {
 		e.OutOfMemory(ago)
 	}
 }
 
-// A flashBudget tells whether more was written to flash today than is allowed. Before the first
-// measurement it was not.
-type flashBudget struct{ cell[*resource.Upkeep] }
-
-func (b *flashBudget) Exceeded() bool {
-	u := b.get()
+// flashExceeded reports whether more was written to flash today than is allowed. Before the first measurement
+// it returns false.
+func (l *late) flashExceeded() bool {
+	u := get(l, &l.upkeep)
 	return u != nil && u.Flash.Exceeded()
-}
-
-// An imageWake has images pulled again that could not be pulled. Before there are workers none was.
-type imageWake struct{ cell[*worker.Executor] }
-
-func (w *imageWake) Changed() {
-	if e := w.get(); e != nil {
-		e.ImagesChanged()
-	}
 }

@@ -3,32 +3,29 @@ package agent
 import (
 	"sync"
 	"testing"
+
+	"github.com/islet-edge/islet/agent/pod/life/worker"
 )
 
-// TestCell: a cell is empty until it is set, and is set once, while others read it.
-func TestCell(t *testing.T) {
-	var c cell[*int]
-	if c.get() != nil {
-		t.Error("it holds something before it is set")
+// TestLate: parts may call others before these are built, and while they are set.
+func TestLate(t *testing.T) {
+	var l late
+	l.pokePod("a")
+	l.retryPods()
+	l.pokeNode()
+	l.nodeChanged()
+	if in := l.Input("a"); in.UID != "a" || in.Want != nil || l.overdue() != 0 || l.flashExceeded() || l.barred("a") || len(l.list()) > 0 {
+		t.Errorf("before anything is set: %+v", in)
 	}
+	workers := worker.New(worker.Config{})
 	var wg sync.WaitGroup
 	for range 4 {
-		wg.Go(func() {
-			if n := c.get(); n != nil && *n != 7 {
-				t.Errorf("it holds %d", *n)
-			}
-		})
+		wg.Go(func() { l.pokePod("a") })
 	}
-	seven := 7
-	c.set(&seven)
+	set(&l, &l.workers, workers)
 	wg.Wait()
-	if n := c.get(); n != &seven {
-		t.Errorf("it holds %v", n)
+	l.pokePod("a")
+	if get(&l, &l.workers) != workers || l.overdue() == 0 {
+		t.Error("the workers are not called")
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("it was set twice")
-		}
-	}()
-	c.set(&seven)
 }

@@ -43,7 +43,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	if n.machine, err = machine.New(ctx, n.cfg, apparmor.New(n.log).Enabled(), selinux.New().Enabled()); err != nil {
 		return nil, err
 	}
-	n.machine.SetPressures(n.late.pressure.Conditions)
+	n.machine.SetPressures(n.late.pressures)
 	if n.desired, err = desired.New(desired.Config{
 		Store: n.store, Poke: n.wantedChanged, Hold: n.started.Holds(n.cfg), Log: n.log,
 	}); err != nil {
@@ -59,22 +59,22 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 		return nil, err
 	}
 	if n.keeper, err = configure.Open(configure.Config{
-		Config: n.cfg, Start: n.started, Version: n.version, Newer: update.Newer, Events: n.events, Changed: n.late.cluster.Poke,
+		Config: n.cfg, Start: n.started, Version: n.version, Newer: update.Newer, Events: n.events, Changed: n.late.pokeNode,
 		End: n.again, Now: n.link.Now, Log: n.log,
 	}); err != nil {
 		return nil, err
 	}
-	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link.Now, n.late.flash.Exceeded, n.log)
+	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link.Now, n.late.flashExceeded, n.log)
 	return n, err
 }
 
 // openDevices opens what allocates devices to containers, with the allocations of the last run.
 func (n *node) openDevices(ctx context.Context) (err error) {
 	n.devices, err = device.Open(ctx, device.Config{
-		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.pods.List, Pod: n.wanted,
+		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.list, Pod: n.wanted,
 		Config: devicemanager.Config{Changed: n.devicesChanged, PodChanged: n.podDevicesChanged, Log: n.log},
 		Pinning: pinning.Config{
-			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), Freed: n.late.pods.NodeChanged,
+			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), Freed: n.late.nodeChanged,
 		},
 	})
 	n.closing(n.devices.Close)
@@ -89,7 +89,7 @@ func (n *node) newEvents() (*outbox.Events, error) {
 	k := &n.cfg.Kubelet
 	c := outbox.EventsConfig{
 		Node: n.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: n.link.Now, Store: n.store,
-		Spare: n.late.flash.Exceeded, Log: n.log,
+		Spare: n.late.flashExceeded, Log: n.log,
 	}
 	if !n.cfg.Alone() {
 		c.Client, c.Retry = n.link.Client(), n.link.Changed()
@@ -106,22 +106,22 @@ func (n *node) wanted(uid types.UID) *v1.Pod {
 // wantedChanged is called when another version of a pod is wanted. Its volumes may show its labels and
 // annotations.
 func (n *node) wantedChanged(uid types.UID) {
-	n.late.workers.Poke(uid)
-	if o := n.late.objects.get(); o != nil {
+	n.late.pokePod(uid)
+	if o := get(&n.late, &n.late.objects); o != nil {
 		o.Changed(uid)
 	}
 }
 
 // devicesChanged has pods decided about again that lacked devices, and the Node's resources updated.
 func (n *node) devicesChanged() {
-	n.late.pods.NodeChanged()
-	n.late.cluster.Poke()
+	n.late.nodeChanged()
+	n.late.pokeNode()
 }
 
 // podDevicesChanged updates the status of a pod, and starts its containers if they waited for devices.
 func (n *node) podDevicesChanged(uid types.UID) {
-	n.late.pods.StatusChanged(uid)
-	n.late.workers.Retry(uid)
+	n.late.statusChanged(uid)
+	n.late.retryPod(uid)
 }
 
 // heldChanged records that pods run which the control plane has lost, or no longer do.

@@ -38,7 +38,7 @@ type podset struct {
 }
 
 func openPods(ctx context.Context, r *containers) (p *podset, err error) {
-	p = &podset{containers: r, settler: settle.New(settle.Config{Changed: r.late.pods.Changed, Log: r.log})}
+	p = &podset{containers: r, settler: settle.New(settle.Config{Changed: r.late.podsChanged, Log: r.log})}
 	if err := p.openObjects(ctx); err != nil {
 		return nil, err
 	}
@@ -47,26 +47,26 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,
-		File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown), Pods: p.late.pods.List,
-		AtRest: func(uid types.UID) bool { return plan.AtRest(p.late.workers.Input(uid)) },
-		Poke:   p.late.workers.Poke, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
+		File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown), Pods: p.late.list,
+		AtRest: func(uid types.UID) bool { return plan.AtRest(p.late.Input(uid)) },
+		Poke:   p.late.pokePod, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
 	}); err != nil {
 		return nil, err
 	}
 	p.pods = pods.New(pods.Config{
-		Desired: p.desired, Store: p.store, Workers: &p.late.workers, Spoken: p.sources.Spoken, Sources: sources.Names,
-		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Preempted: p.figures.Preempted, Barred: p.late.pressure.Barred,
+		Desired: p.desired, Store: p.store, Workers: &p.late, Spoken: p.sources.Spoken, Sources: sources.Names,
+		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Preempted: p.figures.Preempted, Barred: p.late.barred,
 		Off: p.shutdown.Going, Made: recovery.Made{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod, Resizes: p.figures,
 		Devices: p.devices, Events: p.events, Log: p.log,
 	})
-	p.late.pods.set(p.pods)
+	set(&p.late, &p.late.pods, p.pods)
 	p.health = health.New(health.Config{
-		Overdue: p.late.workers.Overdue, Busy: p.observer.Busy, Network: p.rt.Ready, Off: p.shutdown.NotReady,
+		Overdue: p.late.overdue, Busy: p.observer.Busy, Network: p.rt.Ready, Off: p.shutdown.NotReady,
 	})
 	p.reporter = machine.NewReporter(machine.ReporterConfig{
 		Machine: p.machine, Runtime: p.rt.Runtime, Images: p.rt.Images, NotReady: p.health.NotReady, Addresses: p.link.SetAddresses,
 		Conditions: p.keeper.Conditions, Events: p.events, Meta: p.store, Log: p.log,
-		InUse: func() []v1.UniqueVolumeName { return p.late.claims.get().VolumesInUse() },
+		InUse: func() []v1.UniqueVolumeName { return get(&p.late, &p.late.claims).VolumesInUse() },
 	})
 	return p, nil
 }
@@ -77,8 +77,8 @@ func (p *podset) openObjects(ctx context.Context) (err error) {
 		Client: p.link.Client(), Alone: p.cfg.Alone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims),
 		Quota: &p.quotas, Node: p.cfg.Node.Name,
 		Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.LooksEvery(),
-		Touched: p.settler.Touched, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.cluster.UID, Log: p.log,
-		Refresh: p.refreshVolumes, Retry: p.late.workers.Retry,
+		Touched: p.settler.Touched, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.nodeUID, Log: p.log,
+		Refresh: p.refreshVolumes, Retry: p.late.retryPod,
 	})
 	if err != nil {
 		return err
@@ -92,21 +92,21 @@ func (p *podset) openObjects(ctx context.Context) (err error) {
 
 // refreshVolumes writes changed objects into the volumes of a pod.
 func (p *podset) refreshVolumes(pod *v1.Pod) error {
-	return p.late.volumes.get().Refresh(p.pods.Allocated(pod))
+	return get(&p.late, &p.late.volumes).Refresh(p.pods.Allocated(pod))
 }
 
 // spoke is called when a source has listed its pods for the first time: what runs and no source wants may end
 // now, and what ended pods left on disk may be removed.
 func (p *podset) spoke(ctx context.Context) {
-	p.late.workers.PokeAll()
-	if sweep := p.late.sweep.get(); sweep != nil {
+	p.late.pokePods()
+	if sweep := get(&p.late, &p.late.sweep); sweep != nil {
 		sweep(ctx)
 	}
 }
 
 // shutdownChanged is called when the machine is about to go off, or stays up after all.
 func (p *podset) shutdownChanged() {
-	p.late.cluster.Poke()
+	p.late.pokeNode()
 	p.pods.NodeChanged()
 }
 

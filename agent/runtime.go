@@ -24,7 +24,7 @@ type containers struct {
 func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	r = &containers{node: n}
 	if r.rt, err = engine.Open(ctx, engine.Config{
-		Config: r.cfg, Store: r.store, ImagesChanged: r.imagesChanged, ImagesRemoved: func() { r.late.guard.get().Removed(ctx) },
+		Config: r.cfg, Store: r.store, ImagesChanged: r.late.imagesChanged, ImagesRemoved: func() { get(&r.late, &r.late.guard).Removed(ctx) },
 		NetworkChanged: r.networkChanged, Leaving: r.keepEnds, Tell: r.heldChanged, Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified())
 	r.cfg.Features(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
-		Runtime: r.rt.Runtime, Changed: r.late.workers.Poke, Relisted: r.figures.Relisted,
+		Runtime: r.rt.Runtime, Changed: r.late.pokePod, Relisted: r.figures.Relisted,
 		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
 	return r, nil
@@ -42,14 +42,8 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 // networkChanged replaces the pods on the former network, and starts those that waited for one. The API
 // server is told at once.
 func (n *node) networkChanged() {
-	n.late.workers.RetryAll()
-	n.late.cluster.Poke()
-}
-
-// imagesChanged starts the pods that waited for an image.
-func (n *node) imagesChanged() {
-	n.late.images.Changed()
-	n.late.workers.RetryAll()
+	n.late.retryPods()
+	n.late.pokeNode()
 }
 
 // keepEnds stores how pods have ended in a runtime that the node no longer uses.

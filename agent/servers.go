@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/engine"
@@ -46,15 +44,13 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
 	}
-	var api cell[*server.Server] // the page is part of the server that it shows
-	s.page = page.New(page.Config{
-		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return api.get().Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
+	s.page = page.New(page.Config{ // it is called once it serves: by then there is the server that it shows
+		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return s.server.Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
 		Log: s.log,
 	})
 	if s.server, err = server.New(s.config()); err != nil {
 		return nil, err
 	}
-	api.set(s.server)
 	if s.tools, err = engine.OpenSocket(s.cfg.Edge.CRISocket, s.rt.Streams, s.rt.Images, s.server.PodNeeding, s.sockets); err != nil {
 		return nil, err
 	}
@@ -84,19 +80,15 @@ func (s *serving) config() server.Config {
 		Pods: s.pods, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
 		Objects:  objects.Manifests{Local: s.objects.Local, Claims: s.objects.Own, Desired: s.desired},
 		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
-		Restart: s.late.workers.Restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
+		Restart: s.late.restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
-		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log)), Counted: s.collectors(), Metrics: metrics, ProbeMetrics: s.probes,
+		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log)), Metrics: metrics, ProbeMetrics: s.probes,
+		Counted: slices.Concat(
+			s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
+			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
+			s.devices.Pinning.Collectors(),
+		),
 		Page: s.page.Below(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}
-}
-
-// collectors returns the metrics of all parts.
-func (s *serving) collectors() []prometheus.Collector {
-	return slices.Concat(
-		s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(), s.upkeep.Collectors(),
-		s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
-		s.devices.Pinning.Collectors(),
-	)
 }

@@ -48,8 +48,8 @@ func openWorkers(f *featured) (w *working, err error) {
 	}
 	w.executor = worker.NewExecutor(executor)
 	w.probes = probe.New(probe.Config{
-		Caller: w.calls, Input: w.late.workers.Input, Node: w.addresses, Events: w.events, Hold: w.started.OnTrial(),
-		File: filepath.Join(w.cfg.Dirs.Run, process.Probes), Changed: w.late.workers.Poke, Log: w.log,
+		Caller: w.calls, Input: w.late.Input, Node: w.addresses, Events: w.events, Hold: w.started.OnTrial(),
+		File: filepath.Join(w.cfg.Dirs.Run, process.Probes), Changed: w.late.pokePod, Log: w.log,
 	})
 	w.upkeep = w.newUpkeep()
 	if err := w.openEviction(); err != nil {
@@ -61,10 +61,10 @@ func openWorkers(f *featured) (w *working, err error) {
 		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.Kept(w.cfg).Keep(w.observer),
 		Log: w.log,
 	})
-	w.late.flash.set(w.upkeep)
-	w.late.pressure.set(w.eviction)
-	w.late.images.set(w.executor)
-	w.late.workers.set(w.workers)
+	set(&w.late, &w.late.upkeep, w.upkeep)
+	set(&w.late, &w.late.eviction, w.eviction)
+	set(&w.late, &w.late.executor, w.executor)
+	set(&w.late, &w.late.workers, w.workers)
 	return w, nil
 }
 
@@ -73,7 +73,7 @@ func (w *working) newUpkeep() *resource.Upkeep {
 	return resource.New(resource.Config{
 		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State), Store: w.store,
 		Cgroup: cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot), Kernel: filepath.Join(w.cfg.Dirs.Run, process.OOM),
-		OOM: w.late.pressure.OutOfMemory, Garbage: garbage.Config{
+		OOM: w.late.outOfMemory, Garbage: garbage.Config{
 			Runtime: w.rt.Runtime, Known: w.rt.Known, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
 			Offline: func() bool { return w.cluster == nil || w.link.State().Phase != link.Up },
 			Dead:    garbage.Dead{View: w.observer, Sweep: w.sweep, Remove: w.removeContainer},
@@ -96,7 +96,7 @@ func (w *working) openEviction() (err error) {
 	}, w.rt.Cgroups, pods, w.cfg.Kubelet.SystemCgroups, w.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
 	w.eviction, err = eviction.OfMachine(eviction.Config{
 		Kubelet: &w.cfg.Kubelet, Hold: w.started.OnTrial(), Figures: w.usage, Pods: w.pods, Reclaim: w.upkeep, Events: w.events,
-		Counts: w.figures, Changed: w.late.cluster.Poke, Log: w.log,
+		Counts: w.figures, Changed: w.late.pokeNode, Log: w.log,
 	}, eviction.Machine{Cgroups: w.rt.Cgroups.Reader, Pods: pods, Root: w.cfg.Dirs.Root, Images: w.rt.Images})
 	return err
 }
