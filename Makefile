@@ -146,7 +146,7 @@ test: ## check: what CI runs, up to an hour; prints the seconds of each stage (r
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
 	@test/stage.sh check $(MAKE) check
-	@$(MAKE) --no-print-directory -j2 -Oline stage-unit stage-machines; code=$$?; test/stage.sh end; exit $$code
+	@$(MAKE) --no-print-directory -j2 stage-unit stage-machines; code=$$?; test/stage.sh end; exit $$code
 
 # The packages' tests wait as much as they compute, and those of whole nodes too, so they
 # run side by side.
