@@ -146,22 +146,16 @@ test: ## check: what CI runs, up to an hour; prints the seconds of each stage (r
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
 	@test/stage.sh check $(MAKE) check
-	@$(MAKE) --no-print-directory -j2 stage-unit stage-machines; code=$$?; test/stage.sh end; exit $$code
-
-# The packages' tests wait as much as they compute, and those of whole nodes too, so they
-# run side by side.
-.PHONY: stage-unit stage-machines
-stage-unit:
 	@test/stage.sh unit $(MAKE) test-unit
-stage-machines:
 	@test/stage.sh node $(MAKE) test-node
 	@test/stage.sh cluster $(MAKE) test-cluster
+	@test/stage.sh end
 
 # The stages of make test and make test-long, on what the stages before them made. The contract of
 # container runtimes mostly waits, so it comes first and has a place beside the packages that compute.
 .PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
 test-unit:
-	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -p 3 -timeout $(or $(UNIT_TIMEOUT),40m) ./runtime/ctrd ./...
+	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
 test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 test-programs:

@@ -89,7 +89,7 @@ func TestToolsHarmNoPod(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), "pod test/pod1 is run by this node's agent") {
+		if err := call(); !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), "pod test/pod1 is managed by this node's agent") {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
-	"github.com/islet-edge/islet/internal/clock"
 )
 
 // since returns when the node first took the pod up. Annotations of the sandboxes keep that over restarts of the agent. A
@@ -22,11 +21,15 @@ func (w *worker) since(in plan.Input) time.Time {
 	return w.life.started
 }
 
+// clockFloor is the year before which no sandbox of this program can have been started. The floor of
+// package clock is later: a sandbox of before may have a time between the two.
+const clockFloor = 2020
+
 // age returns how old the pod was when this agent took it up, from the times in its sandboxes. The machine's clock may
 // have been set since, so a sandbox that is ready counts as no older than the uptime.
 func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	for _, sb := range in.Seen.Sandboxes {
-		if !clock.IsSet(sb.Started) {
+		if sb.Started.Year() < clockFloor {
 			continue
 		}
 		old := in.Now.Round(0).Sub(sb.Started)
