@@ -81,6 +81,7 @@ type file struct {
 	f      *os.File
 	plain  bool
 	newest bool   // it was the newest when it was opened
+	size   int64  // of the newest file when it was opened
 	stem   string // last known name, without .gz
 	scan   *scanner
 	bad    error // the file is damaged and ends here
@@ -90,7 +91,16 @@ type file struct {
 func (s set) open(name string) (*file, error) {
 	f, err := untrusted.Open(s.root, filepath.Join(s.sub, name))
 	if err == nil {
-		return &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(f)}, nil
+		p := &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(f)}
+		if p.newest {
+			info, err := f.Stat()
+			if err != nil {
+				f.Close()
+				return nil, err
+			}
+			p.size = info.Size()
+		}
+		return p, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) || name == s.base {
 		return nil, err
@@ -112,6 +122,26 @@ func (s set) has(name string) bool {
 	_, plain := os.Lstat(filepath.Join(s.dir, name))
 	_, packed := os.Lstat(filepath.Join(s.dir, name+".gz"))
 	return plain == nil || packed == nil
+}
+
+// stopAtSize makes the file end where it ended when it was opened.
+func (f *file) stopAtSize() { f.scan = newScanner(bounded{f.f, f.size}) }
+
+// bounded reads a file from its offset, up to end.
+type bounded struct {
+	*os.File
+	end int64
+}
+
+func (b bounded) Read(p []byte) (int, error) {
+	at, err := b.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	if at >= b.end {
+		return 0, io.EOF
+	}
+	return b.File.Read(p[:min(int64(len(p)), b.end-at)])
 }
 
 func (f *file) close() {

@@ -38,11 +38,11 @@ var (
 	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is in no file")
 )
 
-// Read writes the log at path to w. With Follow it waits for more, and returns nil once ended
-// reports the container's end and all output is written. It never skips lines silently: it stops
-// where lines are missing (ErrMissed). It continues after a damaged compressed file and returns
-// that error at the end. The current file stays open, so only later files can be removed before
-// they are read.
+// Read writes the log at path to w. Without Follow it ends where the newest file ended when Read
+// opened it. With Follow it waits for more, and returns nil once ended reports the container's end
+// and all output is written. It never skips lines silently: it stops where lines are missing
+// (ErrMissed). It continues after a damaged compressed file and returns that error at the end. The
+// current file stays open, so only later files can be removed before they are read.
 //
 // A Flusher is flushed whenever there is no more output for now, and at the end, but not after an
 // error, so that the caller can still send an error status if nothing was written.
@@ -92,6 +92,9 @@ func (r *reader) run(ctx context.Context) error {
 		if err := r.drain(ctx); err != nil {
 			return err
 		}
+		if r.cur != nil && r.cur.newest && !r.o.Follow {
+			return r.finish() // a container that writes faster than this reads must not keep it busy for ever
+		}
 		moved, err := r.advance(ctx)
 		removed := errors.Is(err, errGone)
 		if err != nil && !removed {
@@ -129,6 +132,9 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 	if err := r.cur.again(); err != nil {
 		return err
+	}
+	if r.cur.newest && !r.o.Follow {
+		r.cur.stopAtSize()
 	}
 	for {
 		e, err := r.cur.next()

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,56 @@ func TestRead(t *testing.T) {
 	} {
 		if got := read(t, path, c.o); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A growing log gets more lines with each write of what was read, as a container that writes faster
+// than the client reads.
+type growingLog struct {
+	t      *testing.T
+	path   string
+	got    strings.Builder
+	writes int
+}
+
+func (g *growingLog) Write(b []byte) (int, error) {
+	if g.writes++; g.writes > 100 {
+		return 0, errors.New("the log is read without end")
+	}
+	f, err := os.OpenFile(g.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer f.Close()
+	for range 1000 {
+		if _, err := f.WriteString(line(1, "stdout F later\n")); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	return g.got.Write(b)
+}
+
+// TestReadEnds: without Follow a log ends where it ended at the request, and the last lines are those
+// of then, while the container writes faster than the log is read.
+func TestReadEnds(t *testing.T) {
+	text := strings.Repeat("first ", 20) // so that much is written before the end is read
+	first := line(0, "stdout F "+text)
+	for _, c := range []struct {
+		rotated    int // lines of a rotated file
+		tail, want int64
+	}{{0, -1, 2000}, {0, 0, 0}, {0, 2, 2}, {0, 1500, 1500}, {0, 2500, 2000}, {100, -1, 2100}, {100, 2, 2}, {100, 2050, 2050}} {
+		path := filepath.Join(t.TempDir(), "0.log")
+		if c.rotated > 0 {
+			put(t, path+".20261126-000000", slices.Repeat([]string{first}, c.rotated)...)
+		}
+		put(t, path, slices.Repeat([]string{first}, 2000)...)
+		g := &growingLog{t: t, path: path}
+		if err := Read(t.Context(), path, Options{Tail: c.tail}, nil, g); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if g.got.String() != strings.Repeat(text+"\n", int(c.want)) {
+			t.Errorf("%+v: %d lines, the last ones %.20q", c, strings.Count(g.got.String(), "\n"), g.got.String()[max(0, g.got.Len()-20):])
 		}
 	}
 }

@@ -43,7 +43,15 @@ func (s set) tail(n int64, o Options) (*file, error) {
 // lines from there.
 func (f *file) seekTail(n int64, o Options) (int64, error) {
 	if f.plain {
-		at, lines, err := lastLines(f.f, n, o, f.newest)
+		size := f.size
+		if !f.newest {
+			info, err := f.f.Stat()
+			if err != nil {
+				return 0, err
+			}
+			size = info.Size()
+		}
+		at, lines, err := lastLines(f.f, size, n, o, f.newest)
 		if err != nil {
 			return 0, err
 		}
@@ -80,16 +88,15 @@ func (o Options) counts(e entry) bool {
 	return !e.partial && (o.Stream == "" || e.stderr == (o.Stream == Stderr))
 }
 
-// lastLines returns the offset of the last n lines of a plain file, and their number. In the newest
+// lastLines returns the offset of the last n lines of a plain file of that size, and their number. In the newest
 // file an unfinished last line counts.
-func lastLines(f *os.File, n int64, o Options, newest bool) (at, lines int64, err error) {
-	info, err := f.Stat()
-	if err != nil || n == 0 {
-		return size(info), 0, err
+func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int64, err error) {
+	if n == 0 {
+		return size, 0, nil
 	}
-	back := backward{f: f, buf: make([]byte, maxLine), floor: max(0, info.Size()-maxSearch)}
+	back := backward{f: f, buf: make([]byte, maxLine), floor: max(0, size-maxSearch)}
 	met := map[bool]bool{} // by stream: a later piece was seen
-	for end := info.Size(); end > back.floor; {
+	for end := size; end > back.floor; {
 		newline, err := back.newlineBefore(end - 1) // the one at end-1 ends this line
 		if err != nil {
 			return 0, 0, err
@@ -114,13 +121,6 @@ func lastLines(f *os.File, n int64, o Options, newest bool) (at, lines int64, er
 		end = start
 	}
 	return back.floor, lines, nil
-}
-
-func size(info os.FileInfo) int64 {
-	if info == nil {
-		return 0
-	}
-	return info.Size()
 }
 
 // maxSearch bounds the search for the last lines: a file without newlines may have any size,
