@@ -181,7 +181,7 @@ func (s *site) want(running, held string) {
 		if kept = strings.Join(names, " "); got == running && kept == held {
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // of the bubble
 	}
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }

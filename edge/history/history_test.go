@@ -69,7 +69,7 @@ func (s *scene) renew() {
 	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
 	s.Renewed(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
-	time.Sleep(10 * time.Second)
+	time.Sleep(10 * time.Second) // of the bubble
 }
 
 func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {

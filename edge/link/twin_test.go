@@ -197,7 +197,7 @@ func TestNeverATwin(t *testing.T) {
 		"cards appear late": func(b *board) {
 			b.cards()
 			b.reboot()
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // of the bubble
 			b.cards("00:00:5e:00:53:01")
 		},
 		"a second card":                  func(b *board) { b.cards("00:00:5e:00:53:01", "00:00:5e:00:53:02"); b.reboot() },
@@ -213,7 +213,7 @@ func TestNeverATwin(t *testing.T) {
 			b.Down()
 			b.Cut()
 			b.reboot()
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) // of the bubble
 			if why := b.twin.Held(); why != "" {
 				b.Error("pods are held:", why)
 			}
@@ -222,7 +222,7 @@ func TestNeverATwin(t *testing.T) {
 		"a backup of an earlier boot": func(b *board) {
 			back := b.Snapshot()
 			b.reboot()
-			time.Sleep(5 * time.Minute)
+			time.Sleep(5 * time.Minute) // of the bubble
 			b.Restore(back, 0)
 			b.Cut()
 			b.restart()

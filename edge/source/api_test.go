@@ -334,7 +334,7 @@ func (h *history) step() {
 		h.end()
 		h.start()
 	default:
-		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second)
+		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second) // of the bubble
 		h.forget()
 	}
 }

@@ -4,6 +4,9 @@
 //     hides an assignment. The condition has to use what the statement assigns, or a
 //     variable of the call that it is;
 //
+//   - a sleep of a test outside of a bubble of package synctest, whose clock jumps, unless the
+//     line says in a comment why it sleeps;
+//
 //   - a line of a test over 140 columns that is neither a row of a table nor mostly a text,
 //     such as a manifest or a command.
 //
@@ -40,7 +43,14 @@ func main() {
 				return err
 			case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
 				return filepath.SkipDir
-			case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			case d.IsDir():
+				violations, err := sleeps(path)
+				for _, v := range violations {
+					fmt.Println(v)
+				}
+				found += len(violations)
+				return err
+			case !strings.HasSuffix(path, ".go"):
 				return nil
 			}
 			text, err := os.ReadFile(path)

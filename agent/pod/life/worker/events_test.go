@@ -67,7 +67,7 @@ func (h *heard) times(line string) int {
 
 func TestEventsOfALife(t *testing.T) {
 	m := newMachine()
-	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil }
+	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil } // of the bubble
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
 		time.Sleep(time.Minute)

@@ -41,7 +41,7 @@ func TestDeleteCancelsPull(t *testing.T) {
 func TestSharedPull(t *testing.T) {
 	m := newMachine("other:1")
 	m.pull = func(context.Context, string) error {
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of the bubble
 		return errors.New("404")
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
