@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -219,8 +220,13 @@ func (m *Machine) Pods() map[string]Pod {
 		return nil // the agent ended
 	}
 	pods := map[string]Pod{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, p := range list.Items {
 		pods[p.Metadata.Name] = p
+		for _, c := range p.Status.ContainerStatuses {
+			m.ran[c.ContainerID] = m.ran[c.ContainerID] // now it has one
+		}
 	}
 	return pods
 }
@@ -241,17 +247,25 @@ func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string
 	return pods
 }
 
-// WaitReady waits until exactly these pods exist and all are ready.
+// WaitReady waits until exactly these pods exist and all are ready. What the agent says first is what it stored before the
+// power was cut: such a container does not count.
 func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	m.t.Helper()
 	return m.WaitPods("pods "+strings.Join(names, " ")+" to be ready", func(pods map[string]Pod) bool {
 		for _, n := range names {
-			if !pods[n].Ready() {
+			if p := pods[n]; !p.Ready() || m.cut(p) {
 				return false
 			}
 		}
 		return len(pods) == len(names)
 	})
+}
+
+// cut reports whether a pod shows a container that ran before the power was cut.
+func (m *Machine) cut(p Pod) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c ContainerStatus) bool { return m.ran[c.ContainerID] })
 }
 
 // Well reports whether what islet status shows, and its exit code, say that nothing needs

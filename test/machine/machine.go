@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -39,6 +40,9 @@ type Machine struct {
 	host  *Host
 	born  map[string]string // the mounts that it had when it was turned on
 	agent *Agent
+
+	mu  sync.Mutex
+	ran map[string]bool // the containers that Pods has returned, by ID: whether the power was cut since
 }
 
 // New makes a machine that is off. The binary under test is $ISLET_BIN, else
@@ -59,7 +63,7 @@ func New(t testing.TB, name string) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Machine{Disk: disk, Name: name, Cgroup: "/" + filepath.Base(disk), t: t, islet: bin}
+	m := &Machine{Disk: disk, Name: name, Cgroup: "/" + filepath.Base(disk), t: t, islet: bin, ran: map[string]bool{}}
 	t.Cleanup(func() {
 		m.PowerOff()
 		if t.Failed() {
@@ -136,6 +140,11 @@ func (m *Machine) PowerOff() {
 		m.t.Errorf("power off: %v", err)
 	}
 	m.host = nil
+	m.mu.Lock()
+	for id := range m.ran {
+		m.ran[id] = true
+	}
+	m.mu.Unlock()
 	if m.agent != nil {
 		<-m.agent.Ended
 		m.agent = nil

@@ -29,6 +29,13 @@ func seen(c ...plan.Container) plan.Observed {
 	return plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7"}}}, Containers: c}
 }
 
+// dead is seen with a sandbox that has died.
+func dead(c ...plan.Container) plan.Observed {
+	o := seen(c...)
+	o.Sandboxes[0].Ready = false
+	return o
+}
+
 func running(name string, attempt uint32) plan.Container {
 	return plan.Container{ID: name, Name: name, Attempt: attempt, State: plan.Running, StartedAt: t0}
 }
@@ -104,6 +111,7 @@ func TestMake(t *testing.T) {
 		{"ImagePullBackOff", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 5*time.Second)}, "Pending c=ImagePullBackOff"},
 		{"config error", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.CreateContainerConfigError, 0)}, "Pending c=CreateContainerConfigError"},
 		{"crash loop", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 1, 1))}, "Running c=CrashLoopBackOff<Error"},
+		{"lost with its sandbox, as at a boot", plan.Input{Want: wanted("Always"), Now: t0, Seen: dead(ended("c", 137, 3))}, "Running c=Error"},
 		{"restarts at once", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 1, 0))}, "Running c=Error"},
 		{"after a restart", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 0, 0), running("c", 1))}, "Running c=Running<Completed+ Ready"},
 		{"succeeded", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 0, 0))}, "Succeeded c=Completed"},
