@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -56,8 +58,8 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, cancel, release := sessionContext(r)
+	defer release()
 	stdin, fromClient := io.Pipe()
 	c := &channels{
 		conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.StreamIdleTimeout,
@@ -73,17 +75,17 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	// and a late ping do not matter any more.
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	gone := func() {
+	gone := func(err error) {
 		if running.Err() == nil {
-			cancel()
+			cancel(s.causeOf(err))
 		}
 	}
 	var loops sync.WaitGroup
 	hungUp := make(chan struct{})
 	loops.Go(func() {
-		c.receive(p.wants.Stdin)
+		err := c.receive(p.wants.Stdin)
 		close(hungUp)
-		gone()
+		gone(err)
 	})
 	loops.Go(func() { c.ping(running, gone) })
 	c.greet(p.wants)
@@ -97,12 +99,35 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	if p.wants.Stderr {
 		o.Stderr = channel{c, remotecommand.StreamStdErr}
 	}
-	err = p.run(ctx, o, r)
+	err = p.run(ctx, o)
 	ended()
 	stdin.Close() // unblocks a message that is not read
 	c.finish(ctx, err, hungUp)
-	cancel()
+	cancel(nil)
 	loops.Wait()
+}
+
+// causeOf returns the cause of a session's end for an error of its connection: nil if the client has disconnected.
+func (s *Server) causeOf(err error) error {
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return idleError(s.StreamIdleTimeout)
+	}
+	return nil
+}
+
+// sessionContext returns a context that ends when the agent stops, or is cancelled. The request's own
+// does not do: the server ends it at any error of reading, also after the idle timeout.
+func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
+	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
+	stop := context.AfterFunc(r.Context(), func() {
+		if errors.Is(context.Cause(r.Context()), errStopping) {
+			cancel(errStopping)
+		}
+	})
+	return ctx, cancel, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // channels is a WebSocket connection with the streams of a session.
@@ -118,14 +143,14 @@ type channels struct {
 // moved restarts the idle timeout.
 func (c *channels) moved() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
-// receive reads the client's messages until the connection ends.
-func (c *channels) receive(stdin bool) {
+// receive reads the client's messages until the connection ends, and returns why it did.
+func (c *channels) receive(stdin bool) error {
 	defer close(c.sizes)
 	defer c.stdin.Close()
 	for {
 		_, m, err := c.conn.NextReader()
 		if err != nil {
-			return
+			return err
 		}
 		c.moved()
 		var number [1]byte
@@ -153,7 +178,7 @@ func (c *channels) receive(stdin bool) {
 
 // ping detects that the client has disconnected, even if the process reads nothing. A ping to a
 // slow client waits like output.
-func (c *channels) ping(ctx context.Context, gone func()) {
+func (c *channels) ping(ctx context.Context, gone func(error)) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
@@ -161,8 +186,8 @@ func (c *channels) ping(ctx context.Context, gone func()) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.idle)) != nil {
-				gone()
+			if err := c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.idle)); err != nil {
+				gone(err)
 				return
 			}
 		}

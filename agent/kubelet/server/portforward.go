@@ -54,8 +54,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		spdy(w, r)
 		return
 	}
-	w, r, cancel := takeover(w, r, 0)
-	defer cancel()
+	w, r, cancel := takeover(w, r, 0, nil)
+	defer cancel(nil)
 	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.StreamIdleTimeout,
 		openTimeout, portforward.SupportedProtocols)
 }

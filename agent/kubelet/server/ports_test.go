@@ -270,7 +270,7 @@ func TestExecOverTLS(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestIdleStream: a stream on which nothing moves ends.
+// TestIdleStream: a stream on which nothing moves ends, as a failure.
 func TestIdleStream(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -285,9 +285,9 @@ func TestIdleStream(t *testing.T) {
 			x, _ = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
-		if ctx.Err() != nil {
-			t.Errorf("%s: it did not end", protocol)
+		err := x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "streamingConnectionIdleTimeout") {
+			t.Errorf("%s: %v", protocol, err)
 		}
 		cancel()
 	}

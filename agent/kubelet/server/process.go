@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -22,16 +24,23 @@ type process struct {
 	wants   remotecommand.Options
 }
 
-// errStopping is sent to clients, because some treat a connection that just ends as success.
+// errStopping is the cause of a request's context when the agent stops. It is sent to clients, because
+// some treat a connection that just ends as success.
 var errStopping = errors.New("the agent is stopping; the command was ended")
 
-// run connects the streams until the process has ended, the client has disconnected (ctx), or the
-// agent stops (r's context). For an attach it ignores the exit code of the container's own process.
-func (p *process) run(ctx context.Context, o cri.ExecOptions, r *http.Request) error {
+// idleError is the cause of a session's context after the idle timeout. It is sent to clients, too.
+func idleError(timeout time.Duration) error {
+	return fmt.Errorf("nothing was sent or received for %v (streamingConnectionIdleTimeout); the command was ended", timeout)
+}
+
+// run connects the streams until the process has ended, or ctx has: the client has disconnected, the
+// session was idle for too long, or the agent stops. It returns the cause of the last two. For an
+// attach it ignores the exit code of the container's own process.
+func (p *process) run(ctx context.Context, o cri.ExecOptions) error {
 	o.Command, o.TTY = p.command, p.wants.TTY
 	err := p.Stream(ctx, p.id, o)
-	if r.Context().Err() != nil {
-		return errStopping
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
 	}
 	if p.command == nil && errors.As(err, &cri.ExitError{}) {
 		return nil

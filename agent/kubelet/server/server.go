@@ -251,6 +251,8 @@ func (s *Server) RunHealthz(ctx context.Context, ln net.Listener) error {
 func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, config *tls.Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	requests, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { stop(errStopping) })
 	var running handlers
 	hs := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -264,7 +266,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout,
 		},
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: headerTimeout, // also for a TLS handshake
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,

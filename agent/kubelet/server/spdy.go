@@ -43,8 +43,10 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	if err != nil {
 		return // the response has been sent
 	}
-	w, r, cancel := takeover(w, r, goodbye)
-	defer cancel()
+	idle := time.NewTimer(s.StreamIdleTimeout)
+	defer idle.Stop()
+	w, r, cancel := takeover(w, r, goodbye, func() { idle.Reset(s.StreamIdleTimeout) })
+	defer cancel(nil)
 	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.Bound(w), r, m.arrived)
 	if conn == nil {
@@ -54,10 +56,14 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		<-conn.CloseChan()
-		cancel()
+		select {
+		case <-conn.CloseChan():
+		case <-idle.C: // the library's own timeout closes the connection without a message
+			cancel(idleError(s.StreamIdleTimeout))
+			<-conn.CloseChan()
+		}
+		cancel(nil)
 	}()
-	conn.SetIdleTimeout(s.StreamIdleTimeout)
 	use(m, protocol)
 	conn.Close() // waits until the client has read the last frame
 	<-closed     // the client has read everything and disconnected
@@ -107,7 +113,7 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 			o.Resize = sizes
 			go sizes.readAll(in) // ends with the connection
 		}
-		text := statusText(p.run(m.ctx, o, r), protocol == remotecommand.StreamProtocolV4Name)
+		text := statusText(p.run(m.ctx, o), protocol == remotecommand.StreamProtocolV4Name)
 		streams[remotecommand.StreamTypeError].Write(text) // an error: the client has disconnected
 		if in := streams[remotecommand.StreamTypeStdin]; in != nil {
 			in.Close()

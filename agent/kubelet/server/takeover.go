@@ -28,18 +28,21 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 		fail(w, fmt.Errorf("the runtime returned the invalid stream URL %q", target))
 		return
 	}
-	w, r, cancel := takeover(w, r, 0)
-	defer cancel()
+	w, r, cancel := takeover(w, r, 0, nil)
+	defer cancel(nil)
 	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL, p.Out.Host = u, u.Host }}).ServeHTTP(w, r)
 }
 
 // takeover prepares a request whose connection a library will hijack: the new request's context
 // ends when the client disconnects, and the connection is closed some time after the context has
 // ended, even if the client reads nothing. The library does neither. When the library closes the
-// connection, all written data is first delivered, however slow the client is.
-func takeover(w http.ResponseWriter, r *http.Request, later time.Duration) (http.ResponseWriter, *http.Request, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.Context())
-	return &hijacker{w, ctx, cancel, later}, r.WithContext(ctx), cancel
+// connection, all written data is first delivered, however slow the client is. moved, if it is not
+// nil, is called whenever data is read or written.
+func takeover(
+	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
+) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	return &hijacker{w, ctx, func() { cancel(nil) }, later, moved}, r.WithContext(ctx), cancel
 }
 
 type hijacker struct {
@@ -47,6 +50,7 @@ type hijacker struct {
 	ctx   context.Context
 	gone  context.CancelFunc
 	later time.Duration
+	moved func()
 }
 
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -55,7 +59,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
-	w := &watchedConn{Conn: c, ctx: h.ctx, gone: h.gone, closing: make(chan struct{}), closed: make(chan struct{})}
+	w := &watchedConn{Conn: c, ctx: h.ctx, gone: h.gone, moved: h.moved, closing: make(chan struct{}), closed: make(chan struct{})}
 	// Data that the client has already sent is in rw; the rest is read through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
@@ -68,8 +72,9 @@ func (h *hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // A watchedConn cancels a context when its peer disconnects.
 type watchedConn struct {
 	net.Conn
-	ctx  context.Context
-	gone context.CancelFunc
+	ctx   context.Context
+	gone  context.CancelFunc
+	moved func() // may be nil
 
 	once            sync.Once
 	closing, closed chan struct{} // closed when Close starts and returns
@@ -97,6 +102,17 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil {
 		c.gone()
+	} else if c.moved != nil {
+		c.moved()
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *watchedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if n > 0 && c.moved != nil {
+		c.moved()
 	}
 	return n, err
 }

@@ -191,7 +191,7 @@ func ask(t *testing.T, c *cluster.Cluster, method, url, token string) (code int,
 
 // TestPorts: what the settings of ports, TLS and streams do.
 func TestPorts(t *testing.T) {
-	c, n, ns := join(t, "--read-only-port=10255", "--healthz-bind-address=0.0.0.0", "--streaming-connection-idle-timeout=1s",
+	c, n, ns := join(t, "--read-only-port=10255", "--healthz-bind-address=0.0.0.0", "--streaming-connection-idle-timeout=5s",
 		"--tls-min-version=VersionTLS12", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
 	pods(t, c, ns, 1)
 	for _, x := range []struct {
