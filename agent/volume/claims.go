@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/edge/object"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/event"
 )
 
 // patience bounds the wait for the API server to record that a volume is in use. A server that
@@ -47,13 +48,8 @@ type Config struct {
 	// Reject ends a pod that cannot run here. It returns false if the pod is already ending.
 	Reject func(pod *v1.Pod, reason, message string) bool
 	Label  func(user, role, kind, level string) (string, error) // see storage.Config
-	Events Events
+	Events event.Sink
 	Log    *slog.Logger
-}
-
-// Events records events about pods. *outbox.Events implements it.
-type Events interface {
-	Pod(p *v1.Pod, container, eventType, reason, message string)
 }
 
 // A Cluster is the part of the control plane that volumes depend on.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/sorting"
 )
@@ -30,11 +31,6 @@ type Store interface {
 	RemoveCertificates(ctx context.Context, uid types.UID) error
 }
 
-// Events records events of pods. *outbox.Events is one.
-type Events interface {
-	Pod(p *v1.Pod, container, eventType, reason, message string)
-}
-
 // Config has the dependencies of a Certificates.
 type Config struct {
 	Client  *kube.Client
@@ -42,7 +38,7 @@ type Config struct {
 	Node    string           // the name of this node
 	NodeUID func() types.UID // UID of the Node; empty: not known yet
 	Changed func(types.UID)  // called when a certificate of the pod has changed; must not block
-	Events  Events
+	Events  event.Sink
 	Now     func() time.Time // clock for the expiry of certificates; nil: time.Now
 	Log     *slog.Logger
 }

@@ -83,7 +83,7 @@ func (w *world) start() {
 	}
 	client := w.server.Client(w)
 	w.certs = New(Config{
-		Client: client, Store: w.store, Node: "n", NodeUID: func() types.UID { return w.uid.Load().(types.UID) }, Events: w,
+		Client: client, Store: w.store, Node: "n", NodeUID: func() types.UID { return w.uid.Load().(types.UID) }, Events: eventtest.Sink(w.record),
 		Log:     slog.New(slog.DiscardHandler),
 		Changed: func(types.UID) { w.mu.Lock(); w.poked++; w.mu.Unlock() },
 	})
@@ -112,12 +112,11 @@ func (w *world) restart() {
 	w.start()
 }
 
-// Pod implements Events.
-func (w *world) Pod(p *v1.Pod, _, eventType, reason, message string) {
+// record keeps an event as a line.
+func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	eventtest.Note(eventType, reason, message)
-	w.events = append(w.events, p.Name+" "+eventType+" "+reason+": "+message)
+	w.events = append(w.events, e.Pod.Name+" "+e.Type+" "+e.Reason+": "+e.Message)
 }
 
 func (w *world) told() []string {

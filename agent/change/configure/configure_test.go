@@ -88,11 +88,10 @@ func pod(name string, ready bool) *v1.Pod {
 	return p
 }
 
-func (w *world) Node(kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
+func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, reason)
+	w.events = append(w.events, e.Reason)
 }
 
 // A run is one process.
@@ -146,7 +145,7 @@ func (w *world) open(version string, s *Start, cfg *config.Config) *run {
 	w.Helper()
 	var err error
 	r := &run{cfg: cfg, end: make(chan error, 1)}
-	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Newer: newer, Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Newer: newer, Node: w.facts, Events: eventtest.Sink(w.record), End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -14,12 +14,8 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/bootid"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/event"
 )
-
-// Events takes events of the node. *outbox.Events is one.
-type Events interface {
-	Node(eventType, reason, message string)
-}
 
 // Again is the error with which an agent ends to be restarted: its process gets Role.
 type Again struct{ Role guard.Role }
@@ -37,7 +33,7 @@ type Config struct {
 	// Version is the version of this process. Newer reports whether version a is newer than b.
 	Version string
 	Newer   func(a, b string) (bool, error)
-	Events  Events
+	Events  event.Sink
 	// Changed is called when Condition or Annotations have changed. It must not block. It may be nil.
 	Changed func()
 	// End ends the agent, with an *Again.

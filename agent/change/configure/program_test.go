@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
 )
 
@@ -145,7 +146,7 @@ func TestProgramEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := Open(Config{Config: cfg, Start: s, Version: cmp.Or(c.version, "0.1.0"), Newer: newer, Node: w.facts, Events: w, End: func(error) {}, Now: time.Now, Log: discard()})
+		k, err := Open(Config{Config: cfg, Start: s, Version: cmp.Or(c.version, "0.1.0"), Newer: newer, Node: w.facts, Events: eventtest.Sink(w.record), End: func(error) {}, Now: time.Now, Log: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}

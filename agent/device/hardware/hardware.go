@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/device/devicemanager"
 	"github.com/islet-edge/islet/internal/bootid"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/event"
 )
 
 const (
@@ -36,17 +37,12 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Events records events of pods.
-type Events interface {
-	Pod(pod *v1.Pod, container, eventType, reason, message string)
-}
-
 // Config is the input of Open.
 type Config struct {
 	Classes []config.DeviceClass
 	Manager Manager
 	Meta    Meta
-	Events  Events
+	Events  event.Sink
 	Pod     func(types.UID) *v1.Pod // returns nil for a pod that is no longer desired
 	// Restart restarts a container whose device is back. It must not block.
 	Restart func(uid types.UID, container string, grace time.Duration)

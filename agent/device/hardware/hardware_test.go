@@ -71,7 +71,7 @@ func (b *bench) start() {
 	if err := b.manager.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	hw, err := Open(b.t.Context(), Config{Classes: b.classes, Manager: b.manager, Meta: b.store, Events: b, Root: b.root, Dir: b.dir, Log: slog.New(slog.DiscardHandler),
+	hw, err := Open(b.t.Context(), Config{Classes: b.classes, Manager: b.manager, Meta: b.store, Events: eventtest.Sink(b.record), Root: b.root, Dir: b.dir, Log: slog.New(slog.DiscardHandler),
 		Pod: func(uid types.UID) *v1.Pod {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -101,11 +101,9 @@ func (b *bench) signal() {
 	}
 }
 
-// Pod implements Events.
-func (b *bench) Pod(pod *v1.Pod, container, kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
+func (b *bench) record(e eventtest.Event) {
 	b.mu.Lock()
-	b.events = append(b.events, reason+" "+string(pod.UID)+"/"+container)
+	b.events = append(b.events, e.Reason+" "+string(e.Pod.UID)+"/"+e.Container)
 	b.mu.Unlock()
 	b.signal()
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/event"
 )
 
 // Host reports when the machine shuts down. *Logind implements it.
@@ -20,11 +22,6 @@ type Host interface {
 	// Run calls told with the current state and with each change, until ctx ends. The machine waits
 	// until release is called, or its maximum delay has passed.
 	Run(ctx context.Context, need time.Duration, told func(off bool, release func()))
-}
-
-// Events records events of the node. *outbox.Events implements it.
-type Events interface {
-	Node(eventType, reason, message string)
 }
 
 // Meta stores single values. *store.Store implements it.
@@ -45,14 +42,14 @@ type Config struct {
 	Changed func()               // called when the result of Going changes
 	// Extend asks the service manager for more time before it kills this process.
 	Extend func(time.Duration) error
-	Events Events
+	Events event.Sink
 	Log    *slog.Logger
 }
 
 // Shutdown is safe for concurrent use.
 type Shutdown struct {
 	c       Config
-	events  chan event
+	events  chan notice
 	touched chan struct{} // capacity 1: a pod's worker made progress
 	metrics metrics
 
@@ -61,7 +58,7 @@ type Shutdown struct {
 	done chan struct{} // closed when all pods have had their turn, or at a cancellation
 }
 
-type event struct {
+type notice struct {
 	off     bool
 	logind  bool
 	release func()
@@ -70,7 +67,7 @@ type event struct {
 
 // New resumes a shutdown that an agent was killed in.
 func New(ctx context.Context, c Config) (*Shutdown, error) {
-	s := &Shutdown{c: c, events: make(chan event), touched: make(chan struct{}, 1), done: make(chan struct{}), metrics: newMetrics()}
+	s := &Shutdown{c: c, events: make(chan notice), touched: make(chan struct{}, 1), done: make(chan struct{}), metrics: newMetrics()}
 	if len(c.Periods) == 0 {
 		return s, nil
 	}
@@ -133,7 +130,7 @@ func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 		return false, nil
 	}
 	taken := make(chan struct{})
-	if err := s.tell(ctx, event{off: true, taken: taken}); err != nil {
+	if err := s.tell(ctx, notice{off: true, taken: taken}); err != nil {
 		return true, err
 	}
 	<-taken
@@ -156,10 +153,10 @@ func (s *Shutdown) Cancel(ctx context.Context) error {
 	if len(s.c.Periods) == 0 {
 		return nil
 	}
-	return s.tell(ctx, event{})
+	return s.tell(ctx, notice{})
 }
 
-func (s *Shutdown) tell(ctx context.Context, e event) error {
+func (s *Shutdown) tell(ctx context.Context, e notice) error {
 	select {
 	case s.events <- e:
 		return nil
@@ -178,7 +175,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	if s.c.Host != nil {
 		wg.Go(func() {
 			s.c.Host.Run(ctx, Total(s.c.Periods), func(off bool, release func()) {
-				if s.tell(ctx, event{off: off, logind: true, release: release}) != nil && release != nil {
+				if s.tell(ctx, notice{off: off, logind: true, release: release}) != nil && release != nil {
 					release() // the lock would delay the machine needlessly
 				}
 			})
@@ -212,7 +209,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 }
 
 // take starts or cancels a shutdown. Logind cannot cancel one that it did not start.
-func (s *Shutdown) take(e event) {
+func (s *Shutdown) take(e notice) {
 	s.mu.Lock()
 	m := s.mark
 	switch {

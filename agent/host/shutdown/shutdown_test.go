@@ -80,10 +80,7 @@ func (w *world) note(format string, args ...any) {
 	w.happened = append(w.happened, fmt.Sprintf(format, args...))
 }
 
-func (w *world) Node(kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
-	w.note("%s: %s", reason, message)
-}
+func (w *world) record(e eventtest.Event) { w.note("%s: %s", e.Reason, e.Message) }
 
 func (w *world) Meta(_ context.Context, key string) (string, bool, error) {
 	v, ok := w.meta[key]
@@ -125,7 +122,7 @@ func (w *world) open(t *testing.T) (kill func()) {
 				}
 			}
 		},
-		Changed: func() { w.note("going %v", w.Going()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: w, Log: slog.New(slog.DiscardHandler),
+		Changed: func() { w.note("going %v", w.Going()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: eventtest.Sink(w.record), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,11 +13,6 @@ import (
 // agent ran in last.
 const metaBoot = "boot"
 
-// Events takes those of the node. *outbox.Events is one.
-type Events interface {
-	Node(eventType, reason, message string)
-}
-
 // Meta keeps a value. *store.Store is one.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)

@@ -16,6 +16,7 @@ import (
 
 	edgenode "github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/metrics/host"
 )
@@ -27,7 +28,7 @@ type ReporterConfig struct {
 	Images    Images
 	NotReady  func(context.Context) []string // why pods cannot run here
 	Addresses func(names []string, ips []netip.Addr)
-	Events    Events
+	Events    event.Sink
 	Meta      Meta
 	// Conditions are further ones of the Node; nil: there are none.
 	Conditions func() []v1.NodeCondition

@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/internal/dirty"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -25,17 +26,12 @@ type Caller interface {
 	Check(ctx context.Context, t call.Target, a *v1.GRPCAction, timeout time.Duration) error
 }
 
-// Events records events of pods, with the reasons and messages of a kubelet. It must not block.
-type Events interface {
-	Pod(pod *v1.Pod, container, eventType, reason, message string)
-}
-
 // Config is what Probes needs. Its functions must not block.
 type Config struct {
 	Caller Caller
 	Input  func(types.UID) plan.Input // of the last round of the pod's worker
 	Node   func() []string            // addresses of the node, which are those of pods in its network
-	Events Events
+	Events event.Sink
 	// Hold has no container stopped because of its probes, and each probe called within a second: the agent is on trial,
 	// and may be the cause of their failure.
 	Hold bool

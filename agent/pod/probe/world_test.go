@@ -73,7 +73,7 @@ func running(id string, attempt uint32) plan.Container {
 // start begins a run of the agent.
 func (w *world) start() {
 	w.probes = New(Config{
-		Caller: w, Events: w, Hold: w.hold, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
+		Caller: w, Events: eventtest.Sink(w.record), Hold: w.hold, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
 		Input: func(types.UID) plan.Input {
 			w.mu.Lock()
 			in := w.in
@@ -259,12 +259,11 @@ type status int
 
 func (status) Error() string { return "an HTTP status" }
 
-// Pod implements Events.
-func (w *world) Pod(pod *v1.Pod, container, eventType, reason, message string) {
+// record keeps an event as a line.
+func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	eventtest.Note(eventType, reason, message)
-	w.events = append(w.events, fmt.Sprintf("%s/%s %s %s: %s", pod.Name, container, eventType, reason, message))
+	w.events = append(w.events, fmt.Sprintf("%s/%s %s %s: %s", e.Pod.Name, e.Container, e.Type, e.Reason, e.Message))
 }
 
 // pod has one container with what the options say.

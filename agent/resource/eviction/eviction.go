@@ -13,6 +13,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/metrics/room"
 )
 
@@ -53,9 +54,9 @@ type Reclaimer interface {
 	ReclaimImages(context.Context) error
 }
 
-// Events records events. *outbox.Events implements it.
+// Events records events, those of an eviction with annotations. *outbox.Events implements it.
 type Events interface {
-	Node(eventType, reason, message string)
+	event.Sink
 	PodWith(annotations map[string]string, pod *v1.Pod, eventType, reason, message string)
 }
 

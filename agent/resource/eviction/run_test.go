@@ -68,7 +68,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	change(w)
 	var err error
 	w.Eviction, err = New(Config{
-		Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w,
+		Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w.events(), Counts: w,
 		Watch: func() Waker { return w }, Changed: func() { w.note("changed") },
 		Log: slog.New(slog.NewTextHandler(&w.lines, nil)),
 	})
@@ -230,11 +230,17 @@ func (w *world) ReclaimImages(context.Context) error {
 	return nil
 }
 
-func (w *world) Node(kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
-	w.note("node: %s %s", reason, message)
+// events are those of the world. An eviction's carries annotations, which no other event has.
+type events struct {
+	eventtest.Sink
+	*world
 }
-func (w *world) PodWith(a map[string]string, p *v1.Pod, kind, reason, message string) {
+
+func (w *world) events() events {
+	return events{eventtest.Sink(func(e eventtest.Event) { w.note("node: %s %s", e.Reason, e.Message) }), w}
+}
+
+func (w events) PodWith(a map[string]string, p *v1.Pod, kind, reason, message string) {
 	eventtest.Note(kind, reason, message)
 	w.note("%s: %s %s", p.Name, reason, a[starvedResource])
 }

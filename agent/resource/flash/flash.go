@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bootid"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/process"
@@ -35,11 +36,6 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Events records events of the node. *outbox.Events implements it.
-type Events interface {
-	Node(eventType, reason, message string)
-}
-
 // Config configures New.
 type Config struct {
 	Dir    string        // on the disk that is measured
@@ -48,7 +44,7 @@ type Config struct {
 	Images func() uint64 // bytes that pulls and imports wrote since the agent started
 	Budget uint64        // bytes a day; 0: none
 	Meta   Meta
-	Events Events
+	Events event.Sink
 	Now    func() time.Time
 	Log    *slog.Logger
 

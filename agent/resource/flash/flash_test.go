@@ -152,13 +152,10 @@ func (b *board) SetMeta(_ context.Context, key, value string) error {
 	return b.broken
 }
 
-func (b *board) Node(kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
-	b.events = append(b.events, message)
-}
+func (b *board) record(e eventtest.Event) { b.events = append(b.events, e.Message) }
 
 func (b *board) flash(budget uint64) *Flash {
-	return New(Config{Budget: budget, Meta: b, Events: b, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	return New(Config{Budget: budget, Meta: b, Events: eventtest.Sink(b.record), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Sample: func() (Sample, string) { b.reads++; return b.Sample, "/dev/sd" },
 		Life:   func() moment { return moment{At: time.Now(), Boot: "one", Booted: time.Now().Add(-time.Hour), Run: 1} },
 	})

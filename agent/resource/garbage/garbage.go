@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -21,11 +22,6 @@ const Period = 5 * time.Minute
 // repeatEvent is the interval for repeating an event while a problem lasts. Events expire after an
 // hour.
 const repeatEvent = 50 * time.Minute
-
-// Events records events of the node. *outbox.Events implements it.
-type Events interface {
-	Node(eventType, reason, message string)
-}
 
 // Config configures New.
 type Config struct {
@@ -46,7 +42,7 @@ type Config struct {
 	Known   func() error // returns nil once the running containers are known
 	Dead    Dead
 	Meta    Meta
-	Events  Events
+	Events  event.Sink
 	Now     func() time.Time
 	Log     *slog.Logger
 }

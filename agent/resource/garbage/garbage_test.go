@@ -119,10 +119,7 @@ func (w *world) disk(context.Context) (Disk, error) {
 	return Disk{Total: w.total, Free: w.total - used}, w.did("disk")
 }
 
-func (w *world) Node(kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
-	w.events = append(w.events, reason)
-}
+func (w *world) record(e eventtest.Event) { w.events = append(w.events, e.Reason) }
 
 func (w *world) Meta(_ context.Context, key string) (string, bool, error) {
 	v, ok := w.meta[key]
@@ -159,7 +156,7 @@ func pod(name string, phase v1.PodPhase, images ...string) *v1.Pod {
 
 func (w *world) garbage(change ...func(*Config)) *Garbage {
 	c := Config{Images: w, Runtime: w, Pods: func() []*v1.Pod { return w.pods }, Disk: w.disk, High: 85, Low: 80, MinAge: 2 * time.Minute,
-		Offline: func() bool { return w.offline }, Meta: w, Events: w, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+		Offline: func() bool { return w.offline }, Meta: w, Events: eventtest.Sink(w.record), Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&c)
 	}

@@ -14,19 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-)
 
-// Events records events of the node. *outbox.Events implements it.
-type Events interface {
-	Node(eventType, reason, message string)
-}
+	"github.com/islet-edge/islet/internal/event"
+)
 
 // Config configures New.
 type Config struct {
 	Kernel func() (*os.File, error) // opens the kernel's log; nil: /dev/kmsg
 	File   string                   // in the run directory
 	Killed func(ago time.Duration)  // called for each kill; it must not block
-	Events Events
+	Events event.Sink
 	Log    *slog.Logger
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
@@ -54,19 +55,11 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// told gives events to a test.
-type told chan string
-
-func (e told) Node(kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
-	e <- message
-}
-
 // TestRun: a kill is told when it happens; after a restart of the agent also what happened
 // meanwhile, and nothing twice. What was before the agent was, nobody is told. The clock of
 // the kernel's log need not be any other.
 func TestRun(t *testing.T) {
-	file, events := filepath.Join(t.TempDir(), "told"), make(told, 10)
+	file, events := filepath.Join(t.TempDir(), "told"), make(chan string, 10)
 	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // as an older version left it
 		t.Fatal(err)
 	}
@@ -87,7 +80,7 @@ func TestRun(t *testing.T) {
 			say(r)
 		}
 		ages := make(chan time.Duration, 10)
-		w := New(Config{Kernel: func() (*os.File, error) { return os.NewFile(uintptr(ends[1]), "kmsg"), nil }, File: file, Killed: func(ago time.Duration) { ages <- ago }, Events: events, Log: slog.New(slog.DiscardHandler)})
+		w := New(Config{Kernel: func() (*os.File, error) { return os.NewFile(uintptr(ends[1]), "kmsg"), nil }, File: file, Killed: func(ago time.Duration) { ages <- ago }, Events: eventtest.Sink(func(e eventtest.Event) { events <- e.Message }), Log: slog.New(slog.DiscardHandler)})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
@@ -127,7 +120,7 @@ func TestKernel(t *testing.T) {
 	for range 2 { // the second reads all that the kernel keeps
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer stop()
-		w := New(Config{File: filepath.Join(t.TempDir(), "told"), Events: make(told, 1000), Log: slog.New(slog.DiscardHandler)})
+		w := New(Config{File: filepath.Join(t.TempDir(), "told"), Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
 		if err := w.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}

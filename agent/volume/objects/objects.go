@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/object"
 	"github.com/islet-edge/islet/edge/podcertificate"
 	"github.com/islet-edge/islet/internal/dirty"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
@@ -30,7 +31,7 @@ type Config struct {
 	Quota    provision.Quota  // for the claims of manifests
 	Node     string           // name of the Node
 	NodeUID  func() types.UID // UID of the Node; empty: it was never read
-	Events   podcertificate.Events
+	Events   event.Sink
 	Strategy string        // configMapAndSecretChangeDetectionStrategy
 	Every    time.Duration // see object.Config
 	Touched  func()        // see object.Config

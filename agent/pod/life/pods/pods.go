@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/dirty"
+	"github.com/islet-edge/islet/internal/event"
 )
 
 // Desired is the pods that the sources want. *desired.Desired is one.
@@ -68,7 +69,7 @@ type Config struct {
 	Made    func(wanted *v1.Pod) *v1.Pod
 	Devices Devices // nil: there are none
 	Resizes Resizes // nil: resizes are not counted
-	Events  worker.Events
+	Events  event.Sink
 	Off     func() bool // the machine is about to go off; nil: it never is
 	// Preempted is called for each pod that is ended for a critical one, with the resource that was lacking; nil: it
 	// is not.

@@ -67,7 +67,7 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 		Node: func() admit.Node {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
 		},
-		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: w, Log: log,
+		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: eventtest.Sink(w.record), Log: log,
 		Barred: func(types.UID) bool { return w.barred },
 		Preempted: func(signal string) {
 			w.mu.Lock()
@@ -136,11 +136,10 @@ func (w *world) Status(uid types.UID) v1.PodStatus {
 	return w.states[uid].status
 }
 
-func (w *world) Pod(p *v1.Pod, _, kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
+func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, kind+" "+p.Name+" "+reason)
+	w.events = append(w.events, e.Type+" "+e.Pod.Name+" "+e.Reason)
 }
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "pods")) }

@@ -9,15 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/podspec"
 )
-
-// Events records events of pods, with the reasons and messages of a kubelet. It must not block.
-type Events interface {
-	// Pod records an event of a pod or, if container is not empty, of one of its containers. eventType is
-	// v1.EventTypeNormal or v1.EventTypeWarning.
-	Pod(pod *v1.Pod, container, eventType, reason, message string)
-}
 
 // Reasons of events. The failure of a container or sandbox has more than one: see failed.
 const (
@@ -39,14 +33,9 @@ const (
 	eventFailedPreStopHook   = "FailedPreStopHook"
 )
 
-// noEvents drops all events: the default of a nil Events.
-type noEvents struct{}
-
-func (noEvents) Pod(*v1.Pod, string, string, string, string) {}
-
 // A teller sends the events of one pod, or of one container of it.
 type teller struct {
-	events    Events
+	events    event.Sink
 	pod       *v1.Pod
 	container string
 }

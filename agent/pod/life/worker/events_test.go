@@ -32,16 +32,15 @@ type heard struct {
 	count map[string]int
 }
 
-func (h *heard) Pod(p *v1.Pod, container, eventType, reason, message string) {
-	eventtest.Note(eventType, reason, message)
+func (h *heard) record(e eventtest.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count == nil {
 		h.lines, h.count = map[types.UID][]string{}, map[string]int{}
 	}
-	line := fmt.Sprintf("%s %s %s: %s", strings.TrimSpace(container+" "+eventType), reason, p.UID, message)
+	line := fmt.Sprintf("%s %s %s: %s", strings.TrimSpace(e.Container+" "+e.Type), e.Reason, e.Pod.UID, e.Message)
 	if h.count[line]++; h.count[line] == 1 {
-		h.lines[p.UID] = append(h.lines[p.UID], line)
+		h.lines[e.Pod.UID] = append(h.lines[e.Pod.UID], line)
 	}
 }
 

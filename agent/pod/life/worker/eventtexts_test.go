@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/hook"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
@@ -92,12 +93,12 @@ func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
 func TestEventsOfImages(t *testing.T) {
 	m := newMachine("app:1")
 	var told heard
-	images := newImages(ExecutorConfig{Images: unreadable{m}, Guard: openGuard{}, Events: &told})
+	images := newImages(ExecutorConfig{Images: unreadable{m}, Guard: openGuard{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image of which nothing can be said")
 	}
-	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Guard: openGuard{}, Events: &told})
+	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Guard: openGuard{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/life/features"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -41,7 +42,7 @@ type ExecutorConfig struct {
 	Guard   Guard                 // nil: every pod may use every image on the node
 	Links   Links                 // nil: logs have no links
 	Classes Classes               // nil: the name of a RuntimeClass is its handler's
-	Events  Events                // nil: events are dropped
+	Events  event.Sink            // nil: events are dropped
 	Hooking Lifecycle             // nil: no lifecycle hooks run
 	Starts  int                   // how many sandboxes, and how many containers, start at once; 0: twice the CPUs
 	Log     *slog.Logger
@@ -98,7 +99,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 		cfg.Hooking = noLifecycle{}
 	}
 	if cfg.Events == nil {
-		cfg.Events = noEvents{}
+		cfg.Events = event.Discard{}
 	}
 	if cfg.Network == nil {
 		cfg.Network = func() error { return nil }

@@ -20,6 +20,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/keyring"
 	"github.com/islet-edge/islet/internal/retry"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -64,7 +65,7 @@ type images struct {
 	imports Imports
 	keyring Keyring
 	guard   Guard
-	events  Events
+	events  event.Sink
 	log     *slog.Logger
 
 	mu     sync.Mutex

@@ -20,6 +20,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/hook"
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
@@ -334,7 +335,7 @@ func TestPodLeavesItsImage(t *testing.T) {
 	m.bring(t, "app:1")
 	ctx, leave := context.WithCancel(t.Context())
 	var events heard
-	images := newImages(ExecutorConfig{Images: m, Guard: leaving{leave: leave}, Events: &events, Log: slog.New(slog.DiscardHandler)})
+	images := newImages(ExecutorConfig{Images: m, Guard: leaving{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
 	p := pod("a", v1.PullNever)
 	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v %v", image, err)

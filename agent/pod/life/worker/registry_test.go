@@ -23,6 +23,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/engine/pulls"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/keyring"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/image"
@@ -128,7 +129,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	guard, records = guardOf(t, filepath.Join(t.TempDir(), "islet.db"), service)
 	defer records.Close()
 	secrets := passwords{"right": "right", "same": "right", "wrong": "guess"}
-	m := newImages(ExecutorConfig{Images: service, Keyring: secrets, Guard: guard, Events: noEvents{}, Log: slog.New(slog.DiscardHandler)})
+	m := newImages(ExecutorConfig{Images: service, Keyring: secrets, Guard: guard, Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
 	try := func(namespace string, policy v1.PullPolicy) error {
 		p := &v1.Pod{}
 		p.Name, p.Namespace, p.UID = "p", namespace, types.UID(namespace)
@@ -200,7 +201,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 		"same":   account("app"),
 		"other":  account("other", cred(keyring.ServiceAccount, "other", "wrong")),
 	}
-	m := newImages(ExecutorConfig{Images: service, Keyring: keys, Guard: guard, Events: noEvents{}, Log: slog.New(slog.DiscardHandler)})
+	m := newImages(ExecutorConfig{Images: service, Keyring: keys, Guard: guard, Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
 	for _, tt := range []struct {
 		pod    types.UID
 		policy v1.PullPolicy

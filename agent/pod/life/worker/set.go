@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/event"
 )
 
 // Wanted is a pod as its source wants it, with the node's decisions about it.
@@ -76,7 +77,7 @@ type Config struct {
 	View    View
 	Actor   Actor
 	Health  Health          // nil: there are no probes
-	Events  Events          // nil: events are dropped
+	Events  event.Sink      // nil: events are dropped
 	Changed func(types.UID) // the pod's status may have changed; must not block
 	// Hooked reports whether the postStart hook of a container has returned; nil: none has.
 	Hooked func(id string) bool
@@ -116,7 +117,7 @@ func New(cfg Config) *Set {
 		cfg.Uptime = uptime
 	}
 	if cfg.Events == nil {
-		cfg.Events = noEvents{}
+		cfg.Events = event.Discard{}
 	}
 	if cfg.Hooked == nil {
 		cfg.Hooked = func(string) bool { return false }

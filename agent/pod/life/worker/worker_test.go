@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/life/observe"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/eventtest"
 )
 
 // wishes is what is wanted, in memory.
@@ -128,10 +129,10 @@ func (n *node) start(t *testing.T) {
 	if n.marks != nil {
 		hooking, hooked = n.marks, n.marks.has
 	}
-	n.actor = NewExecutor(ExecutorConfig{Alone: true, Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
+	n.actor = NewExecutor(ExecutorConfig{Alone: true, Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: eventtest.Sink(n.events.record), Starts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {

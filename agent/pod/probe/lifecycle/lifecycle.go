@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/pod/probe/call"
+	"github.com/islet-edge/islet/internal/event"
 )
 
 // A Caller calls containers. *call.Caller is one.
@@ -25,15 +26,10 @@ type Caller interface {
 	Get(ctx context.Context, t call.Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (call.Response, error)
 }
 
-// Events takes what happens to pods.
-type Events interface {
-	Pod(pod *v1.Pod, container, eventType, reason, message string)
-}
-
 // Config is what Hooks needs.
 type Config struct {
 	Caller Caller
-	Events Events
+	Events event.Sink
 	Dir    string // of marks; it is made
 }
 

@@ -42,13 +42,6 @@ func (a answers) Exec(_ context.Context, id string, command []string, timeout ti
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "lifecycle")) }
 
-type heard []string
-
-func (h *heard) Pod(p *v1.Pod, container, eventType, reason, message string) {
-	eventtest.Note(eventType, reason, message)
-	*h = append(*h, fmt.Sprint(p.Name, " ", container, eventType, " ", reason, ": ", message))
-}
-
 func open(t *testing.T, c Config) *Hooks {
 	t.Helper()
 	if c.Dir == "" {
@@ -120,8 +113,11 @@ func TestHTTP(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	defer s.Close()
-	var events heard
-	h := open(t, Config{Caller: answers{Caller: call.New(call.Config{Version: "1.36"})}, Events: &events})
+	var events []string
+	record := func(e eventtest.Event) {
+		events = append(events, fmt.Sprint(e.Pod.Name, " ", e.Container, e.Type, " ", e.Reason, ": ", e.Message))
+	}
+	h := open(t, Config{Caller: answers{Caller: call.New(call.Config{Version: "1.36"})}, Events: eventtest.Sink(record)})
 	get := &v1.HTTPGetAction{Port: portOf(t, s), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}, {Name: "X", Value: "y"}}}
 	run := func() error {
 		return h.Run(t.Context(), aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{HTTPGet: get})

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -128,11 +129,6 @@ func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
 	return err != nil || want.IsUnspecified() || s.Address.Addr().IsUnspecified() || s.Address.Addr() == want.Unmap()
 }
 
-// Events takes what happens to pods.
-type Events interface {
-	Pod(pod *v1.Pod, container, eventType, reason, message string)
-}
-
 // Reason is that of the event.
 const Reason = "HostPortConflict"
 
@@ -141,7 +137,7 @@ const Reason = "HostPortConflict"
 // network listens there itself, and fails by itself where it cannot.
 type Hook struct {
 	Host   fs.FS // the host's root
-	Events Events
+	Events event.Sink
 	Log    *slog.Logger
 }
 

@@ -89,13 +89,6 @@ func TestThisHost(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hostport")) }
 
-type events []string
-
-func (e *events) Pod(_ *v1.Pod, _, kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
-	*e = append(*e, kind+" "+reason+" "+message)
-}
-
 // A counting host counts what is opened.
 type counting struct {
 	fs.FS
@@ -109,8 +102,9 @@ func (c *counting) Open(name string) (fs.File, error) {
 
 func TestHook(t *testing.T) {
 	host := &counting{FS: fstest.MapFS{"proc/net/tcp": {Data: []byte(header + "   0: 00000000:1F90 00000000:0000 0A 0\n")}}}
-	var told events
-	h := Hook{Host: host, Events: &told, Log: slog.New(slog.DiscardHandler)}
+	var told []string
+	record := func(e eventtest.Event) { told = append(told, e.Type+" "+e.Reason+" "+e.Message) }
+	h := Hook{Host: host, Events: eventtest.Sink(record), Log: slog.New(slog.DiscardHandler)}
 	if err := h.Sandbox(t.Context(), pod("", 0, ""), nil); err != nil || host.opened != 0 {
 		t.Errorf("a pod without host ports costs %d files, %v", host.opened, err)
 	}
