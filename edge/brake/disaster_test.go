@@ -26,6 +26,7 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A site is a control plane and a node, from the API source to the wanted pods, in a synctest
@@ -72,8 +73,7 @@ func at(t *testing.T, test func(s *site)) {
 }
 
 func pod(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}}}
+	return podtest.New(name, podtest.UID(""), podtest.Node("n"), podtest.Image("a:1"))
 }
 
 func must[T any](t testing.TB) func(T, error) T {

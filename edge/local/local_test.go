@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A world is a node with a real database.
@@ -120,13 +121,7 @@ func claim(name, size, origin string) Claimed {
 
 // podOf returns a pod of a source that references ConfigMaps.
 func podOf(name, source string, maps ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
-		Annotations: map[string]string{keys.ConfigSource: source}}}
-	for _, m := range maps {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: m,
-			VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: m}}}})
-	}
-	return p
+	return podtest.New(name, podtest.Source(source), podtest.ConfigMaps(maps...))
 }
 
 // TestSourcesAreApart: a pod sees the objects of its own source only.

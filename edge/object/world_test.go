@@ -22,6 +22,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -235,12 +236,11 @@ func service(namespace, name, ip string) *v1.Service {
 
 // podOf returns a pod whose environment references ConfigMaps.
 func podOf(name string, maps ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
-	c := v1.Container{Name: "c"}
+	p := podtest.New(name)
 	for _, m := range maps {
+		c := &p.Spec.Containers[0]
 		c.EnvFrom = append(c.EnvFrom, v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: m}}})
 	}
-	p.Spec.Containers = []v1.Container{c}
 	return p
 }
 

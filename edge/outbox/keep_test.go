@@ -17,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A recorder is an Events that can be restarted, with a store that counts.
@@ -85,7 +86,7 @@ func (r *recorder) start() {
 }
 
 func podNamed(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u"}}
+	return podtest.New(name, podtest.UID("u"))
 }
 
 func TestEventsOutliveTheAgent(t *testing.T) {

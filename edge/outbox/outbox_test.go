@@ -24,6 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A world is a cluster, and a node without containers: the test reports their states.
@@ -108,10 +109,7 @@ func (w *world) gated() *kube.Client {
 }
 
 func bound(name string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}},
-	}
+	return podtest.New(name, podtest.UID(""), podtest.Node("n"), podtest.Image("a:1"))
 }
 
 // bind creates a pod on the API server and returns the node's version.
@@ -128,8 +126,9 @@ func (w *world) bind(name string) *v1.Pod {
 
 func static(name, hash string) *v1.Pod {
 	p := bound(name)
-	p.UID = types.UID(hash)
-	p.Annotations = map[string]string{keys.ConfigSource: "file", keys.ConfigHash: hash}
+	podtest.UID(hash)(p)
+	podtest.Source("file")(p)
+	podtest.Annotation(keys.ConfigHash, hash)(p)
 	return p
 }
 

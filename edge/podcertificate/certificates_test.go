@@ -33,6 +33,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -155,10 +156,9 @@ func (w *world) prepare(p *v1.Pod) time.Duration {
 
 // certified returns a pod with a podCertificate as the second source of its volume.
 func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
-	p.Spec.ServiceAccountName = "robot"
-	p.Spec.Volumes = []v1.Volume{{Name: "creds", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{}, {PodCertificate: &c}}}}}}
-	return p
+	sources := []v1.VolumeProjection{{}, {PodCertificate: &c}}
+	return podtest.New(name, podtest.UID("uid-"+name), podtest.ServiceAccount("robot"), podtest.Containers(),
+		podtest.Volumes(v1.Volume{Name: "creds", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: sources}}}))
 }
 
 // open returns the only request that the signer has not answered.

@@ -24,6 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A cluster is an API server with the source of one node's pods.
@@ -101,10 +102,9 @@ func (s *seen) Seen(p *v1.Pod) { s.pods[p.UID] = p.ResourceVersion }
 func (s *seen) Gone(p *v1.Pod) { delete(s.pods, p.UID) }
 
 func bound(name string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "someone"}}},
-		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}},
-	}
+	p := podtest.New(name, podtest.UID(""), podtest.Node("n"), podtest.Image("a:1"))
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
+	return p
 }
 
 func (c *cluster) show() string {

@@ -11,10 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func list(kv ...string) v1.ResourceList {
@@ -26,8 +26,7 @@ func list(kv ...string) v1.ResourceList {
 }
 
 func pod(uid string, rs ...v1.ResourceRequirements) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID = types.UID(uid)
+	p := podtest.New("", podtest.UID(uid), podtest.Containers())
 	for _, r := range rs {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Resources: r})
 	}

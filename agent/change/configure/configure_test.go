@@ -29,6 +29,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "configure")) }
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, edge string) *world {
 }
 
 func pod(name string, ready bool) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	p := podtest.New(name, podtest.Namespace(""), podtest.Phase(v1.PodRunning))
 	if ready {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 	}

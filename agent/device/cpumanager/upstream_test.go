@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // machine is one as the cases of a kubelet have it: the second threads of all cores come
@@ -33,10 +33,9 @@ func machine(sockets, nodes, caches, cores, threads int) topology.Machine {
 }
 
 func asking(uid string, cpus ...int64) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID = types.UID(uid)
+	p := podtest.New("", podtest.UID(uid), podtest.Containers())
 	for i, n := range cpus {
-		l := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(n, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("1Mi")}
+		l := podtest.CPUAndMemory(fmt.Sprint(n), "1Mi")
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i), Resources: v1.ResourceRequirements{Requests: l, Limits: l}})
 	}
 	return p

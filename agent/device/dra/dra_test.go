@@ -26,6 +26,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 const driverName = "gpu.example.com"
@@ -90,13 +91,12 @@ func (w *world) object(name string, users ...*v1.Pod) *resourcev1.ResourceClaim 
 }
 
 func pod(name string, claims ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
-	ctr := v1.Container{Name: "c"}
+	p := podtest.New(name)
 	for _, c := range claims {
 		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, v1.PodResourceClaim{Name: c, ResourceClaimName: new(c)})
-		ctr.Resources.Claims = append(ctr.Resources.Claims, v1.ResourceClaim{Name: c})
+		asked := &p.Spec.Containers[0].Resources
+		asked.Claims = append(asked.Claims, v1.ResourceClaim{Name: c})
 	}
-	p.Spec.Containers = []v1.Container{ctr}
 	return p
 }
 

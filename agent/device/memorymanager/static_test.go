@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func asking(uid string, sizes ...uint64) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID = types.UID(uid)
+	p := podtest.New("", podtest.UID(uid), podtest.Containers())
 	for i, n := range sizes {
-		l := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: *resource.NewQuantity(int64(n), resource.BinarySI)}
+		l := podtest.CPUAndMemory("1", fmt.Sprint(n))
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i), Resources: v1.ResourceRequirements{Requests: l, Limits: l}})
 	}
 	return p

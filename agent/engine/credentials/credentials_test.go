@@ -20,6 +20,7 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // server is a fake API server that can be made unreachable.
@@ -60,7 +61,7 @@ func (m memory) SetMeta(_ context.Context, key, value string) error {
 }
 
 func podOf(uid, account string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "p-" + uid, UID: types.UID(uid)}, Spec: v1.PodSpec{ServiceAccountName: account}}
+	return podtest.New("p-"+uid, podtest.Namespace("team"), podtest.UID(uid), podtest.ServiceAccount(account))
 }
 
 func attributes(kind configv1.ServiceAccountTokenCacheType, require bool) *configv1.ServiceAccountTokenAttributes {

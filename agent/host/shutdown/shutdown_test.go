@@ -21,6 +21,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
@@ -57,9 +58,7 @@ func TestGroup(t *testing.T) {
 }
 
 func aPod(name string, priority int32) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.UID, p.Spec.Priority = name, types.UID(name), &priority
-	return p
+	return podtest.New(name, podtest.Namespace(""), podtest.Priority(priority))
 }
 
 // world is a machine with pods that end when it is said.

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // Ports by which the calls of a test are told apart.
@@ -268,10 +269,7 @@ func (w *world) record(e eventtest.Event) {
 
 // pod has one container with what the options say.
 func pod(options ...func(*v1.Container)) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = "web", "default", "u"
-	p.Spec.RestartPolicy = v1.RestartPolicyAlways
-	p.Spec.Containers = []v1.Container{{Name: "c"}}
+	p := podtest.New("web", podtest.UID("u"), podtest.RestartPolicy(v1.RestartPolicyAlways))
 	for _, o := range options {
 		o(&p.Spec.Containers[0])
 	}

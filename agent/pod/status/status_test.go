@@ -10,16 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func wanted(policy v1.RestartPolicy) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = "web", "default", "u1"
-	p.Spec.RestartPolicy = policy
-	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1"}}
-	return p
+	return podtest.New("web", podtest.UID("u1"), podtest.RestartPolicy(policy), podtest.Image("app:1"))
 }
 
 func seen(c ...plan.Container) plan.Observed {

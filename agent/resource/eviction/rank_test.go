@@ -8,32 +8,21 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // aPod asks for so much memory and disk; each may be empty.
 func aPod(name, memory, disk string, priority int32) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = name, "default", types.UID(name)
-	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceAPI}
-	p.Spec.Priority = &priority
-	c := v1.Container{Name: "c"}
-	c.Resources.Requests = v1.ResourceList{}
-	for what, s := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {
-		if s != "" {
-			c.Resources.Requests[what] = resource.MustParse(s)
-		}
-	}
-	p.Spec.Containers = []v1.Container{c}
-	return p
+	requests := podtest.List(map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk})
+	return podtest.New(name, podtest.Source(keys.SourceAPI), podtest.Priority(priority), podtest.Requests(requests))
 }
 
 func static(p *v1.Pod) *v1.Pod {
-	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
+	podtest.Source(keys.SourceFile)(p)
 	return p
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -144,10 +145,7 @@ func (w *world) image(n int, size uint64, tags ...string) {
 }
 
 func pod(name string, phase v1.PodPhase, images ...string) *v1.Pod {
-	p := &v1.Pod{}
-	p.Namespace, p.Name, p.UID = "ns", name, types.UID("uid-"+name)
-	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceAPI}
-	p.Status.Phase = phase
+	p := podtest.New(name, podtest.Namespace("ns"), podtest.UID("uid-"+name), podtest.Source(keys.SourceAPI), podtest.Phase(phase), podtest.Containers())
 	for _, i := range images {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Image: i})
 	}

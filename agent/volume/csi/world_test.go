@@ -26,6 +26,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 	"github.com/islet-edge/islet/agent/volume/storage"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
@@ -147,10 +148,7 @@ func (w *world) VolumeToken(_ context.Context, pod *v1.Pod, audience string, sec
 }
 
 func podNamed(name string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-of-" + name)},
-		Spec:       v1.PodSpec{ServiceAccountName: "robot"},
-	}
+	return podtest.New(name, podtest.UID("uid-of-"+name), podtest.ServiceAccount("robot"), podtest.Containers())
 }
 
 func volume() storage.Volume {

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A pod that ended gives back its volumes, on disk and in memory and by subPath, but
@@ -49,7 +50,5 @@ func TestEnded(t *testing.T) {
 }
 
 func podNamed(uid string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID = types.UID(uid)
-	return p
+	return podtest.New("", podtest.UID(uid))
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
@@ -39,11 +40,7 @@ func volumes(t *testing.T) *Volumes {
 }
 
 func podWith(vols ...v1.Volume) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Name, p.Namespace = "u1", "web", "default"
-	p.Spec.Volumes = vols
-	p.Spec.Containers = []v1.Container{{Name: "c"}}
-	return p
+	return podtest.New("web", podtest.UID("u1"), podtest.Volumes(vols...))
 }
 
 func empty(name string, medium v1.StorageMedium) v1.Volume {

@@ -11,12 +11,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func node(t *testing.T) (*Claims, *local.Objects) {
@@ -46,8 +46,8 @@ func claimed(t *testing.T, l *local.Objects, name, size string) {
 }
 
 func podOf(source, claim string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p", Annotations: map[string]string{"kubernetes.io/config.source": source}}}
-	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	p := podtest.New("p", podtest.Source(source), podtest.Claims(claim))
+	p.Spec.Volumes[0].Name = "v"
 	return p
 }
 

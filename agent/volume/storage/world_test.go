@@ -18,6 +18,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
@@ -86,12 +87,7 @@ func (o *objects) bound(name string, source v1.PersistentVolumeSource) (*v1.Pers
 
 // podWith is a pod whose volumes are the claims of these names, mounted by its container.
 func podWith(name string, claims ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
-	p.Spec.Containers = []v1.Container{{Name: "c"}}
-	for _, c := range claims {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: c, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: c}}})
-	}
-	return p
+	return podtest.New(name, podtest.UID("uid-"+name), podtest.Claims(claims...))
 }
 
 // openStore opens a real database in a directory. Who opens it in a bubble closes it there.

@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // world is a node with a real store around Pods.
@@ -145,11 +146,8 @@ func (w *world) record(e eventtest.Event) {
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "pods")) }
 
 func aPod(name, cpu string, port int32) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = name, "default", types.UID(name)
-	c := v1.Container{Name: "c", Ports: []v1.ContainerPort{{HostPort: port, ContainerPort: 80}}}
-	c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
-	p.Spec.Containers = []v1.Container{c}
+	p := podtest.New(name, podtest.Requests(podtest.CPUAndMemory(cpu, "")))
+	p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, ContainerPort: 80}}
 	return p
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // wishes is what is wanted, in memory.
@@ -160,10 +161,7 @@ func (n *node) want(uid types.UID, w Wanted) {
 }
 
 func pod(uid string, policy v1.PullPolicy) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = uid, "default", types.UID(uid)
-	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: policy}}
-	return p
+	return podtest.New(uid, podtest.Containers(v1.Container{Name: "c", Image: "app:1", ImagePullPolicy: policy}))
 }
 
 func bubble(t *testing.T, m *machine, f func(t *testing.T, n *node)) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // answers are a Caller whose commands end as they say, and whose requests are real.
@@ -55,8 +56,8 @@ func open(t *testing.T, c Config) *Hooks {
 }
 
 func aPod() *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID, p.Status.PodIP = "web", "default", "u1", "127.0.0.1"
+	p := podtest.New("web", podtest.UID("u1"), podtest.Containers())
+	p.Status.PodIP = "127.0.0.1"
 	return p
 }
 

@@ -6,15 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func pod(uid string, change ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = uid, "default", types.UID(uid)
-	p.Spec.Containers = []v1.Container{{Name: "c"}}
+	p := podtest.New(uid)
 	for _, f := range change {
 		f(p)
 	}

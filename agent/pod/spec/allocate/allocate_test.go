@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func list(kv ...string) v1.ResourceList {
@@ -23,9 +23,7 @@ func list(kv ...string) v1.ResourceList {
 }
 
 func pod(name string, requests, limits v1.ResourceList, change ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.UID = name, types.UID(name)
-	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app", Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}}
+	p := podtest.New(name, podtest.Namespace(""), podtest.Image("app"), podtest.Requests(requests), podtest.Limits(limits))
 	for _, f := range change {
 		f(p)
 	}

@@ -14,15 +14,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 func pod(ip string, port int32, protocol v1.Protocol) *v1.Pod {
-	p := &v1.Pod{}
-	p.Namespace, p.Name = "default", "web"
-	p.Spec.Containers = []v1.Container{{Name: "other"}, {Name: "c", Ports: []v1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostIP: ip, HostPort: port, Protocol: protocol}}}}
-	return p
+	ports := []v1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostIP: ip, HostPort: port, Protocol: protocol}}
+	return podtest.New("web", podtest.Containers(v1.Container{Name: "other"}, v1.Container{Name: "c", Ports: ports}))
 }
 
 func TestTaken(t *testing.T) {

@@ -7,21 +7,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func memoryPod(request, limit string, cpu bool) *v1.Pod {
-	p := &v1.Pod{}
-	r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
-	if request != "" {
-		r.Requests[v1.ResourceMemory] = resource.MustParse(request)
-	}
-	if limit != "" {
-		r.Limits[v1.ResourceMemory] = resource.MustParse(limit)
-	}
-	if cpu {
+	p := podtest.New("", podtest.Requests(podtest.CPUAndMemory("", request)), podtest.Limits(podtest.CPUAndMemory("", limit)))
+	if r := &p.Spec.Containers[0].Resources; cpu {
 		r.Requests[v1.ResourceCPU], r.Limits[v1.ResourceCPU] = resource.MustParse("1"), resource.MustParse("1")
 	}
-	p.Spec.Containers = []v1.Container{{Name: "c", Resources: r}}
 	return p
 }
 

@@ -15,15 +15,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func ptr[T any](v T) *T { return &v }
 
 func aPod() *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = "web", "default", "u1"
-	p.Labels, p.Annotations = map[string]string{"app": "web"}, map[string]string{"note": "n"}
-	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1"}}
+	p := podtest.New("web", podtest.UID("u1"), podtest.Image("app:1"), podtest.Annotation("note", "n"))
+	p.Labels = map[string]string{"app": "web"}
 	p.Status.PodIPs = []v1.PodIP{{IP: "10.0.0.7"}, {IP: "fd00::7"}}
 	return p
 }
