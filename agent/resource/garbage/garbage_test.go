@@ -145,7 +145,8 @@ func (w *world) image(n int, size uint64, tags ...string) {
 }
 
 func pod(name string, phase v1.PodPhase, images ...string) *v1.Pod {
-	p := podtest.New(name, podtest.Namespace("ns"), podtest.UID("uid-"+name), podtest.Source(keys.SourceAPI), podtest.Phase(phase), podtest.Containers())
+	p := podtest.New(name, podtest.Namespace("ns"), podtest.UID("uid-"+name), podtest.Source(keys.SourceAPI),
+		podtest.Phase(phase), podtest.Containers())
 	for _, i := range images {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Image: i})
 	}

@@ -13,7 +13,8 @@ import (
 
 func memoryPod(request, limit string, cpu bool) *v1.Pod {
 	p := podtest.New("", podtest.Requests(podtest.CPUAndMemory("", request)), podtest.Limits(podtest.CPUAndMemory("", limit)))
-	if r := &p.Spec.Containers[0].Resources; cpu {
+	if cpu {
+		r := p.Spec.Containers[0].Resources
 		r.Requests[v1.ResourceCPU], r.Limits[v1.ResourceCPU] = resource.MustParse("1"), resource.MustParse("1")
 	}
 	return p
