@@ -103,7 +103,7 @@ check: ## check: formatting, vet, import rules, modules, known vulnerabilities, 
 	@files=$$(git ls-files '*.go') ; bad=$$(gofmt -l $$files); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
 	go mod tidy -diff
 	CGO_ENABLED=1 go vet -race ./...
-	cd test && go vet ./...
+	cd test && go vet -trimpath ./...
 	@$(MAKE) --no-print-directory lint
 	CGO_ENABLED=1 go test -race -vet=off -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./internal/config
 	@go run ./packaging/advisories check . ./runtime/shim/cmd
@@ -163,7 +163,7 @@ test-programs:
 	test/remote/programs.sh >/dev/null
 test-node:
 	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
-		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
+		go test -trimpath $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
 test-installed:
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 test-containerd:
