@@ -71,8 +71,9 @@ func listenUevents() (*os.File, error) {
 }
 
 // watchUevents calls changed for each relevant message of the kernel, and when messages were
-// lost. It returns after ctx ends, which closes the socket.
+// lost. It returns after ctx ends, or with the error of a read, and has closed the socket then.
 func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
+	defer socket.Close()
 	defer context.AfterFunc(ctx, func() { socket.Close() })()
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -142,3 +142,18 @@ func TestLostUevents(t *testing.T) {
 		t.Error("following ended without an error")
 	}
 }
+
+// TestUeventsFail: the socket is closed also when it cannot be read.
+func TestUeventsFail(t *testing.T) {
+	notSocket, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := watchUevents(t.Context(), notSocket, nil); !errors.Is(err, unix.ENOTSOCK) {
+		t.Error(err)
+	}
+	if err := notSocket.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("it was open: %v", err)
+	}
+}
