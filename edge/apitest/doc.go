@@ -4,6 +4,7 @@
 //
 //	kube.Client --in-memory connections--> Faults --> objects + log of changes --> watches
 //
-// It has no port and no own clock, so that tests can run it in a testing/synctest bubble. The other
-// features of a real server (validation, admission, garbage collection) are tested in test/cluster.
+// It opens no port and uses the time package's clock, so that tests can run it in a testing/synctest
+// bubble. The other features of a real server (validation, admission, garbage collection) are tested in
+// test/cluster.
 package apitest

@@ -13,14 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A page is the rest of a list that is read in pages, at the version of the first page.
+// A page is the remainder of a paged list, at the resource version of the first page.
 type page struct {
 	version int64
 	items   []runtime.Object
 }
 
-// list answers with all objects, or with a page of at most limit objects and a continue token.
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+// list returns all objects that a request selects. If the request has a limit, it returns at most limit
+// objects and a continue token. See
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
 func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
 	of := page{version: s.version}
 	if token := r.URL.Query().Get("continue"); token != "" {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// An object is of one of the stored types.
+// An object is an API object of one of the types that the server stores.
 type object interface {
 	metav1.Object
 	runtime.Object
@@ -104,15 +104,15 @@ func (s *Server) Remove(o object) {
 	s.drop(keyOf(o))
 }
 
-// Terminate deletes an object with a grace period, like the verb delete.
+// Terminate deletes an object with a grace period, like a DELETE request.
 func (s *Server) Terminate(o object, grace int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delete(keyOf(o), &grace)
 }
 
-// Compact drops the changes until now: a watch from an earlier version, and the next page of a list,
-// get 410.
+// Compact discards the recorded changes. A watch from an earlier version fails with 410, and so does the
+// next page of a list.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +138,9 @@ func (s *Server) Snapshot() *Snapshot {
 	return b
 }
 
-// Restore restores a backup, including its versions, like a control plane whose etcd was restored.
-// All connections break. With others, the version increases by that number, as if other objects had
-// changed since.
+// Restore restores a backup, including its versions, like a control plane whose etcd was restored. All
+// connections break. The version is set to that of the backup plus others, as if other objects had changed
+// since.
 func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted
@@ -169,7 +169,7 @@ func (s *Server) Bookmark() {
 	}
 }
 
-// The functions below are called with mu held.
+// The methods below require mu.
 
 func (s *Server) put(k key, o object) {
 	s.version++
@@ -220,7 +220,7 @@ func (s *Server) delete(k key, grace *int64) {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Second)}
 		p.DeletionGracePeriodSeconds = &seconds
 		s.put(k, p)
-		if seconds == 0 { // as a real server, which shows the deletion first
+		if seconds == 0 { // a real server shows the deletion first
 			s.drop(k)
 		}
 	}

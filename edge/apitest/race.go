@@ -4,8 +4,8 @@ package apitest
 
 import "runtime"
 
-// All timers of a synctest bubble share one context of the race detector, which two threads
-// spoil that run such timers at once: ThreadSanitizer itself then crashes
-// (https://go.dev/issue/78156). With one processor there is one at a time. What happened before
-// what is checked all the same.
+// On one processor, timers run one at a time. Two threads that run timers of a synctest bubble at once
+// corrupt the context that all timers of the bubble share in the race detector, and ThreadSanitizer crashes
+// (https://go.dev/issue/78156). Races are still detected: the detector compares the order of
+// synchronization, not the time.
 func init() { runtime.GOMAXPROCS(1) }

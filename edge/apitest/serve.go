@@ -83,7 +83,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, out)
 }
 
-// do returns an object that the caller may modify, since encoding writes into objects.
+// do executes a request and returns a copy of the resulting object, because encoding modifies objects.
 func (s *Server) do(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,14 +223,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// present returns the watched objects and the current version.
+// present returns the current version, and the watched objects as events of type Added.
 func (s *Server) present(r *http.Request, k key) (version int64, there []change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.selected(r, k) {
 		o, is := o.(object)
 		if !is {
-			return 0, nil, fmt.Errorf("%T is no object", o)
+			return 0, nil, fmt.Errorf("%T is not an API object", o)
 		}
 		there = append(there, change{s.version, watch.Added, keyOf(o), o})
 	}
@@ -254,7 +254,7 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 
 // Swallow is a Fault that accepts requests and never answers.
 func Swallow(_ http.ResponseWriter, r *http.Request) bool {
-	_, _ = io.Copy(io.Discard, r.Body) // the end of the client is only noticed after that
+	_, _ = io.Copy(io.Discard, r.Body) // the server notices that the client disconnected only after the body was read
 	<-r.Context().Done()
 	return true
 }

@@ -45,7 +45,7 @@ type Server struct {
 	index     map[topic]map[key]struct{}
 	log       map[topic][]change
 	changed   map[topic]chan struct{} // closed at the next change
-	pages     map[string]page         // by continue token
+	pages     map[string]page         // key: continue token
 	requests  map[string]int
 	conns     map[net.Conn]struct{}
 }
@@ -149,7 +149,7 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	c := &counted{Conn: near, s: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() { // Down was called in between, and Cut would miss this connection
+	if s.down.Load() { // Down was called during the connect: Cut would miss this connection
 		_ = near.Close()
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}

@@ -8,12 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A topic is what a list or a watch can select: the objects of a resource, or those that a field
-// selector matches. Changes are stored and delivered by topic, so that with ten thousand nodes a
-// watch receives changes of its own pods only, as with the index of a real server.
+// A topic is the scope of a list or a watch: all objects of a resource, or those that a field selector
+// matches. Changes are stored and delivered by topic. So a watch receives only the changes of its own pods,
+// also with ten thousand nodes. The index of a real server does the same.
 type topic struct{ resource, field, value string }
 
-// topicOf returns the topic of a request. Other selectors are ignored.
+// topicOf returns the topic of a request. topicOf ignores all other selectors.
 func topicOf(r *http.Request, resource string) topic {
 	first, _, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), ",")
 	field, value, _ := strings.Cut(first, "=")
@@ -37,11 +37,11 @@ func topicsOf(o object) []topic {
 	return all
 }
 
-// watchable reports whether a resource can be watched. The Leases of many nodes would fill the
-// memory with changes that no test watches.
+// watchable reports whether a resource can be watched. Leases and Events cannot be watched: the Leases of
+// many nodes would fill the memory with changes that no test watches.
 func watchable(resource string) bool { return resource != "leases" && resource != "events" }
 
-// The functions below are called with mu held.
+// The methods below require mu.
 
 // keep creates or replaces an object.
 func (s *Server) keep(k key, o object) {
@@ -101,7 +101,7 @@ func (s *Server) next(of topic) <-chan struct{} {
 		s.changed[of] = changed
 	}
 	if _, ok := s.log[of]; !ok {
-		s.log[of] = nil // up to the bookmark
+		s.log[of] = nil // a log without changes: the next change is recorded
 	}
 	return changed
 }

@@ -20,11 +20,11 @@ import (
 const (
 	// metaBrake is the store's key for the state, as JSON.
 	metaBrake = "brake"
-	// settleFor is the delay before pods that are removed one after the other, as by garbage
-	// collection, are judged together.
+	// settleFor is the delay before a group of pods is judged together. Garbage collection removes pods one
+	// after the other.
 	settleFor = 5 * time.Second
-	// lookEvery is the interval at which a hold is checked: whether its time limit is over, and
-	// whether its reason still applies.
+	// lookEvery is the interval at which a hold is checked. A check compares its time limit with the clock,
+	// and the control plane's identity with the one that the hold was judged at.
 	lookEvery = time.Minute
 )
 
@@ -47,17 +47,17 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config has the dependencies and settings of a Brake.
+// Config contains the dependencies and settings of a Brake.
 type Config struct {
 	Client *kube.Client
 	Node   string               // name of this node
-	Next   Sink                 // receives the judged sets and changes
+	Next   Sink                 // receives the sets and changes that the brake has judged
 	Pods   func() []desired.Pod // all pods that the node knows
 	Epoch  func() int           // (*history.History).Epoch
 	Meta   Meta
-	Limit  time.Duration                              // maximum duration of a hold; 0: unlimited
-	Now    func() time.Time                           // wall clock of times that are shown to users; nil: time.Now
-	Event  func(warning bool, reason, message string) // records an event of the Node; nil: none
+	Limit  time.Duration                              // maximum duration of a hold; 0 means unlimited
+	Now    func() time.Time                           // wall clock of the times that users see; the default is time.Now
+	Event  func(warning bool, reason, message string) // records an event of the Node; nil if no events are wanted
 	Log    *slog.Logger
 }
 
@@ -65,7 +65,7 @@ type Config struct {
 type Hold struct {
 	Since time.Time   `json:"since"`
 	Why   string      `json:"why"`
-	Seen  *Identity   `json:"seen,omitempty"` // the control plane that lacks the pods; nil: not judged yet
+	Seen  *Identity   `json:"seen,omitempty"` // the control plane that lacks the pods; nil if the hold has not been judged yet
 	Pods  []types.UID `json:"pods"`           // sorted
 }
 
@@ -78,14 +78,14 @@ type state struct {
 // A Brake is a Sink. It is safe for concurrent use.
 type Brake struct {
 	Config
-	listAgain chan struct{} // capacity 1: asks the source for a full list
-	wake      chan struct{} // capacity 1: tells Run that there is a hold
+	listAgain chan struct{} // capacity 1: requests a full list from the source
+	wake      chan struct{} // capacity 1: signals Run that there is a hold
 
 	judging sync.Mutex // one judgement at a time; held during calls of Next
 
 	mu       sync.Mutex
 	state    state
-	settleAt time.Time // when a hold without Seen is judged; zero: not scheduled
+	settleAt time.Time // when a hold without Seen is judged; zero if no judgement is scheduled
 }
 
 // New loads the stored state.
@@ -106,12 +106,12 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 	}
 	if found {
 		if err := json.Unmarshal([]byte(text), &b.state); err != nil {
-			c.Log.Error("the stored identity of the cluster cannot be decoded: the next list of pods is accepted as it is", "error", err)
+			c.Log.Error("the stored identity of the cluster cannot be decoded: the next list of pods is accepted unchecked", "error", err)
 			b.state = state{}
 		}
 	}
 	if h := b.state.Hold; h != nil {
-		c.Log.Warn("pods that the API server does not have keep running, since before the agent started; islet accept ends them",
+		c.Log.Warn("pods that the API server no longer has are on hold since before the agent started: they run until islet accept",
 			"pods", len(h.Pods), "since", h.Since, "because", h.Why)
 		signal(b.wake)
 	}
@@ -125,7 +125,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Registered stores the UID of the Node if none is stored: before the first list, and after an
+// Registered stores the UID of the Node if none is stored. That is so before the first list, and after an
 // update from a version of islet without a brake.
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	b.judging.Lock()
@@ -136,11 +136,11 @@ func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Again returns a channel that tells the source to list all pods again, because the pods on hold
-// may be judged differently now.
+// Again returns a channel that requests a new list of all pods from the source, because the judgement of
+// the pods on hold may change.
 func (b *Brake) Again() <-chan struct{} { return b.listAgain }
 
-// Held returns the current hold; false if there is none.
+// Held returns the current hold. The result is false if there is none.
 func (b *Brake) Held() (Hold, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,7 +152,7 @@ func (b *Brake) Held() (Hold, bool) {
 	return h, true
 }
 
-// Until returns when a hold ends by itself; zero: never.
+// Until returns the time when a hold ends by itself. It is zero if the hold never ends by itself.
 func (b *Brake) Until(h Hold) time.Time {
 	if b.Limit == 0 {
 		return time.Time{}
@@ -163,8 +163,8 @@ func (b *Brake) Until(h Hold) time.Time {
 // Fail forwards the reason why the API server cannot be reached.
 func (b *Brake) Fail(source string, problems []desired.Problem) { b.Next.Fail(source, problems) }
 
-// Set judges a full list of pods. Pods that are missing from the list and put on hold are added
-// to the list for the next sink.
+// Set judges a full list of pods and forwards it. Missing pods that are put on hold are added to the
+// forwarded list.
 func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
 	if source != desired.API {
 		return b.Next.Set(ctx, source, claims, problems)
@@ -183,7 +183,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	}
 	verdict, why := Judge(scene)
 	if verdict == EndAll && mostVanished(len(vanished), running) {
-		if err := b.confirm(ctx, vanished); err != nil {
+		if err := b.checkVanished(ctx, vanished); err != nil {
 			return err
 		}
 	}
@@ -211,9 +211,9 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	return nil
 }
 
-// Update judges changes. A pod that disappears without a graceful deletion ends only if the Node
-// is the same object as before, because garbage collection removes the pods of a deleted Node.
-// Otherwise the pod is put on hold until Set judges all pods together.
+// Update judges changes and forwards them. A pod that disappears without a graceful deletion ends only if
+// the Node has not been replaced. Garbage collection removes the pods of a deleted Node. If it was
+// replaced, the pod is put on hold until Set judges all pods together.
 func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error {
 	if source != desired.API {
 		return b.Next.Update(ctx, source, claims, gone)
@@ -250,9 +250,9 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	return b.Next.Update(ctx, source, claims, gone)
 }
 
-// forced returns the UIDs of running pods that were removed without a graceful deletion, as far
-// as this node saw it. For a forced deletion the server reports a grace period of 0 before it
-// removes the pod; other removals report none.
+// forcedRemovals returns the UIDs of running pods that were removed without a graceful deletion, as far as
+// this node observed it. A forced deletion sets a grace period of 0 before the server removes the pod.
+// Other removals set none.
 func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
 	for _, c := range claims {
 		if c.Ending != nil && c.Ending.Forced || failedByPodGC(c.Pod) {
@@ -274,14 +274,16 @@ func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.Gone) (uid
 	return slices.DeleteFunc(uids, func(uid types.UID) bool { return !runs[uid] })
 }
 
-// failedByPodGC reports whether pod garbage collection has failed the pod and removes it next.
+// failedByPodGC reports whether the pod garbage collector has set the pod to Failed. It deletes the pod
+// next.
 func failedByPodGC(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodFailed && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Reason == "DeletionByPodGC"
 	})
 }
 
-// Accept ends the pods on hold, because the control plane is right. It returns their number.
+// Accept ends the pods on hold. The user confirms with it that the control plane is right. It returns their
+// number.
 func (b *Brake) Accept(ctx context.Context) (int, error) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -313,7 +315,8 @@ func (b *Brake) currentState() state {
 	return b.state
 }
 
-// setState sets the state, and stores it if it changed. Pods do not end if the write fails.
+// setState sets the state, and stores it if it changed. A failed write is only logged: the pods keep
+// running.
 func (b *Brake) setState(ctx context.Context, now state) {
 	b.mu.Lock()
 	before := b.state
@@ -328,16 +331,16 @@ func (b *Brake) setState(ctx context.Context, now state) {
 		err = b.Meta.SetMeta(ctx, metaBrake, string(data))
 	}
 	if err != nil {
-		b.Log.Error("the pods on hold cannot be stored: after a restart of the agent they are judged again", "error", err)
+		b.Log.Error("the pods on hold cannot be stored: they are judged again after a restart of the agent", "error", err)
 	}
 	if now.Hold != nil {
 		signal(b.wake)
 	}
 }
 
-// Run checks holds until ctx ends. It ends a hold whose time limit is over. It requests a new
-// list when pods that were removed one by one can be judged together, and when the identity of
-// the control plane changes again.
+// Run checks holds until ctx ends. It ends a hold whose time limit is over. It requests a new list in two
+// cases: when pods that were removed one by one can be judged together, and when the identity of the
+// control plane changes again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -355,7 +358,7 @@ func (b *Brake) Run(ctx context.Context) error {
 	}
 }
 
-// checkHold checks the hold and returns the time until the next check; 0: there is no hold.
+// checkHold checks the hold and returns the time until the next check, or 0 if there is no hold.
 func (b *Brake) checkHold(ctx context.Context) time.Duration {
 	b.mu.Lock()
 	h, settle := b.state.Hold, b.settleAt
@@ -364,9 +367,9 @@ func (b *Brake) checkHold(ctx context.Context) time.Duration {
 		return 0
 	}
 	if at := b.Until(*h); !at.IsZero() && !b.Now().Before(at) {
-		b.Log.Warn("pods were on hold for the configured time: they end now", "pods", len(h.Pods), "since", h.Since)
+		b.Log.Warn("the time limit for pods on hold is over: the pods end now", "pods", len(h.Pods), "since", h.Since)
 		if _, err := b.Accept(ctx); err != nil {
-			b.Log.Error("the pods on hold could not be ended", "error", err)
+			b.Log.Error("the pods on hold cannot be ended", "error", err)
 		}
 		return lookEvery
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// report reports a hold that begins, changes or ends, by log and event.
+// report logs that a hold begins, changes or ends, and records an event of the Node.
 func (b *Brake) report(before, after *Hold, running int) {
 	switch {
 	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
@@ -27,7 +27,7 @@ func (h *Hold) message(running int) string {
 		len(h.Pods), running, h.Why)
 }
 
-// Describe returns a hold as one paragraph, with the names of up to five pods.
+// Describe returns a description of a hold in one paragraph, with the names of up to five pods.
 func (b *Brake) Describe(h Hold) string {
 	names := map[types.UID]string{}
 	for _, p := range b.Pods() {

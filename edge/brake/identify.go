@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// apiService is the Service of the API server, which nodes may read.
+// apiService is the Service of the API server. Nodes may read it.
 const apiService = "kubernetes"
 
-// maxReads is the number of missing pods that confirm reads by name.
+// maxReads is the maximum number of missing pods that checkVanished reads by name.
 const maxReads = 4
 
-// identify reads the identity of the control plane. If cluster is false it reads only the Node:
-// an open watch cannot have moved to another cluster.
+// identify reads the identity of the control plane. If cluster is false it reads only the Node, because an
+// open watch cannot have moved to another cluster.
 func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
@@ -34,7 +34,7 @@ func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err e
 		return now, nil
 	}
 	now.Cluster, err = uidOf[v1.Service](ctx, b.Client, metav1.NamespaceDefault, apiService)
-	if apierrors.IsForbidden(err) { // by a policy of the cluster: the other two facts decide
+	if apierrors.IsForbidden(err) { // a policy of the cluster forbids it: the other two facts decide
 		err = nil
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err e
 	return now, nil
 }
 
-// uidOf returns the UID of an object; empty: it does not exist.
+// uidOf returns the UID of an object, or "" if the object does not exist.
 func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespace, name string) (types.UID, error) {
 	m, err := kube.GetMetadata[T, P](ctx, c, namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -55,10 +55,10 @@ func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespa
 	return m.UID, nil
 }
 
-// confirm reads some of the pods that are missing from a list by their names. It returns an error
-// if one of them exists: the list was cut short. The node authorizer answers Forbidden for pods
-// that do not exist.
-func (b *Brake) confirm(ctx context.Context, vanished []desired.Pod) error {
+// checkVanished reads some of the pods that a list lacks by their names. It returns an error if one of them
+// still exists, because the list was cut short then. For a pod that does not exist, the node authorizer
+// answers Forbidden.
+func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error {
 	for i := range min(maxReads, len(vanished)) {
 		p := vanished[i*(len(vanished)-1)/max(1, min(maxReads, len(vanished))-1)].Pod
 		uid, err := uidOf[v1.Pod](ctx, b.Client, p.Namespace, p.Name)
@@ -73,7 +73,7 @@ func (b *Brake) confirm(ctx context.Context, vanished []desired.Pod) error {
 	return nil
 }
 
-// missing returns the number of pods of the API server that are to run, and which of them a list
+// missing returns the number of pods of the API server that are to run, and those of them that a list
 // lacks, in the order of pods.
 func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
@@ -92,8 +92,8 @@ func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished 
 	return running, vanished
 }
 
-// podsToHold returns the vanished pods that keep running. A pod with a successor on this node ends:
-// a pod with the same name, or of the same DaemonSet.
+// podsToHold returns the vanished pods that are put on hold. A pod that has a successor on this node is not
+// put on hold. A successor has the same name, or belongs to the same DaemonSet.
 func podsToHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
 	if v == EndAll {
 		return nil

@@ -2,14 +2,14 @@ package brake
 
 import "k8s.io/apimachinery/pkg/types"
 
-// An Identity is a control plane as one node sees it. Unknown parts are empty.
+// An Identity identifies the control plane of one node. Empty fields are not known.
 type Identity struct {
-	Cluster types.UID `json:"cluster,omitempty"` // of the Service default/kubernetes
-	Node    types.UID `json:"node,omitempty"`    // of the Node; empty in an answer: it does not exist
+	Cluster types.UID `json:"cluster,omitempty"` // UID of the Service default/kubernetes
+	Node    types.UID `json:"node,omitempty"`    // UID of the Node; empty in a read identity if the Node does not exist
 	Epoch   int       `json:"epoch,omitempty"`   // (*history.History).Epoch
 }
 
-// differs returns how the identity changed; empty: it did not.
+// differs returns the difference between two identities as a sentence. It is empty if they are the same.
 func (before Identity) differs(now Identity) string {
 	switch {
 	case before.Cluster != "" && now.Cluster != "" && before.Cluster != now.Cluster:
@@ -24,7 +24,7 @@ func (before Identity) differs(now Identity) string {
 	return ""
 }
 
-// merge returns now, with unknown parts filled in from before.
+// merge returns now, with its empty fields set from before.
 func (before Identity) merge(now Identity) Identity {
 	if now.Cluster == "" {
 		now.Cluster = before.Cluster
@@ -35,39 +35,39 @@ func (before Identity) merge(now Identity) Identity {
 	return now
 }
 
-// A Scene is a list of the API server that lacks pods.
+// A Scene describes a list of the API server that lacks pods.
 type Scene struct {
-	Known    Identity // at the last accepted list
+	Known    Identity // identity at the last accepted list
 	Now      Identity
-	Running  int       // pods of the API server that are to run, without those being deleted
-	Vanished int       // how many of them the list lacks, including those on hold
+	Running  int       // number of pods of the API server that are to run; pods that are being deleted are not counted
+	Vanished int       // number of these pods that the list lacks, including pods on hold
 	Held     bool      // a hold exists
-	Seen     *Identity // the identity at which the hold was judged; nil: not judged yet
+	Seen     *Identity // the identity at which the hold was judged; nil if it has not been judged yet
 }
 
-// A Verdict decides about the pods that vanished.
+// A Verdict is the decision about the pods that vanished.
 type Verdict int
 
 // Verdicts.
 const (
 	EndAll     Verdict = iota // they were deleted
 	HoldAll                   // the control plane lost them
-	HoldFormer                // keep the existing hold; all other missing pods were deleted
+	HoldFormer                // pods of an existing hold stay on hold; all other missing pods were deleted
 )
 
 // String names a verdict.
 func (v Verdict) String() string { return [...]string{"end all", "hold all", "hold former"}[v] }
 
-// Judge decides about a list. why is the reason of a hold. Judge is a pure function.
+// Judge decides about the pods that a list lacks, and returns the reason of a hold. It is a pure function.
 func Judge(s Scene) (v Verdict, why string) {
 	why = s.Known.differs(s.Now)
 	switch {
 	case s.Vanished == 0 || why == "":
 		return EndAll, ""
 	case s.Held && s.Seen != nil && *s.Seen == s.Now:
-		// This control plane's own pods come and go as it says.
+		// The hold is about another control plane. The pods of this one come and go as usual.
 		return HoldFormer, why
-	case s.Now.Node == "" && s.Known.Node != "": // the node registers again, and then the list is judged again
+	case s.Now.Node == "" && s.Known.Node != "": // the list is judged again when the node has registered again
 		return HoldAll, why
 	case mostVanished(s.Vanished, s.Running):
 		return HoldAll, why
@@ -75,7 +75,7 @@ func Judge(s Scene) (v Verdict, why string) {
 	return EndAll, ""
 }
 
-// mostVanished reports whether so many pods vanished that a deletion by hand is unlikely.
+// mostVanished reports whether too many pods vanished for deletions by hand.
 func mostVanished(vanished, running int) bool {
 	return vanished > 0 && (vanished >= running || vanished >= 3 && 2*vanished >= running)
 }

@@ -19,27 +19,27 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
-	// poll is the interval for reading a ConfigMap that may not be watched.
+	// poll is the interval for reading a ConfigMap that the node may not watch.
 	poll = 5 * time.Minute
-	// steady is the duration of a watch that resets the back-off.
+	// steady is the minimum duration of a watch that resets the back-off.
 	steady = 10 * time.Second
 )
 
-// Config has the dependencies of a Source.
+// Config contains the dependencies of a Source.
 type Config struct {
 	Client *kube.Client
-	// Want returns the name of the ConfigMap to follow; an empty name: none.
+	// Want returns the name of the ConfigMap to follow, or an empty name if there is none to follow.
 	Want func() (namespace, name string)
-	// Changed receives a value when the result of Want may have changed; capacity 1.
+	// Changed receives a value when the result of Want may have changed. Its capacity is 1.
 	Changed <-chan struct{}
-	// None is called when Want names no ConfigMap.
+	// None is called when Want returns an empty name.
 	None func()
-	// Take receives the ConfigMap, at first and whenever it may have changed. It must not
-	// retain it.
+	// Take receives the ConfigMap when it was read first, and after each change. Take must not retain it.
 	Take func(*v1.ConfigMap)
-	// Problem receives the reason why the ConfigMap cannot be followed; empty: it can.
+	// Problem receives the reason why the ConfigMap cannot be followed. It receives "" when the problem is
+	// solved.
 	Problem func(why string)
-	Retry   <-chan struct{} // the server may answer again; nil: retry by time only
+	Retry   <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
 	Log     *slog.Logger
 }
 
@@ -54,7 +54,7 @@ func New(c Config) (*Source, error) {
 	return &Source{c}, nil
 }
 
-// errOther: another ConfigMap is to be followed now.
+// errOther means that Run must call Want again.
 var errOther = errors.New("another ConfigMap is wanted")
 
 // Run follows the ConfigMap until ctx ends.
@@ -79,7 +79,7 @@ func (s *Source) Run(ctx context.Context) error {
 			again.Reset()
 			continue
 		}
-		if err != nil && !errors.Is(err, kube.ErrNoLink) { // package link reports that one
+		if err != nil && !errors.Is(err, kube.ErrNoLink) { // package link reports a missing link
 			s.c.Log.Debug("the ConfigMap cannot be followed", "configMap", namespace+"/"+name, "error", err)
 			s.c.Problem(err.Error())
 		}
@@ -135,7 +135,7 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 	}
 }
 
-// pause waits until a ConfigMap that may not be watched should be read again.
+// pause waits until the node should read a ConfigMap again that it may not watch.
 func (s *Source) pause(ctx context.Context) error {
 	t := time.NewTimer(retry.Around(poll))
 	defer t.Stop()
@@ -161,7 +161,7 @@ func (s *Source) event(e watch.Event, name string) error {
 	return nil
 }
 
-// forward forwards a ConfigMap that has the requested name, and drops others that a server may send.
+// forward forwards a ConfigMap with the requested name. A faulty server may send others.
 func (s *Source) forward(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return

@@ -23,26 +23,27 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// nodeIDs is the Node's annotation with the node IDs of its drivers, as JSON.
+// nodeIDs is the annotation of the Node that contains the node IDs of its drivers, as JSON.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
 	maxKnown   = 256     // maximum number of drivers, including uninstalled ones
-	maxMemory  = 1 << 20 // bytes of the decoded annotation; all annotations together have at most 256 KiB
+	maxMemory  = 1 << 20 // size of the decoded annotation, in bytes; all annotations together have at most 256 KiB
 )
 
-// migrated are the in-tree plugins whose volumes CSI drivers handle now, the same as a kubelet's.
+// migrated is the list of in-tree plugins whose volumes CSI drivers handle now. It is the same as a
+// kubelet's.
 const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
 	"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
 
-// Config has the dependencies of a Node.
+// Config contains the dependencies of a Node.
 type Config struct {
 	Client *kube.Client
 	Name   string
-	Node   func() *v1.Node // the last known Node; nil: none
-	Retry  <-chan struct{} // the server may answer again; nil: retry by time only
+	Node   func() *v1.Node // returns the last known Node, or nil
+	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
 	Log    *slog.Logger
 }
 
@@ -52,9 +53,9 @@ type Node struct {
 	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	drivers map[string]*driver // the drivers of this node; nil: uninstalled
-	told    map[string]*driver // as last written to the API server
-	owner   types.UID          // of the Node for which they were written
+	drivers map[string]*driver // the drivers of this node; a nil value means uninstalled
+	told    map[string]*driver // the drivers as last written to the API server
+	owner   types.UID          // UID of the Node for which they were written
 }
 
 type driver struct {
@@ -104,7 +105,7 @@ func (n *Node) Poke() {
 // Run writes the drivers to the API server until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
-	failing := false // so that an outage is logged once
+	failing := false // true during an outage, which is logged once
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,7 +131,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// todo returns the drivers that the API server does not have yet.
+// todo returns the drivers that are not yet written to the API server.
 func (n *Node) todo(owner types.UID) map[string]*driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -175,21 +176,21 @@ func (n *Node) sync(ctx context.Context) error {
 		n.mu.Lock()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("driver %s: %w", name, err))
-		} else if n.drivers[name] == d { // otherwise it has changed in the meantime
+		} else if n.drivers[name] == d { // an unequal driver has changed in the meantime
 			n.told[name] = d
 		}
 		n.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.drivers) > maxKnown { // uninstalled drivers are kept for label, but not without limit
+	if len(n.drivers) > maxKnown { // label needs uninstalled drivers, but their number is limited
 		maps.DeleteFunc(n.drivers, func(_ string, d *driver) bool { return d == nil })
 	}
 	return errors.Join(errs...)
 }
 
-// label sets the annotation and the labels of the Node. A label with another value was set by
-// another program and is kept.
+// label sets the annotation and the labels of the Node. A label that another program has set to another
+// value is not changed.
 func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
@@ -206,7 +207,7 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 	before := maps.Clone(ids)
 	labels := map[string]string{}
 	n.mu.Lock()
-	for name, d := range n.drivers { // all drivers: the known Node may be older than the last change
+	for name, d := range n.drivers { // the known Node may be older than the last change, so all drivers are added
 		delete(ids, name)
 		if d != nil {
 			ids[name] = d.NodeID
@@ -219,7 +220,7 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 			case !there:
 				labels[key] = value
 			case has != value:
-				n.Log.Warn("detected topology value collision: the label of the Node stays",
+				n.Log.Warn("topology value collision: another program has set this label of the Node, which is not changed",
 					"driver", name, "label", key, "reported", value, "existing", has)
 			}
 		}
@@ -276,8 +277,8 @@ func (n *Node) updateCSINode(ctx context.Context, node *v1.Node, name string, d 
 	return n.change(ctx, has.Spec.Drivers, name, d)
 }
 
-// change updates a driver's entry in the existing CSINode. Servers from 1.35 on permit a change of
-// the limit (KEP-4876); for other changes the entry is deleted and added again.
+// change updates a driver's entry in the existing CSINode. API servers since 1.35 permit a change of the
+// limit (KEP-4876). For other changes the entry is deleted and added again.
 func (n *Node) change(ctx context.Context, has []storagev1.CSINodeDriver, name string, d *driver) error {
 	var gone, come []any
 	i := slices.IndexFunc(has, func(d storagev1.CSINodeDriver) bool { return d.Name == name })

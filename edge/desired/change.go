@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Set replaces the full set of a source and its problems. Missing pods end, except those from an
-// origin with a problem, because the source cannot know whether they are still wanted. On an
-// error only the problems have changed, and the source must call Set again.
+// Set replaces the full set of a source, and the problems of that source. Missing pods end, except pods
+// from an origin with a problem: the source cannot know whether they are still wanted. If Set returns an
+// error, only the problems have changed, and the source must call Set again.
 func (d *Desired) Set(ctx context.Context, source string, claims []Claim, problems []Problem) error {
 	unsure := make(map[string]bool, len(problems))
 	for _, p := range problems {
@@ -46,8 +46,8 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	return err
 }
 
-// Update applies changes to the set of a source: new and changed claims, and pods that are gone.
-// All other pods of the source stay. On an error nothing has changed, and the source must call
+// Update applies changes to the set of a source: new and changed claims, and pods that are gone. All other
+// pods of the source are kept. If Update returns an error, nothing has changed, and the source must call
 // Set.
 func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []Gone) error {
 	return d.change(ctx, func(next rows, all map[string][]blocked) error {
@@ -67,12 +67,12 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 	})
 }
 
-// Fail reports why a source cannot read its set. All its pods stay.
+// Fail reports the reason why a source cannot read its set. All pods of the source are kept.
 func (d *Desired) Fail(source string, problems []Problem) { d.report(source, problems, false) }
 
-// report replaces the problems of a source and logs new ones. spoken: the source has delivered its
-// set.
-func (d *Desired) report(source string, problems []Problem, spoken bool) {
+// report replaces the problems of a source and logs new ones. delivered is true if the source has delivered
+// its set.
+func (d *Desired) report(source string, problems []Problem, delivered bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {
 		problems[i].Source = source
@@ -80,7 +80,7 @@ func (d *Desired) report(source string, problems []Problem, spoken bool) {
 	d.mu.Lock()
 	before := d.problems[source]
 	d.problems[source] = problems
-	d.spoken[source] = d.spoken[source] || spoken
+	d.spoken[source] = d.spoken[source] || delivered
 	d.mu.Unlock()
 	d.logNew(before, problems)
 }
@@ -93,8 +93,8 @@ func (d *Desired) logNew(before, now []Problem) {
 	}
 }
 
-// Apply sets pods of the local source, identified by namespace and name. An unchanged pod (the
-// same UID) stays, a changed one is replaced gracefully. It applies all pods or none.
+// Apply sets pods of the local source, identified by namespace and name. An unchanged pod (the same UID) is
+// kept. A changed one is replaced gracefully. It applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
@@ -114,8 +114,8 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	})
 }
 
-// Delete ends a pod of the local source. grace is in seconds; nil means as in the manifest. The
-// grace period of a pod that is already ending can only be shortened.
+// Delete ends a pod of the local source. The grace period is in seconds; nil means the one in the manifest.
+// The grace period of a pod that is already ending can only be shortened.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		row, ok := next[uid]
@@ -134,8 +134,8 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 	})
 }
 
-// Forget removes a deleting pod of which nothing is left on the node. If the pod was added again
-// in the meantime, it becomes wanted. For any other UID Forget does nothing.
+// Forget removes a deleting pod when nothing of it is left on the node. If the pod was added again in the
+// meantime, it becomes wanted. For any other UID it does nothing.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		next.forget(uid)
@@ -143,8 +143,7 @@ func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	})
 }
 
-// Rewrite stores all pods again, because the store may have lost rows. Unchanged rows are not
-// written.
+// Rewrite stores all pods again, because the store may have lost rows. Unchanged rows are not written.
 func (d *Desired) Rewrite(ctx context.Context) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -158,11 +157,11 @@ func (d *Desired) Rewrite(ctx context.Context) error {
 type Recovered struct {
 	Source   string
 	Pod      *v1.Pod
-	Deleting bool // it was ending
+	Deleting bool // true if the pod was ending
 }
 
-// Adopt adds running pods to a store that was rebuilt. It skips pods with a known UID. Of two pods
-// with the same name the second one is ended.
+// Adopt adds running pods to a store that was rebuilt after damage. It skips pods with a known UID. If two
+// pods have the same name, the second one is ended.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {

@@ -18,9 +18,9 @@ type change struct {
 	err  error
 }
 
-// change applies an edit, stores the difference, publishes it and calls Poke for the changed
-// UIDs. On an error nothing has changed. Each commit waits for the disk, so edits that arrive
-// during a commit are committed together by the next one.
+// change applies an edit, stores the difference, publishes it, and calls Poke for the changed UIDs. If it
+// returns an error, nothing has changed. Each commit waits for the disk, so the edits that arrive during a
+// commit share the next one.
 func (d *Desired) change(ctx context.Context, e edit) error {
 	c := &change{edit: e}
 	d.asking.Lock()
@@ -32,7 +32,7 @@ func (d *Desired) change(ctx context.Context, e edit) error {
 	return c.err
 }
 
-// commitWaiting commits all waiting edits, unless another caller has committed c already.
+// commitWaiting commits all waiting edits. It does nothing if another caller has committed c already.
 func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types.UID) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -43,7 +43,7 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 	group := d.asked
 	d.asked = nil
 	d.asking.Unlock()
-	if len(group) > 1 { // another caller may wait longer than c's
+	if len(group) > 1 { // the contexts of other callers may end later than ctx
 		ctx = context.WithoutCancel(ctx)
 	}
 	changed, err := d.commit(ctx, group)
@@ -66,21 +66,21 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 	return changed
 }
 
-// commit commits a group of changes together. Changes whose edit fails get their error and are
-// left out. An error of commit means that nothing was stored. The caller holds changing.
+// commit commits a group of changes in one transaction. A change whose edit fails gets its error and is
+// left out. An error of commit means that nothing was stored. The caller must hold changing.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {
 		if c.err != nil {
 			continue
 		}
-		if c.err = c.edit(next, claims); c.err != nil { // the edit may be half done: start over without it
+		if c.err = c.edit(next, claims); c.err != nil { // the edit may have changed some rows: start over without it
 			return d.commit(ctx, group)
 		}
 		claims = next.retry(claims)
 	}
 	put, remove := difference(d.rows, next)
-	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // usually a change of a field that is not kept
+	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // the usual cause is a change of a field that is not stored
 		return nil, nil
 	}
 	if err := d.Store.UpdatePods(ctx, put, remove); err != nil {

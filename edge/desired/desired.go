@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Sources of pods, as in the annotation kubernetes.io/config.source of a kubelet. Local is
-// islet's own source: pods that a person applied.
+// Sources of pods. Their names are those of a kubelet's annotation kubernetes.io/config.source. Local is
+// the source of pods that a person applied with islet.
 const (
 	File  = keys.SourceFile
 	HTTP  = keys.SourceHTTP
@@ -29,9 +29,9 @@ const (
 )
 
 var (
-	// ErrNotFound is the error of Delete for a UID that is not wanted.
+	// ErrNotFound is the error of Delete for an unknown UID.
 	ErrNotFound = errors.New("not found")
-	// ErrForeign is the error of changing a pod of another source, which would only create the
+	// ErrForeign is the error of changing a pod that another source defines. That source would create the
 	// pod again.
 	ErrForeign = errors.New("it belongs to another source")
 )
@@ -40,34 +40,34 @@ var (
 type Pod struct {
 	Pod      *v1.Pod // must not be modified
 	Source   string
-	Origin   string        // the file or URL, for messages
-	Deleting bool          // to be ended; call Forget when nothing of it is left
-	Grace    time.Duration // grace period, when Deleting
-	Lives    int           // how often it has ended and was started again under its UID
-	Waiting  types.UID     // do not start it before this pod, which has the same name, is forgotten
-	Version  uint64        // value of Desired.Version when it last changed
+	Origin   string        // the file or URL; used in messages
+	Deleting bool          // the pod is ending; call Forget when nothing of it is left
+	Grace    time.Duration // grace period, if Deleting
+	Lives    int           // number of times that the pod has ended and started again under its UID
+	Waiting  types.UID     // UID of an older pod with the same name that must be forgotten before this pod starts
+	Version  uint64        // value of Desired.Version at the last change of the pod
 }
 
 // A Claim is a pod that a source wants to run or to end.
 type Claim struct {
 	Pod    *v1.Pod // its UID is set
-	Origin string  // the file or URL, for messages
-	Ending *Ending // nil: it is to run
+	Origin string  // the file or URL; used in messages
+	Ending *Ending // nil if the pod is to run
 }
 
-// An Ending says how a pod is to end.
+// An Ending describes how a pod ends.
 type Ending struct {
-	Grace  time.Duration // for all its containers
-	Forced bool          // a forced deletion: its source has removed the pod, or will without waiting
+	Grace  time.Duration // grace period of all its containers
+	Forced bool          // for a forced deletion: the source has removed the pod, or removes it without waiting
 }
 
 // A Gone is a pod that its source no longer knows.
 type Gone struct {
 	UID    types.UID
-	Ending *Ending // nil: with the grace period in its manifest
+	Ending *Ending // nil if the pod ends with the grace period in its manifest
 }
 
-// A Problem is the reason why a source or one of its pods cannot be followed.
+// A Problem is the reason why a source, or one of its pods, cannot be followed.
 type Problem struct {
 	Source  string
 	Origin  string // the file or URL
@@ -78,19 +78,19 @@ type Problem struct {
 // A Store stores the rows. *store.Store is one.
 type Store interface {
 	Pods(ctx context.Context) ([]store.Pod, error)
-	// UpdatePods writes all or nothing, durably.
+	// UpdatePods durably writes all rows or none.
 	UpdatePods(ctx context.Context, put []store.Pod, remove []types.UID) error
 }
 
-// Config has the dependencies of a Desired.
+// Config contains the dependencies of a Desired.
 type Config struct {
 	Store Store
-	Poke  func(types.UID) // called for each changed UID, without a lock held; must not block
-	// Hold keeps pods running that are missing from the full set of their source; Held returns
-	// them. A held pod also starts if it waits for the end of another pod with its name, or of
-	// its own former life. Hold is set while a new version or configuration is on trial: if it
-	// fails to find a pod, the node must not lose that pod. A pod that was removed on purpose runs
-	// until an agent starts without Hold.
+	Poke  func(types.UID) // is called for each changed UID, without a lock; must not block
+	// Hold keeps pods running that are missing from the full set of their source. The method Held returns
+	// these pods. A held pod also starts after another pod with its name, or its own former instance, has
+	// ended. Hold is set while a new version or configuration of islet is on trial. If the new version
+	// fails to find a pod, the node must not lose that pod. A pod that was removed on purpose runs until
+	// the agent starts without Hold.
 	Hold bool
 	Log  *slog.Logger
 }
@@ -99,17 +99,17 @@ type Config struct {
 type Desired struct {
 	Config
 
-	changing sync.Mutex // one commit at a time, from reading rows to publishing new ones
+	changing sync.Mutex // held for one commit at a time, from reading rows to publishing new ones
 	rows     rows
 
 	asking sync.Mutex
-	asked  []*change // waiting for changing
+	asked  []*change // changes that wait for changing
 
-	mu       sync.RWMutex // the published view; never held during I/O
+	mu       sync.RWMutex // protects the published view; never held during I/O
 	pods     map[types.UID]Pod
 	version  uint64
 	spoken   map[string]bool
-	problems map[string][]Problem // by source, as reported
+	problems map[string][]Problem // problems as reported by each source
 	blocked  map[string][]blocked // by source
 	held     map[string][]types.UID
 }
@@ -132,8 +132,8 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// setPriority sets the priority of static pods that an older version stored without one. Their
-// manifests may not be read again for a long time, if there is no network.
+// setPriority sets the priority of static pods that an older version stored without one. Without a network,
+// their manifests may not be read again for a long time.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.Rank(pod)
@@ -159,8 +159,8 @@ func (d *Desired) List() []Pod {
 	return all
 }
 
-// Each calls f for all pods, in no order. It does not copy the list. f must be fast, and must not
-// call methods of d.
+// Each calls f for all pods in an unspecified order. It does not copy the list, so f must be fast and must
+// not call methods of d.
 func (d *Desired) Each(f func(Pod)) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -176,21 +176,21 @@ func (d *Desired) Version() uint64 {
 	return d.version
 }
 
-// Spoken reports whether a source has delivered its full set since the agent started. Until then
-// no running pod of that source is an orphan.
+// Spoken reports whether a source has delivered its full set since the agent started. Before that, no
+// running pod of the source counts as an orphan.
 func (d *Desired) Spoken(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.spoken[source]
 }
 
-// Held returns the pods that run only because of Hold.
+// Held returns the UIDs of the pods that run only because of Hold.
 func (d *Desired) Held() (all []types.UID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, held := range d.held {
 		for _, uid := range held {
-			if p, ok := d.pods[uid]; ok && !p.Deleting { // otherwise it was ended in another way
+			if p, ok := d.pods[uid]; ok && !p.Deleting { // a deleting pod was ended in another way
 				all = append(all, uid)
 			}
 		}
@@ -213,11 +213,11 @@ func (d *Desired) Problems() []Problem {
 	return all
 }
 
-// publish makes a change visible to readers and returns the UIDs whose Pod changed.
+// publish makes a change visible to readers and returns the UIDs whose Pod has changed.
 func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.predecessors()
-	version := d.version + 1 // only written here, so no lock to read it
+	version := d.version + 1 // only publish writes it, so reading it needs no lock
 	for uid, row := range next {
 		p := Pod{
 			Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting,

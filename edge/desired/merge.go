@@ -15,14 +15,14 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// rows are all pods by UID. Their methods do no I/O.
+// rows is the set of all pods, by UID. Their methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blocked claim cannot be followed now, but may be when its name is free.
+// A blocked claim is one that cannot be applied now. Many can be applied when their name is free.
 type blocked struct {
 	Claim
 	field, why string
-	final      bool // it stays blocked whatever happens to other pods
+	final      bool // the claim stays blocked, whatever happens to other pods
 }
 
 func problemsOf(all map[string][]blocked) (problems []Problem) {
@@ -41,7 +41,7 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 // ownsName reports whether the row owns its namespace and name.
 func ownsName(row store.Pod) bool { return !row.Deleting || row.Again }
 
-// owner returns the row that owns a name.
+// owner returns the row that owns a namespace and name.
 func (r rows) owner(name types.NamespacedName) (store.Pod, bool) {
 	for _, row := range r {
 		if ownsName(row) && nameOf(row.Pod) == name {
@@ -51,8 +51,8 @@ func (r rows) owner(name types.NamespacedName) (store.Pod, bool) {
 	return store.Pod{}, false
 }
 
-// predecessors returns for each wanted pod the deleting pod with the same name that must be
-// forgotten first: the oldest, if there are several.
+// predecessors returns, for each wanted pod, the deleting pod with the same name that must be forgotten
+// first. If there are several, it returns the oldest.
 func (r rows) predecessors() map[types.UID]types.UID {
 	ending := map[types.NamespacedName]store.Pod{}
 	for _, row := range r {
@@ -61,7 +61,7 @@ func (r rows) predecessors() map[types.UID]types.UID {
 		}
 	}
 	waits := map[types.UID]types.UID{}
-	if len(ending) == 0 || len(ending) == len(r) { // no name occurs twice
+	if len(ending) == 0 || len(ending) == len(r) { // no two pods share a name
 		return waits
 	}
 	for uid, row := range r {
@@ -72,8 +72,8 @@ func (r rows) predecessors() map[types.UID]types.UID {
 	return waits
 }
 
-// missing returns the pods of a source that are not in claims, its full set. It omits pods of
-// origins that have a problem (unsure).
+// missing returns the pods of a source that claims, its full set, does not contain. It omits pods of the
+// origins in unsure, which have a problem.
 func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
@@ -92,10 +92,10 @@ func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (go
 	return gone
 }
 
-// applyClaims applies the claims of a source and returns those that are blocked. A new pod of the
-// API server replaces the API server's former pod with the same name.
+// applyClaims applies the claims of a source and returns the blocked ones. A new pod of the API server
+// replaces an older one of the API server with the same name.
 func (r rows) applyClaims(source string, claims []Claim) []blocked {
-	// If two files have the same UID, the file that the pod came from before takes precedence.
+	// If two files have the same UID, the file that the stored pod came from takes precedence.
 	moved := func(c Claim) int {
 		if r[c.Pod.UID].Origin == c.Origin {
 			return 0
@@ -131,7 +131,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blocked {
 	return failed
 }
 
-// whyBlocked returns why a claim is blocked; empty: it is not.
+// whyBlocked returns the reason why a claim is blocked, or "" if it is not blocked.
 func (r rows) whyBlocked(source string, c Claim) (why string) {
 	name := nameOf(c.Pod)
 	if h, ok := r.owner(name); ok && h.Pod.UID != c.Pod.UID {
@@ -150,7 +150,7 @@ func (r rows) claim(source string, c Claim) {
 	switch {
 	case !known:
 		row = store.Pod{Seq: r.nextSeq(), Pod: c.Pod}
-	case row.Deleting: // it ends first, and then starts again
+	case row.Deleting: // the pod ends first and then starts again
 		row.Again = true
 	}
 	row.Source, row.Origin = source, c.Origin
@@ -193,8 +193,8 @@ func (r rows) nextSeq() int64 {
 	return last + 1
 }
 
-// retry applies the blocked claims that are not blocked any more, and returns the others. It goes
-// through the sources in the order of their names.
+// retry applies the claims that are no longer blocked, and returns the others. It processes the sources in
+// the order of their names.
 func (r rows) retry(all map[string][]blocked) map[string][]blocked {
 	still := map[string][]blocked{}
 	for _, source := range slices.Sorted(maps.Keys(all)) {
@@ -213,8 +213,8 @@ func (r rows) retry(all map[string][]blocked) map[string][]blocked {
 	return still
 }
 
-// difference returns the rows to write and to remove. A pod that starts again under its UID is
-// both, because the other rows stored for it belong to its former life.
+// difference returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in
+// both lists, because other tables still contain rows of its former instance.
 func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	for uid, row := range next {
 		before, known := old[uid]
@@ -234,7 +234,7 @@ func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	return put, remove
 }
 
-// sameManifest reports whether two manifests of a UID are equal, except for the time they were seen.
+// sameManifest reports whether two manifests of a UID are equal, apart from the time they were seen.
 func sameManifest(a, b *v1.Pod) bool {
 	if a == b {
 		return true

@@ -21,8 +21,8 @@ import (
 const (
 	// metaHistory is the store's key for the marker, as JSON.
 	metaHistory = "history"
-	// storeEvery is the interval for storing a marker that only advanced. An older marker is
-	// still a valid lower bound, and writes wear out flash.
+	// storeEvery is the interval for storing a marker when no pods are stored. An older marker is still a
+	// valid lower bound, and each write wears out flash memory.
 	storeEvery = 10 * time.Minute
 )
 
@@ -32,30 +32,30 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config has the dependencies of a History.
+// Config contains the dependencies of a History.
 type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// Ride is (*store.Store).Ride: the store writes the value under key in each transaction that
-	// stores pods. nil: the marker is stored only every storeEvery.
+	// Ride is (*store.Store).Ride: the store writes the value under key in each transaction that stores
+	// pods. If Ride is nil, the marker is stored only every storeEvery.
 	Ride func(key string, value func() string)
 	Log  *slog.Logger
 }
 
-// A marker is a position that every later state of the same history has passed.
+// A marker is a lower bound: every later state of the same history has reached it.
 type marker struct {
 	Epoch   int       `json:"epoch"`
-	Version uint64    `json:"version,omitempty"` // of the Lease when it was last renewed; 0: not known
+	Version uint64    `json:"version,omitempty"` // version of the Lease when it was last renewed; 0 if it is not known
 	Renewed time.Time `json:"renewed,omitzero"`  // renewTime of that renewal
-	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod, or of a list of pods; 0: not known
+	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod, or of a list of pods; 0 if it is not known
 }
 
-// A History is safe for concurrent use.
+// A History detects a change of the API server's history. It is safe for concurrent use.
 type History struct {
 	Config
 
-	settling sync.Mutex // one read of the Lease at a time
+	settling sync.Mutex // held while the Lease is read
 
 	mu          sync.Mutex
 	last        marker
@@ -63,7 +63,7 @@ type History struct {
 	storedAt    time.Time // time of the last write of stored
 	podsStored  bool      // pods were stored since the last renewal
 	doubt       bool
-	subscribers []chan struct{} // of the callers of Rewritten
+	subscribers []chan struct{} // the channels returned by Rewritten
 }
 
 // New loads the stored marker. The first Settle reads the Lease.
@@ -89,8 +89,8 @@ func New(ctx context.Context, c Config) (*History, error) {
 	return h, nil
 }
 
-// markerForPods returns the marker for the transaction that stores pods. The Lease cannot detect a
-// backup that is newer than the last renewal, so the next renewal is stored at once.
+// markerForPods returns the marker for the transaction that stores pods. It also makes the next renewal
+// store the marker at once: the Lease cannot reveal a backup that is newer than the last renewal.
 func (h *History) markerForPods() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,15 +103,14 @@ func (h *History) markerForPods() string {
 	return string(b)
 }
 
-// Seen records the version of a pod, or of a list of pods, before its content is stored.
+// Seen records the version of a pod, or of a list of pods. Call it before the content is stored.
 func (h *History) Seen(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last.Pods = max(h.last.Pods, versionOf(version))
 }
 
-// Rewritten returns a new channel that receives a value whenever another history was detected.
-// Signals coalesce.
+// Rewritten returns a new channel that receives a value whenever a new epoch begins. Signals coalesce.
 func (h *History) Rewritten() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,23 +119,23 @@ func (h *History) Rewritten() <-chan struct{} {
 	return c
 }
 
-// Epoch returns the number of times another history was detected. It never decreases.
+// Epoch returns the number of times that a new history was detected. It never decreases.
 func (h *History) Epoch() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last.Epoch
 }
 
-// Doubt records that the server may have been replaced: a connection ended, or a request
-// failed. The next Settle reads the Lease.
+// Doubt records that another server may answer now, because a connection ended or a request failed. The
+// next Settle reads the Lease.
 func (h *History) Doubt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.doubt = true
 }
 
-// Settle reads the Lease if there is a doubt. Call it after a doubt before the Lease is renewed,
-// and before a list of the server is accepted. On an error the doubt stays.
+// Settle reads the Lease if Doubt was called since the last read. Call it before the Lease is renewed, and
+// before a list from the server is accepted. If it returns an error, the next Settle reads the Lease again.
 func (h *History) Settle(ctx context.Context) error {
 	h.settling.Lock()
 	defer h.settling.Unlock()
@@ -157,7 +156,7 @@ func (h *History) Settle(ctx context.Context) error {
 		return fmt.Errorf("read the lease of this node: %w", err)
 	}
 	h.mu.Lock()
-	last = h.last // a renewal may have happened in between
+	last = h.last // the Lease may have been renewed during the read
 	h.mu.Unlock()
 	if why := last.contradicts(lease); why != "" {
 		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
@@ -165,13 +164,13 @@ func (h *History) Settle(ctx context.Context) error {
 	return nil
 }
 
-// contradicts returns why a Lease cannot belong to a history that contains the marker; empty: it
-// can.
+// contradicts returns the reason why a Lease cannot belong to a history that contains the marker. It is
+// empty if the Lease can belong to it.
 func (m marker) contradicts(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
 	case version != 0 && version < m.Version:
-		return fmt.Sprintf("its lease of this node has version %d, after version %d was acknowledged", version, m.Version)
+		return fmt.Sprintf("its lease of this node has version %d, but version %d was acknowledged", version, m.Version)
 	case renewed.Before(m.Renewed):
 		return fmt.Sprintf("its lease of this node lacks the renewal of %s, which was acknowledged", m.Renewed.UTC().Format(time.RFC3339))
 	}
@@ -185,15 +184,15 @@ func renewedAt(lease *coordinationv1.Lease) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// versionOf returns 0 if s is not a number. Versions of one resource can be compared.
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+// versionOf parses a resource version. It returns 0 if s is not a number. Versions of the same resource can
+// be compared (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
 func versionOf(s string) uint64 {
 	v, _ := strconv.ParseUint(s, 10, 64)
 	return v
 }
 
-// Renewed records that the server acknowledged a renewal of the Lease: version is its new
-// resourceVersion, at its renewTime.
+// Renewed records that the server acknowledged a renewal of the Lease, with the new resourceVersion and
+// renewTime.
 func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	v := versionOf(version)
 	at = at.Truncate(time.Microsecond) // the precision of a Lease
@@ -215,7 +214,7 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	}
 }
 
-// Missing records that the server has no Lease of this node. If it acknowledged one before, a
+// Missing records that the server has no Lease of this node. If the server acknowledged a Lease before, a
 // new epoch begins.
 func (h *History) Missing(ctx context.Context) {
 	h.mu.Lock()
@@ -226,8 +225,8 @@ func (h *History) Missing(ctx context.Context) {
 	}
 }
 
-// Listed compares the version of a list of pods with the version before, and with the newest
-// stored version. If the list is older, it begins a new epoch and returns true.
+// Listed compares the version of a list of pods with before, the version that is already known, and with
+// the newest version that Seen recorded. If the list is older, a new epoch begins and Listed returns true.
 func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
@@ -239,15 +238,15 @@ func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	return true
 }
 
-// Resume must be called before a watch of this node's pods continues from a version. A watch
-// from a version that the server has not reached receives nothing until then, and it never
-// receives the changes before. The Lease does not reveal a backup that is newer than the last
-// renewal. The request is a list that is nearly always empty; its version is the current one.
-// https://github.com/kubernetes/kubernetes/issues/131115
+// Resume checks the current version of the server. It must be called before a watch of this node's pods
+// continues from a version. If the server has not reached that version, a watch would receive no events
+// until it does, and never the changes before. The Lease does not reveal a backup that is newer than the
+// last renewal (https://github.com/kubernetes/kubernetes/issues/131115). The request is a list that is
+// nearly always empty. Its version is the current one.
 func (h *History) Resume(ctx context.Context, version string) error {
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Node + ",metadata.name=" + h.Node}
 	none, err := kube.List[v1.PodList](ctx, h.Client, "", o)
-	if apierrors.IsForbidden(err) { // by a policy of the cluster: the Lease decides alone
+	if apierrors.IsForbidden(err) { // a policy of the cluster forbids it: only the Lease decides
 		return nil
 	}
 	if err != nil {
@@ -257,7 +256,7 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	return nil
 }
 
-// beginEpoch begins an epoch and signals all channels, also if the marker cannot be stored.
+// beginEpoch begins an epoch and signals all channels. It does so also if the marker cannot be stored.
 func (h *History) beginEpoch(ctx context.Context, version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
@@ -269,7 +268,7 @@ func (h *History) beginEpoch(ctx context.Context, version uint64, renewed time.T
 		}
 	}
 	h.mu.Unlock()
-	h.Log.Warn("the API server lost data that it had acknowledged, as after a restore from a backup: everything is read again",
+	h.Log.Warn("the API server lost data that it had acknowledged, as after a restore from a backup: all objects are read again",
 		"because", why, "epoch", epoch)
 	if err := h.store(ctx); err != nil {
 		h.Log.Error("the new epoch of the cluster's history is not stored: the next start of the agent detects the change again",
@@ -296,7 +295,7 @@ func (h *History) store(ctx context.Context) error {
 	return nil
 }
 
-// Run stores the last renewal when ctx ends, for the comparison after the next start.
+// Run waits until ctx ends and then stores the last renewal, which is compared after the next start.
 func (h *History) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.mu.Lock()

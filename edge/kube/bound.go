@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// bounded limits the size of an answer's body, which is read into memory as a whole, after its
-// decompression. The bytes count against the budget of all answers. The body of a watch is not
-// limited; each of its events is limited where it is read.
+// bounded limits the size of an answer's body after decompression. Such a body is read into memory as a
+// whole. The bytes count against the budget of all answers. The body of a watch is not limited. Its events
+// are limited one by one.
 func bounded(req *http.Request, resp *http.Response) io.ReadCloser {
 	if req.URL.Query().Get("watch") == "true" && resp.StatusCode < http.StatusMultipleChoices {
 		return resp.Body
@@ -23,10 +23,10 @@ func bounded(req *http.Request, resp *http.Response) io.ReadCloser {
 type boundedBody struct {
 	io.ReadCloser
 	read, most int      // bytes
-	p          *patient // nil: the request does not track progress
+	p          *patient // nil if the request does not track progress
 }
 
-// Read returns errTooLong above the limit. It blocks while other answers use the memory.
+// Read returns errTooLong if the body exceeds the limit. It blocks while other answers use up the budget.
 func (b *boundedBody) Read(data []byte) (int, error) {
 	if b.p == nil {
 		data = data[:min(len(data), freeAnswer)]

@@ -6,52 +6,50 @@ import (
 	"sync"
 )
 
-// Limits for the memory of answers. All answers of a server together may use 16 MiB at a time: 32
-// small ones and a large one. The first bytes of an answer do not count, so that a lease is
-// renewed while large answers wait.
+// Limits of the memory for answers. All answers of a server together may use 16 MiB at a time: 32 small
+// answers and a large one. The first bytes of an answer do not count, so that a lease can be renewed while
+// large answers wait.
 const (
 	freeAnswer  = 16 << 10
 	smallAnswer = 128 << 10
 	smallPlaces = 32
-	mostAnswer  = 8 << 20   // bytes of one decompressed answer; an object in etcd has at most 1.5 MiB
-	mostFailure = 256 << 10 // bytes of an error answer
-	mostEvent   = 4 << 20   // bytes of one event of a watch
-	mostDecoded = 24 << 20  // bytes of one decoded answer
-	mostListed  = 24 << 20  // bytes of all decoded pages of a list
-	// streamWindow is how much of an unread answer the server may send. Answers that wait for the
-	// budget remain on the server.
+	mostAnswer  = 8 << 20   // maximum size of a decompressed answer, in bytes; an object in etcd has at most 1.5 MiB
+	mostFailure = 256 << 10 // maximum size of an error answer, in bytes
+	mostEvent   = 4 << 20   // maximum size of a watch event, in bytes
+	mostDecoded = 24 << 20  // maximum size of a decoded answer, in bytes
+	mostListed  = 24 << 20  // maximum size of all decoded pages of a list, in bytes
+	// streamWindow is the amount of data that the server may send before the client reads it. Answers that
+	// wait for the budget remain on the server.
 	streamWindow = 128 << 10
 	// mostHeaders is the maximum size of an answer's headers, in bytes.
 	mostHeaders = 64 << 10
 )
 
-// errTooLong is the error of an answer above its limit.
+// errTooLong is the error of an answer that exceeds its limit.
 var errTooLong = fmt.Errorf("the server's answer is longer than %d MiB", mostAnswer>>20)
 
-// Answers is the budget for the memory of the API server's answers. Clients of the same server
-// share one.
+// Answers is the budget for the memory of the API server's answers. All clients of a server share one.
 type Answers struct {
-	small chan struct{} // holds a value per used place
+	small chan struct{} // contains a value for each place in use
 	large chan struct{}
 }
 
-// NewAnswers returns an unused budget.
+// NewAnswers returns a new budget.
 func NewAnswers() *Answers {
 	return &Answers{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
-// A share is the part of the budget that a request, or all pages of a list, uses. A share without
-// a place waits for a small one, and a share with a small place waits for the large one, so
-// shares cannot deadlock.
+// A share is the part of the budget that a request uses, or all pages of a list. Shares cannot deadlock. A
+// share without a place waits for a small one. A share with a small place waits for the large one.
 type share struct {
 	answers *Answers
-	mu      sync.Mutex // held during a wait: a share grows once at a time
+	mu      sync.Mutex // held during a wait, so that a share grows in one goroutine at a time
 	small   bool
 	large   bool
 }
 
-// hold waits until this number of bytes of an answer may be in memory, and reports whether it had
-// to wait. If ctx ends first, it returns the cause.
+// hold waits until the given number of bytes of an answer may be in memory, and reports whether it had to
+// wait. If ctx ends first, it returns the cause.
 func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil
@@ -84,7 +82,7 @@ func take(ctx context.Context, places chan struct{}, has *bool) (waited bool, er
 	}
 }
 
-// release returns the places; it may be called repeatedly.
+// release returns the places of the share. It may be called repeatedly.
 func (c *share) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +98,7 @@ func (c *share) release() {
 // listShareKey is the context key of the share for all pages of a list.
 type listShareKey struct{}
 
-// shareOf returns the share for a request's answer, and a function that ends the request's use of
-// it.
+// shareOf returns the share of a request's answer, and a function that ends the request's use of it.
 func (c *Client) shareOf(ctx context.Context) (on *share, end func()) {
 	if shared, ok := ctx.Value(listShareKey{}).(*share); ok {
 		return shared, func() {}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// UserAgent is the User-Agent of requests. The API server uses the part before the slash as field
-// manager, so it is the kubelet's.
+// UserAgent is the User-Agent of requests. The API server uses the part before the slash as the field
+// manager, so this part must be the kubelet's.
 const UserAgent = "kubelet/v1.36.3 (linux/" + runtime.GOARCH + ") islet"
 
 // Media types of objects.
@@ -27,31 +27,31 @@ const (
 	asJSON   = "application/json"
 )
 
-// Config has the dependencies and settings of a Client.
+// Config contains the dependencies and settings of a Client.
 type Config struct {
-	// Rest returns the server and the credentials. It is called before each request and must be
-	// fast. A different pointer means new credentials: the next request opens a new connection.
-	// Only the fields about host, TLS, tokens, proxy and dialing are used.
+	// Rest returns the server and the credentials. It is called before each request and must be fast. A
+	// different pointer means new credentials, and the next request opens a new connection. Only the fields
+	// for host, TLS, tokens, proxy and dialing are used.
 	Rest func() (*rest.Config, error)
-	// Dial opens connections; nil: the Dial of Rest, or the network's.
+	// Dial opens connections. The default is the Dial of Rest, or the network's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Now is the time for verifying the server's certificate; nil: time.Now.
+	// Now returns the time for verifying the server's certificate. The default is time.Now.
 	Now func() time.Time
-	// QPS and Burst limit the requests of the client, as kubeAPIQPS and kubeAPIBurst do, except
-	// watches and requests with an Unbound context; QPS <= 0: no limit.
+	// QPS and Burst limit the requests of the client, like kubeAPIQPS and kubeAPIBurst. Watches and
+	// requests with an Unbound context are not limited. If QPS is 0 or negative, there is no limit.
 	QPS   float32
 	Burst int
-	// JSON selects JSON instead of protobuf, for debugging and for proxies that require it.
+	// JSON selects JSON instead of protobuf. Use it for debugging, and for proxies that require JSON.
 	JSON bool
-	// Before, if set, is called before each request and can reject it with an error. After, if
-	// set, receives the result: the HTTP status, or 0 and the error. It is not called for
-	// requests that their caller has cancelled.
+	// Before, if set, is called before each request and can reject it with an error. After, if set,
+	// receives the result: the HTTP status, or 0 and the error. After is not called for requests that their
+	// caller has cancelled.
 	Before func(ctx context.Context) error
 	After  func(status int, err error)
-	// Heard, if set, receives the Date of each answer of a server with a verified certificate,
-	// and the NotAfter of that certificate.
+	// Heard, if set, receives the Date of each answer from a server with a verified certificate, and the
+	// NotAfter of that certificate.
 	Heard func(date, until time.Time)
-	// Answers is the budget for the memory of answers; nil: a separate one.
+	// Answers is the budget for the memory of answers. If it is nil, the client has a budget of its own.
 	Answers *Answers
 }
 
@@ -65,11 +65,11 @@ type Client struct {
 	limiter flowcontrol.RateLimiter
 
 	progress progress
-	page     atomic.Int64 // items per page of a list; 0: the default
+	page     atomic.Int64 // items per page of a list; 0 means the default
 
 	mu     sync.Mutex
 	conn   *connection           // nil before the first request
-	open   map[net.Conn]struct{} // including those with former credentials
+	open   map[net.Conn]struct{} // includes connections with former credentials
 	counts map[Outcome]uint64
 
 	took atomic.Pointer[func(method string, took time.Duration)]
@@ -78,13 +78,13 @@ type Client struct {
 // Outcome is the result of a request.
 type Outcome struct {
 	Method string // of HTTP
-	Status int    // of HTTP; 0: no answer
+	Status int    // HTTP status code; 0 if there was no answer
 }
 
-// New returns a client. It opens its connection for the first request.
+// New returns a client. The connection is opened by the first request.
 func New(cfg Config) (*Client, error) {
 	if cfg.Rest == nil {
-		return nil, errors.New("a client needs to know its server")
+		return nil, errors.New("kube: Rest is missing")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -106,7 +106,7 @@ func New(cfg Config) (*Client, error) {
 
 func (c *Client) serializer() weighing { return weighing{c.codecs.WithoutConversion(), c.scheme} }
 
-// Host returns the server's name and port; empty while there are no credentials.
+// Host returns the server's name and port. It is empty while there are no credentials.
 func (c *Client) Host() string {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -130,12 +130,12 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	return counts
 }
 
-// Observe sets the function that receives the time from each request to the begin of its answer. f
+// Observe sets the function that receives the time from each request to the first byte of its answer. f
 // must be fast. It replaces an earlier function.
 func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
 
-// CloseConnections closes all connections. Requests and watches on them fail; the next request
-// opens a new one. Use it for connections whose peer no longer answers.
+// CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new
+// connection. Use it for connections whose peer no longer answers.
 func (c *Client) CloseConnections() {
 	c.mu.Lock()
 	open := make([]net.Conn, 0, len(c.open))
@@ -167,8 +167,8 @@ func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rc, nil
 }
 
-// connection returns the connection for the current credentials. A connection with former
-// credentials stays open until its requests have ended.
+// connection returns the connection for the current credentials. A connection with former credentials is
+// closed after its last request has ended.
 func (c *Client) connection() (*connection, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Client) connection() (*connection, error) {
 		return nil, fmt.Errorf("prepare the connection to %s: %w", cfg.Host, err)
 	}
 	if former != nil {
-		former.transport.CloseIdleConnections() // which takes mu
+		former.transport.CloseIdleConnections() // this call locks mu
 	}
 	return conn, nil
 }

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// dialTimeout limits each step of opening a connection: with round trips of eight seconds a
-	// handshake takes half a minute. Callers may have shorter timeouts.
+	// dialTimeout limits each step of opening a connection. With round trips of eight seconds a handshake
+	// takes half a minute. Callers may set shorter timeouts.
 	dialTimeout = time.Minute
-	// unacknowledged is how long the kernel waits for the acknowledgement of sent data. A slow
-	// link sometimes loses a packet and its retransmission.
+	// unacknowledged is the time that the kernel waits for the acknowledgement of sent data. A slow link
+	// sometimes loses a packet and its retransmission.
 	unacknowledged = time.Minute
-	// silence is the time without received data after which the peer is pinged. It is longer
-	// than the interval of lease renewals, so an idle node sends no pings. The reply can be
-	// queued behind other data, for a minute on a slow link.
+	// silence is the time without received data after which the client sends an HTTP/2 ping. It is longer
+	// than the interval of lease renewals, so an idle node sends no pings. On a slow link the reply can
+	// wait behind other data for a minute.
 	silence   = 45 * time.Second
 	pingReply = time.Minute
 	keepAlive = 15 * time.Second // interval of TCP probes of an idle connection
-	idle      = 90 * time.Second // lifetime of a connection without requests
+	idle      = 90 * time.Second // time after which a connection without requests is closed
 	sessions  = 4                // number of cached TLS sessions
 )
 
@@ -40,7 +40,7 @@ type connection struct {
 	base      string // the server's URL, without a trailing slash
 	transport *http.Transport
 	http      *http.Client
-	groups    map[schema.GroupVersion]*rest.RESTClient // guarded by the Client's mu
+	groups    map[schema.GroupVersion]*rest.RESTClient // protected by the Client's mu
 }
 
 func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
@@ -89,8 +89,8 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 	}, nil
 }
 
-// rejectRedirect rejects redirects: the API server sends none, and the target would receive the
-// node's token.
+// rejectRedirect rejects redirects. The API server sends none, and the target would receive the node's
+// token.
 func rejectRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
@@ -143,8 +143,8 @@ func (c *Client) dialer(tc *transport.Config) func(context.Context, string, stri
 	}
 }
 
-// boundUnacknowledged makes the kernel close a connection whose peer does not acknowledge sent
-// data for unacknowledged; the default is a quarter of an hour.
+// boundUnacknowledged limits the time that the kernel waits for the acknowledgement of sent data before it
+// closes the connection. The kernel's default is a quarter of an hour.
 func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var set error
 	err := raw.Control(func(fd uintptr) {
@@ -159,7 +159,7 @@ func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// tracked is a connection that is registered with its client until it is closed.
+// A tracked connection is registered with its client until it is closed.
 type tracked struct {
 	net.Conn
 	client *Client

@@ -14,18 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errLongEvent ends a watch with an event above mostEvent.
+// errLongEvent ends a watch whose event is longer than mostEvent.
 var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", mostEvent>>20)
 
-// events decodes the events of a watch. Unlike client-go's decoder it also limits events in JSON,
-// counts them against the budget of all answers, and does not keep a buffer of the size of the
-// largest event.
+// events decodes the events of a watch. It differs from client-go's decoder: it also limits events in JSON,
+// counts them against the budget of all answers, and does not keep a buffer of the size of the largest
+// event.
 type events struct {
 	in         *bufio.Reader
 	body       io.Closer
 	p          *patient
 	serializer weighing
-	stop       func() // stops the timeout for the current event; nil: not started
+	stop       func() // stops the timeout for the current event; nil if no timeout runs
 }
 
 func newEvents(body io.ReadCloser, p *patient, serializer weighing) watch.Interface {
@@ -69,8 +69,8 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
 }
 
-// hold counts the bytes of an event. Other requests wait for that part of the budget, so a timeout
-// ends the watch if the event does not arrive.
+// hold waits until the budget has room for the bytes of an event. Other requests wait for that part of the
+// budget. So a timeout ends the watch if the rest of the event does not arrive.
 func (e *events) hold(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.expect()
@@ -78,8 +78,8 @@ func (e *events) hold(bytes int) error {
 	return e.p.hold(bytes)
 }
 
-// frame reads the bytes of an event. A protobuf event begins with its length in four bytes, the
-// first of which is zero; a JSON event begins with a brace.
+// frame reads the bytes of an event. A protobuf event begins with its length in four bytes, and the first
+// of them is zero. A JSON event begins with a brace.
 func (e *events) frame() (frame []byte, mediaType string, err error) {
 	for {
 		first, err := e.in.Peek(1)
@@ -111,7 +111,7 @@ func (e *events) protobuf() ([]byte, error) {
 	if err := e.hold(int(size)); err != nil {
 		return nil, err
 	}
-	// The length may be wrong, so the buffer grows with the data.
+	// The length may be wrong, so the buffer grows with the received data.
 	frame, err := io.ReadAll(io.LimitReader(e.in, int64(size)))
 	if err == nil && len(frame) < int(size) {
 		err = io.ErrUnexpectedEOF
@@ -119,7 +119,7 @@ func (e *events) protobuf() ([]byte, error) {
 	return frame, err
 }
 
-// json reads up to the closing brace of an object.
+// json reads a JSON object up to its closing brace.
 func (e *events) json() (frame []byte, err error) {
 	for depth, held, quoted := 0, freeAnswer, false; ; {
 		c, err := e.in.ReadByte()
@@ -132,7 +132,7 @@ func (e *events) json() (frame []byte, err error) {
 		if frame = append(frame, c); len(frame) > mostEvent {
 			return nil, errLongEvent
 		}
-		if len(frame) >= held { // an escape adds two bytes
+		if len(frame) >= held { // may exceed the limit by two bytes after an escape
 			held = len(frame) + freeAnswer
 			if err := e.hold(held); err != nil {
 				return nil, err

@@ -10,22 +10,21 @@ import (
 // ungatedKey is the context key of requests that skip Before, After and Heard.
 type ungatedKey struct{}
 
-// Ungated returns a context whose requests skip Before, After and Heard. They are used to find out
-// whether the link may be used at all.
+// Ungated returns a context whose requests skip Before, After and Heard. Use it for requests that find out
+// whether the link may be used.
 func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungatedKey{}, true) }
 
-// noAnswerKey is the context key of a *error in which the gate stores why the last attempt got no
-// answer.
+// noAnswerKey is the context key of a *error. The gate stores there why the last attempt got no answer.
 type noAnswerKey struct{}
 
-// refused hides the text of an error of Before from rest.Request, which retries errors whose text
-// is about a lost connection.
+// refused is an error of Before with its text hidden. rest.Request retries errors whose text mentions a
+// lost connection.
 type refused struct{ why error }
 
 func (refused) Error() string   { return "refused" }
 func (r refused) Unwrap() error { return r.why }
 
-// unwrapRefused returns the error for a request's caller.
+// unwrapRefused returns the error that the caller of a request gets.
 func unwrapRefused(err error) error {
 	if r := (refused{}); errors.As(err, &r) {
 		return r.why
@@ -33,7 +32,7 @@ func unwrapRefused(err error) error {
 	return err
 }
 
-// A gate is the http.RoundTripper of all attempts of all requests.
+// A gate is the http.RoundTripper of a Client. Every attempt of every request passes it.
 type gate struct {
 	client *Client
 	next   http.RoundTripper
@@ -55,7 +54,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.send(req, gated)
 }
 
-// send sends the request, counts its outcome, and calls Heard and After if gated is set.
+// send sends the request and counts its outcome. If gated is set, it calls Heard and After.
 func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
 	began, sent := g.client.progress.now(), time.Now()
@@ -87,7 +86,8 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 		(*f)(req.Method, time.Since(sent))
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})
-	// A timeout while data arrived means that the link is slow, not that it is down.
+	// A timeout does not mean that the link is down if data arrived during the request. The link is slow
+	// then.
 	slow := errors.Is(err, context.DeadlineExceeded) && g.client.progress.last() > began
 	if gated && cfg.After != nil && !slow {
 		cfg.After(status, err)
@@ -95,7 +95,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	return resp, err
 }
 
-// cancelled reports whether a request ended because its caller cancelled it, which says nothing
+// cancelled reports whether a request ended because its caller cancelled it. Such an error tells nothing
 // about the server.
 func cancelled(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// The usual page holds all objects of a node; the server compresses only large answers.
-	// After a failed list the pages are smaller, so that less is repeated.
+	// A page of the usual size contains all objects of a node. Large pages compress better: the server
+	// compresses only large answers. After a failed list the pages are smaller, so that a retry repeats
+	// less.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
-	// mostPages is the maximum number of pages. No list of a node has nearly as many.
+	// mostPages is the maximum number of pages of a list. Real lists of a node have far fewer.
 	mostPages = 2000
 )
 
-// List reads a list in pages; T is the list's type, such as corev1.PodList. All pages have the same
-// version. If the server has dropped that version, the list is read again in one piece. The Limit
-// of the options is the size of a page.
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+// List reads a list in pages. T is the type of the list, such as corev1.PodList. All pages have the same
+// resource version. If the server has compacted that version, the list is read again without paging. The
+// Limit of the options is the size of a page. See
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
 func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
 	if o.Limit == 0 {
 		if o.Limit = c.page.Load(); o.Limit == 0 {
@@ -53,10 +54,10 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	return all, err
 }
 
-// errContinued marks an error of a page after the first one.
+// errContinued marks the error of a page other than the first one.
 var errContinued = errors.New("a further page")
 
-// isTooLarge reports whether a page was larger than allowed.
+// isTooLarge reports whether a page exceeded a limit of its size or memory.
 func isTooLarge(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
 }
@@ -86,7 +87,7 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 		if err != nil {
 			return nil, err
 		}
-		// The decoded page stays in memory until the last page was read.
+		// A decoded page stays in memory until the last page is read.
 		memory += weight.Of(page)
 		if _, err := on.hold(ctx, int(memory)); err != nil {
 			return nil, err
@@ -102,7 +103,7 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 		items = append(items, more...)
 		if n == 0 {
 			first = page
-			o.ResourceVersion, o.ResourceVersionMatch = "", "" // the token contains it
+			o.ResourceVersion, o.ResourceVersionMatch = "", "" // the continue token contains the version
 		}
 		if o.Continue == "" {
 			m, _ := meta.ListAccessor(first)

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// defaultSilence is the time without data on any connection after which a request ends.
+	// defaultSilence is the timeout of a request during which no connection receives data.
 	defaultSilence = 30 * time.Second
-	// defaultBusy is the time without data of its own answer after which a request ends.
+	// defaultBusy is the timeout of a request while other requests receive data.
 	defaultBusy = 5 * time.Minute
-	// trips is the number of round trips that a link with packet loss may need for what takes
-	// one otherwise.
+	// trips is the number of round trips that are granted for an operation of one round trip, because
+	// packets can be lost.
 	trips    = 8
-	longTrip = 10 * time.Second // maximum that is counted for a round trip
+	longTrip = 10 * time.Second // maximum duration of a round trip that is taken into account
 )
 
-// progress records received data of all connections of a client. A slow link must not be mistaken
-// for a dead one: only time without any data counts.
+// progress records when the connections of a client last received data. A slow link must not be mistaken
+// for a dead one, so only time without any data counts.
 type progress struct {
 	began time.Time
-	at    atomic.Int64 // when data last arrived, since began
+	at    atomic.Int64 // time since began at which data last arrived
 	trip  atomic.Int64 // duration of the last connect
 }
 
@@ -37,11 +37,11 @@ func (p *progress) connected(in time.Duration) {
 	p.heard()
 }
 
-// errSilent ends a request during which no data arrived; it wraps context.DeadlineExceeded.
+// errSilent ends a request during which no data arrived. It wraps context.DeadlineExceeded.
 var errSilent = fmt.Errorf("nothing arrived: %w", context.DeadlineExceeded)
 
-// ErrBusy ends a request that got no answer although the link works. On a slow link the answer may
-// be queued behind other data, and the server has most likely executed the request.
+// ErrBusy ends a request that got no answer although other data arrived. On a slow link the answer can wait
+// behind other data. The server has most likely executed the request.
 var ErrBusy = fmt.Errorf("no answer, though the link works: %w", context.DeadlineExceeded)
 
 type (
@@ -49,30 +49,31 @@ type (
 	busyKey     struct{}
 )
 
-// Within returns a context whose requests end when no data arrived for this time (the default is
-// half a minute) plus some round trips.
+// Within returns a context that sets a timeout for requests without received data. Some round trips are
+// added to it. The default is half a minute.
 func Within(ctx context.Context, silence time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, silence)
 }
 
-// Busy returns a context whose requests end with ErrBusy when data arrived, but none of their own
-// answer, for this time (the default is five minutes).
+// Busy returns a context that sets a timeout for requests without data of their own answer while other data
+// arrive. Such a request ends with ErrBusy. The default is five minutes.
 func Busy(ctx context.Context, most time.Duration) context.Context {
 	return context.WithValue(ctx, busyKey{}, most)
 }
 
-// patient is the context of one request. Its cause is errSilent or ErrBusy after a timeout.
+// patient is the context of one request. It implements the timeouts. After a timeout its cause is errSilent
+// or ErrBusy.
 type patient struct {
 	context.Context
 	cancel  context.CancelCauseFunc
 	c       *Client
 	silence time.Duration
-	most    time.Duration // maximum time without data of the answer
+	most    time.Duration // timeout without data of the request's own answer
 	began   atomic.Int64
-	own     atomic.Int64 // when data of the answer last arrived
+	own     atomic.Int64 // time at which data of the answer last arrived
 	timer   *time.Timer
 
-	share *share // on the budget of answers
+	share *share // part of the budget of answers
 	free  func() // ends the request's use of share
 	waits atomic.Int32
 }
@@ -101,7 +102,7 @@ func (c *Client) patient(ctx context.Context) *patient {
 	return p
 }
 
-// check ends the request after a timeout, or sets the timer again.
+// check cancels the request after a timeout. Otherwise it resets the timer.
 func (p *patient) check() {
 	now, last := p.c.progress.now(), p.c.progress.last()
 	quiet := max(p.began.Load(), last) + int64(p.silence) + p.c.progress.slack() - now
@@ -115,7 +116,7 @@ func (p *patient) check() {
 		p.timer.Reset(time.Duration(min(quiet, own)))
 	case last > p.began.Load():
 		p.cancel(ErrBusy)
-	default: // no data have arrived yet
+	default: // no data have arrived at all
 		p.timer.Reset(time.Duration(min(quiet, int64(p.most))))
 	}
 }
@@ -128,14 +129,15 @@ func (p *patient) timeoutError() error {
 	return nil
 }
 
-// settle stops the timeout of a request whose answer has begun, and returns late.
+// settle stops the timeout of a request whose answer has begun. It returns the error of a timeout that was
+// first.
 func (p *patient) settle() error {
 	p.timer.Stop()
 	return p.timeoutError()
 }
 
-// expect starts a timeout for a request after settle: it ends with ErrBusy if no data of its answer
-// arrive for most, until stop is called.
+// expect starts a timeout for a request after settle. The request ends with ErrBusy if no data of its
+// answer arrive for p.most. stop ends the timeout.
 func (p *patient) expect() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.own.Store(p.c.progress.now())
@@ -169,8 +171,8 @@ func (p *patient) end() {
 	p.free()
 }
 
-// hold waits until this number of bytes of the answer may be in memory. The wait does not count
-// for the timeouts.
+// hold waits until the given number of bytes of the answer may be in memory. The wait does not count for
+// the timeouts.
 func (p *patient) hold(bytes int) error {
 	p.waits.Add(1)
 	defer p.waits.Add(-1)
@@ -183,7 +185,7 @@ func (p *patient) hold(bytes int) error {
 	return err
 }
 
-// watched returns a body that records progress of its request.
+// watched returns a body that records the progress of its request.
 func watched(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 	p, ok := ctx.Value(ownProgress{}).(*patient)
 	if !ok {
@@ -198,7 +200,7 @@ type ownBody struct {
 	p *patient
 }
 
-// Read records received data.
+// Read reads from the body and records received data.
 func (b *ownBody) Read(data []byte) (int, error) {
 	n, err := b.ReadCloser.Read(data)
 	if n > 0 {

@@ -12,16 +12,16 @@ import (
 // An Answer is the server's answer to /readyz.
 type Answer struct {
 	Status     int           // HTTP status
-	Date       time.Time     // the server's clock; zero: not sent
-	RetryAfter time.Duration // 0: not sent
-	// Until is the NotAfter of the server's verified certificate; zero: the connection is not
-	// authenticated, and the Date cannot be trusted.
+	Date       time.Time     // the server's clock; zero if it was not sent
+	RetryAfter time.Duration // 0 if it was not sent
+	// Until is the NotAfter of the server's verified certificate. It is zero if the connection is not
+	// authenticated; the Date cannot be trusted then.
 	Until time.Time
-	Fresh bool // from a new connection
+	Fresh bool // the answer came over a new connection
 }
 
-// Ready sends GET /readyz, without Before, After and the rate limit. The error says why there was
-// no answer.
+// Ready sends GET /readyz. It skips Before, After and the rate limit. An error means that there was no
+// answer.
 func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	conn, err := c.connection()
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	return c.ready(ctx, conn, conn.http)
 }
 
-// ReadyAnew is Ready with a new connection, which it closes.
+// ReadyAnew is like Ready, but it uses a new connection and closes it.
 func (c *Client) ReadyAnew(ctx context.Context) (Answer, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 	return a, nil
 }
 
-// serverTime returns the Date of an answer and the NotAfter of the server's verified certificate;
-// zero if missing.
+// serverTime returns the Date of an answer, and the NotAfter of the server's verified certificate. A
+// missing time is zero.
 func serverTime(resp *http.Response) (date, until time.Time) {
 	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		date = t

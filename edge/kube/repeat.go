@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// repeats is the maximum number of retries of a request with a Retry-After, and of a GET whose
-	// connection broke.
+	// repeats is the maximum number of retries of a request. Requests are retried after a Retry-After, and
+	// a GET also after its connection broke.
 	repeats = 2
-	// hold is the maximum Retry-After for a retry. For a longer one the caller gets the error.
+	// hold is the maximum Retry-After that is followed. If the server sends a longer one, the caller gets
+	// the error.
 	hold = 10 * time.Second
 )
 
-// repeat sends a request until it is answered or its error is not worth a retry. The pause is
+// repeat sends a request until it is answered, or until its error does not justify a retry. The pause is
 // random, so that a thousand nodes with the same Retry-After do not retry in the same second.
 func (c *Client) repeat(ctx context.Context, verb string, once func(context.Context) error) error {
 	b := retry.Backoff{First: time.Second, Most: hold}

@@ -51,7 +51,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// Object is a pointer to a type of the scheme, or to its list type.
+// Object is a pointer to a type of the scheme, or to the type of its list.
 type Object[T any] interface {
 	*T
 	runtime.Object
@@ -61,7 +61,7 @@ type Object[T any] interface {
 func resourceOf(s *runtime.Scheme, obj runtime.Object) (schema.GroupVersionResource, error) {
 	kinds, _, err := s.ObjectKinds(obj)
 	if err != nil {
-		return schema.GroupVersionResource{}, fmt.Errorf("%v is not among the types of this client: %w", reflect.TypeOf(obj), err)
+		return schema.GroupVersionResource{}, fmt.Errorf("this client does not support the type %v: %w", reflect.TypeOf(obj), err)
 	}
 	kind := kinds[0]
 	if meta.IsListType(obj) {

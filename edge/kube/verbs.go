@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// metadataOnly requests only the metadata of an object: the caller of a change knows the rest. A
-// server may still answer with the whole object.
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
+// metadataOnly requests only the metadata of an object, because the caller of a change knows the rest. A
+// server may still answer with the whole object. See
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches.
 const metadataOnly = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // metadataLists is metadataOnly for lists.
@@ -26,8 +26,8 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// accepts returns the Accept header. part, such as metadataOnly, is preferred. JSON is included
-// because custom types have no protobuf.
+// accepts returns the Accept header of a request. A non-empty part, such as metadataOnly, is preferred.
+// JSON is included because custom types have no protobuf encoding.
 func (c *Client) accepts(part string) string {
 	list := c.mediaType()
 	if part != "" {
@@ -39,9 +39,9 @@ func (c *Client) accepts(part string) string {
 	return list
 }
 
-// Get reads an object. The namespace is empty for cluster-scoped objects. Errors of the server, here
-// and below, are those of k8s.io/apimachinery/pkg/api/errors. A request ends when no data arrived
-// for half a minute; there is no other time limit.
+// Get reads an object. The namespace is empty for cluster-scoped objects. The functions of this package
+// return the server's errors as those of k8s.io/apimachinery/pkg/api/errors. A request times out if no data
+// arrive for half a minute. There is no other time limit.
 func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
 	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name)
@@ -62,26 +62,26 @@ func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1
 	})
 }
 
-// Ask posts an object that requests an answer, such as an authenticationv1.TokenReview, and returns
-// it with the answer.
+// Ask posts an object that the server completes, such as an authenticationv1.TokenReview, and returns the
+// completed object.
 func Ask[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
 	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
 
-// CreateSub posts obj to a subresource and returns the answer. Of is the type of the object, T the
-// type of obj, such as a token request for a corev1.ServiceAccount.
-func CreateSub[Of, T any, PO Object[Of], P Object[T]](
+// CreateSub posts obj to a subresource and returns the answer. Owner is the type of the object, such as
+// corev1.ServiceAccount. T is the type of obj, such as a token request.
+func CreateSub[Owner, T any, PO Object[Owner], P Object[T]](
 	ctx context.Context, c *Client, namespace, name, subresource string, obj *T,
 ) (*T, error) {
-	return do[T, P](ctx, c, PO(new(Of)), "POST", func(r *rest.Request) *rest.Request {
+	return do[T, P](ctx, c, PO(new(Owner)), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name).SubResource(subresource).Body(P(obj))
 	})
 }
 
-// Patch patches an object or a subresource and returns the resulting metadata. An apply patch needs
-// the FieldManager of the options.
+// Patch patches an object or a subresource and returns the resulting metadata. An apply patch requires the
+// FieldManager of the options.
 func Patch[T any, P Object[T]](
 	ctx context.Context, c *Client, namespace, name string, kind types.PatchType, data []byte,
 	o metav1.PatchOptions, subresources ...string,
@@ -103,8 +103,8 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 	})
 }
 
-// DeleteAll deletes all objects that match the selectors of the options, with one request; T is the
-// type of the objects.
+// DeleteAll deletes all objects that match the selectors of the options, in one request. T is the type of
+// the objects.
 func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) error {
 	return c.repeat(ctx, "DELETE", func(ctx context.Context) error {
 		r, err := request(c, P(new(T)), "DELETE")
@@ -116,13 +116,14 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 	})
 }
 
-// change sends a request for the type of the object of, and returns the metadata in the answer.
+// change sends a request for a resource and returns the metadata in the answer. like is an object of the
+// resource's type.
 func change(
-	ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request,
+	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
 	var out runtime.Object
 	err := c.repeat(ctx, verb, func(ctx context.Context) error {
-		r, err := request(c, of, verb)
+		r, err := request(c, like, verb)
 		if err == nil {
 			out, err = build(r).SetHeader("Accept", c.accepts(metadataOnly)).Do(ctx).Get()
 		}
@@ -138,13 +139,13 @@ func change(
 	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
 }
 
-// do sends a request for the type of the object of, and decodes the answer.
+// do sends a request for a resource and decodes the answer. like is an object of the resource's type.
 func do[T any, P Object[T]](
-	ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request,
+	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
 	var out P
 	err := c.repeat(ctx, verb, func(ctx context.Context) error {
-		r, err := request(c, of, verb)
+		r, err := request(c, like, verb)
 		if err == nil {
 			out = P(new(T))
 			err = build(r).Do(ctx).Into(out)
@@ -157,8 +158,8 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-func request(c *Client, of runtime.Object, verb string) (*rest.Request, error) {
-	gvr, err := resourceOf(c.scheme, of)
+func request(c *Client, like runtime.Object, verb string) (*rest.Request, error) {
+	gvr, err := resourceOf(c.scheme, like)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func request(c *Client, of runtime.Object, verb string) (*rest.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	// client-go's own retries have no jitter.
+	// The retries of client-go have no jitter, so they are disabled.
 	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(0), nil
 }
 

@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Watch starts a watch of objects of a type. It returns when the server has accepted the watch, or
-// with an error when no data arrived for half a minute. The watch ends, and its channel is closed,
-// when the server, the connection or ctx ends, or by Stop. A watch with an outdated version ends
-// with an event of type watch.Error, which apierrors.FromObject converts to an error (410: list
-// again).
+// Watch starts a watch of objects of a type. It returns when the server has accepted the watch, or with an
+// error after half a minute without data. The watch ends when the server or the connection ends it, when
+// ctx ends, or by Stop. Its channel is closed then. If the version is outdated, the watch ends with an
+// event of type watch.Error. apierrors.FromObject converts its object to an error with code 410. The caller
+// must list again then.
 func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	r, err := request(c, P(new(T)), "GET")
 	if err != nil {
@@ -23,7 +23,7 @@ func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string,
 	return begin(ctx, c, inNamespace(r, namespace), o)
 }
 
-// WatchMetadata is a Watch that requests only the metadata of objects: use meta.Accessor for the
+// WatchMetadata is like Watch, but it requests only the metadata of objects. Use meta.Accessor to read the
 // object of an event.
 func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	r, err := request(c, P(new(T)), "GET")
@@ -37,7 +37,7 @@ func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	o.Watch = true
 	var unanswered error
 	p := c.patient(context.WithValue(ctx, noAnswerKey{}, &unanswered))
-	// The rate limit is for requests, not for watches.
+	// The rate limit applies to requests, not to watches.
 	body, err := r.VersionedParams(&o, c.params).Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).Stream(p)
 	late := p.settle()
 	if err == nil {
@@ -53,7 +53,7 @@ func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }
 
-// watching releases the context when the watch is stopped.
+// A watching is a watch that releases its context when it is stopped.
 type watching struct {
 	watch.Interface
 	end func()

@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// weighing is the client's NegotiatedSerializer. It supports only protobuf and JSON. Its decoders
-// reject an object that would use more than mostDecoded.
+// weighing is the client's NegotiatedSerializer. It limits the memory of decoded objects. It supports only
+// protobuf and JSON. Its decoders reject an object that would use more than mostDecoded bytes.
 type weighing struct {
 	runtime.NegotiatedSerializer
 	scheme *runtime.Scheme
 }
 
-// SupportedMediaTypes omits YAML, which is never requested but could be sent by a server.
+// SupportedMediaTypes omits YAML. The client never requests it, but a server could send it.
 func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	for _, t := range w.NegotiatedSerializer.SupportedMediaTypes() {
 		if t.MediaType == protobuf || t.MediaType == asJSON {
@@ -31,7 +31,7 @@ func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	return some
 }
 
-// DecoderToVersion returns a decoder that checks the memory before it decodes.
+// DecoderToVersion returns a decoder that estimates the memory of an object before it decodes it.
 func (w weighing) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return scales{w.NegotiatedSerializer.DecoderToVersion(d, gv), w.scheme}
 }
@@ -54,19 +54,19 @@ func (s scales) Decode(
 		}
 	} else {
 		var head struct{ APIVersion, Kind string }
-		_ = json.Unmarshal(data, &head) // the decoder reports errors
+		_ = json.Unmarshal(data, &head) // the decoder reports the error
 		kind = schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
 	}
 	switch {
 	case (kind.Kind == "") != (kind.Version == ""):
-		// The decoder fills in the other part from defaults, which gives a kind that was not
-		// weighed.
-		return nil, nil, errors.New("the server's answer names only one of apiVersion and kind")
+		// The decoder would fill in the missing field from defaults, and the result could be a kind that
+		// was not weighed.
+		return nil, nil, errors.New("the server's answer has only one of apiVersion and kind")
 	case kind.Empty() && defaults != nil:
 		kind = *defaults
 	}
 	targets := []runtime.Object{into}
-	// If the data name another kind than into, the decoder creates an object of that kind.
+	// If the data contain another kind than that of into, the decoder creates an object of that kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
 		targets = append(targets, o)
 	}
@@ -88,10 +88,10 @@ func (s scales) Decode(
 func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
 	var apiVersion, name string
 	var inner error
-	err = each(message, func(n protowire.Number, value []byte) {
+	err = visitFields(message, func(n protowire.Number, value []byte) {
 		switch n {
 		case 1:
-			inner = each(value, func(n protowire.Number, value []byte) {
+			inner = visitFields(value, func(n protowire.Number, value []byte) {
 				switch n {
 				case 1:
 					apiVersion = string(value)
@@ -100,14 +100,14 @@ func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, e
 				}
 			})
 		case 2:
-			objects = [][]byte{value} // the last one is used
+			objects = [][]byte{value} // the decoder uses the last one
 		}
 	})
 	return schema.FromAPIVersionAndKind(apiVersion, name), objects, cmp.Or(err, inner)
 }
 
-// each calls f for the length-delimited fields of a message.
-func each(message []byte, f func(n protowire.Number, value []byte)) error {
+// visitFields calls f for each length-delimited field of a message.
+func visitFields(message []byte, f func(n protowire.Number, value []byte)) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {

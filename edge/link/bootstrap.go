@@ -15,9 +15,9 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// bootstrap obtains the node's first certificate, or a replacement for an expired one, with the
-// credentials of the bootstrap kubeconfig:
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/
+// bootstrap obtains the node's first certificate, or a new one if the certificate has expired. It uses the
+// credentials of the bootstrap kubeconfig. See
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
 func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
 	with, err := readRest(cfg.BootstrapKubeconfig)
@@ -49,7 +49,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	if _, _, err := readKubeconfig(cfg.Kubeconfig); unreadable(err) {
-		i.warnUnread(err) // read does without it
+		i.warnUnread(err) // read works without a lower bound of the time
 	} else if err != nil {
 		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err != nil {
 			return fmt.Errorf("write kubeconfig: %w", err)
@@ -59,7 +59,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// rotate replaces the certificate by a new one.
+// rotate replaces the certificate with a new one.
 func (i *identity) rotate(ctx context.Context) error { return i.obtain(ctx, i.link.client) }
 
 func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
@@ -75,7 +75,7 @@ func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// obtain requests a certificate and saves it.
+// obtain requests a certificate and saves it with its key.
 func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *clock, waiting func(name string)) (*pair, error) {
 	key, keyPEM, err := p.pendingKey()
 	if err != nil {
@@ -83,7 +83,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	}
 	cert, err := r.obtain(ctx, c, key, waiting)
 	if errors.Is(err, errDenied) {
-		_ = os.Remove(p.pending()) // the next request must have another key
+		_ = os.Remove(p.pending()) // the next request must use another key
 	}
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	return made, nil
 }
 
-// leafOf returns the certificate of a configuration, or nil if it has none.
+// leafOf returns the leaf certificate of a configuration, or nil if it has none.
 func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	if len(cfg.CertData) == 0 {
 		return nil, nil
@@ -111,7 +111,7 @@ func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	return cert.Leaf, nil
 }
 
-// leafOfUser returns the certificate of a kubeconfig's user.
+// leafOfUser returns the leaf certificate of a kubeconfig's user.
 func leafOfUser(user *api.AuthInfo) (*x509.Certificate, error) {
 	cert, key := user.ClientCertificateData, user.ClientKeyData
 	var err error

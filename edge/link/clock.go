@@ -11,18 +11,17 @@ import (
 const (
 	floorKey   = "clock-floor"
 	saveEvery  = time.Hour
-	saveWithin = 5 * time.Second // maximum time for the last write
+	saveWithin = 5 * time.Second // maximum time for writing the lower bound when ctx has ended
 
-	// A Date is provisional if it is more than ahead later than Now, or more than ahead earlier
-	// than the floor. It is accepted when this number of answers agree, on separate connections
-	// and some time apart.
+	// A Date needs confirmation if it is later than Now, or earlier than the floor, by more than ahead. It
+	// is accepted when several answers agree. They must come over separate connections and some time apart.
 	ahead     = 10 * time.Minute
-	agreement = time.Minute // maximum difference of answers that agree
+	agreement = time.Minute // maximum difference between answers that agree
 	answers   = 3
-	askAgain  = 8 * time.Second // interval of the requests
+	askAgain  = 8 * time.Second // interval of requests for the server's time
 )
 
-// A clock has a lower bound of the current time.
+// A clock maintains a lower bound of the current time.
 //
 //	Date of an answer --small step, or confirmed--> proven, stored
 //	                  --large step, either way----> claimed --answers agree-----> proven
@@ -37,15 +36,15 @@ type clock struct {
 
 	mu      sync.Mutex
 	proven  since
-	hint    since     // from certificates; never stored, dropped when it contradicts a server's certificate
-	wrong   time.Time // a hint that was refuted; later ones are ignored too
-	claimed since     // a large step that is not confirmed yet
+	hint    since     // from certificates; it is never stored, and dropped when a server's certificate contradicts it
+	wrong   time.Time // the hint that was refuted; hints from this time on are ignored
+	claimed since     // a Date that is not confirmed yet
 	agreed  int
-	doubt   chan struct{} // capacity 1: claimed was set
-	refused string        // the last Date that was rejected, with the reason
+	doubt   chan struct{} // capacity 1: signals that claimed was set
+	refused string        // the last rejected Date, with the reason
 }
 
-// since is a time, and the machine's monotonic time at which it was current.
+// A since is a time, and the machine's monotonic time at which it was the current time.
 type since struct{ t, at time.Time }
 
 func (s since) now() time.Time {
@@ -77,7 +76,7 @@ func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	return c, nil
 }
 
-// Now returns the machine's time, or the lower bound if that is later.
+// Now returns the machine's time, the lower bound or the hint, whichever is latest.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +93,7 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// suggest records the NotBefore of a certificate of the cluster's CA.
+// suggest records the NotBefore of a certificate of the cluster's CA as a hint.
 func (c *clock) suggest(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,9 +102,9 @@ func (c *clock) suggest(t time.Time) {
 	}
 }
 
-// contradict is called with the validity of a server's certificate that has expired at Now. If
-// the certificate is valid without the hint, the hint is wrong and is dropped. contradict reports
-// whether that was so.
+// contradict drops the hint if it is wrong, and reports whether it did. The arguments are the validity of a
+// server's certificate that has expired at Now. The hint is wrong if the certificate has not expired
+// without it.
 func (c *clock) contradict(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,8 +124,8 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	return true
 }
 
-// answered evaluates the Date of an answer. until is the NotAfter of the server's certificate.
-// fresh: the answer came over a new connection.
+// answered evaluates the Date of an answer. until is the NotAfter of the server's certificate. fresh
+// reports whether the answer came over a new connection.
 func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,14 +157,14 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.settle(date, proven)
 }
 
-// settle accepts a step, forward or back, that several answers agree on. A wrong step is reverted
-// in the same way, and has no lasting effect: a certificate that seems to have expired is still
-// used.
+// settle accepts a Date that several answers agree on, also if it is earlier than the lower bound. If the
+// Date is wrong, a later one replaces it in the same way. A wrong Date has no lasting effect, because a
+// certificate that seems to have expired is still used.
 func (c *clock) settle(date, proven time.Time) {
 	if date.Before(proven) {
-		c.log.Warn("the lower bound of the time was wrong, as several answers of the API server show", "was", proven, "now", date.UTC())
+		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time", "was", proven, "now", date.UTC())
 	} else {
-		c.log.Info("this machine's clock is behind, the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
+		c.log.Info("this machine's clock is behind: the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
 	}
 	c.proven, c.claimed, c.agreed = sinceNow(date), since{}, 0
 }
@@ -174,8 +173,8 @@ func (c *clock) refuse(date time.Time, why string) {
 	c.refused = date.UTC().Format(time.RFC3339) + ": " + why
 }
 
-// askAgainAfter returns the time after which the server should be asked for its time again; 0:
-// there is no need.
+// askAgainAfter returns the time after which the server should be asked for its time again, or 0 if that is
+// not needed.
 func (c *clock) askAgainAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +184,8 @@ func (c *clock) askAgainAfter() time.Duration {
 	return askAgain
 }
 
-// latest returns the latest time, including the unconfirmed one. It is enough to suspect that a
-// certificate has expired, but not to reject it.
+// latest returns the latest known time. It includes a Date that is not confirmed. Such a time is enough to
+// suspect that a certificate has expired, but not to reject the certificate.
 func (c *clock) latest() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,8 +230,8 @@ const (
 	clockStep   = 30 * time.Second
 )
 
-// sleep waits for d, a signal, or a step of the machine's clock, after which a request that
-// failed because of the time may succeed. It returns false if ctx has ended.
+// sleep waits for d, for a signal, or until the machine's clock was set. A request that failed because of
+// the time may succeed then. It returns false if ctx has ended.
 func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struct{}) bool {
 	began, machine := time.Now(), c.machine().Round(0)
 	end := time.NewTimer(d)
@@ -260,12 +259,12 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 	}
 }
 
-// Times is what the node knows about the time.
+// Times contains the times that the node knows.
 type Times struct {
-	Now     time.Time // the time for judging certificates
+	Now     time.Time // the time for verifying certificates
 	Machine time.Time
-	// Floor is a lower bound that is certain; Hint comes from certificates; Claimed comes from
-	// the API server and is not confirmed yet. Each is zero if there is none.
+	// Floor is a lower bound that is certain. Hint comes from certificates. Claimed comes from the API
+	// server and is not confirmed yet. Each is zero if there is none.
 	Floor, Hint, Claimed time.Time
 	Answers              int    // number of answers that agree on Claimed
 	Refused              string // the last time of a server that was rejected, with the reason
@@ -280,7 +279,7 @@ func (c *clock) times() Times {
 	}
 }
 
-// reset drops everything except the machine's clock.
+// reset drops all times except the machine's clock.
 func (c *clock) reset(ctx context.Context) error {
 	c.mu.Lock()
 	c.proven, c.hint, c.claimed, c.wrong, c.agreed, c.refused = since{}, since{}, since{}, time.Time{}, 0, ""

@@ -26,18 +26,18 @@ import (
 // errDenied means that a certificate signing request was denied or has failed for good.
 var errDenied = errors.New("denied")
 
-// names are the names and addresses in a serving certificate.
+// names contains the host names and addresses of a serving certificate.
 type names struct {
 	dns []string
 	ips []netip.Addr
 }
 
-// A request is a certificate signing request:
-// https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/
+// A request is a certificate signing request. See
+// https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/.
 type request struct {
 	signer string
 	node   string
-	usage  certificatesv1.KeyUsage // in addition to digital signature
+	usage  certificatesv1.KeyUsage // key usage in addition to digital signature
 	names  names
 }
 
@@ -49,9 +49,9 @@ func servingRequest(node string, n names) request {
 	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtain creates the request with a key and waits, without a limit, for the certificate. It may be
-// repeated: a request with the same key and content has the same name and is not created twice.
-// It calls waiting with that name.
+// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit.
+// obtain may be repeated. A request with the same key and content has the same name and is not created
+// twice. It calls waiting with that name.
 func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
 	csr, err := r.object(key)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, 
 	}
 }
 
-// wait reads the request and watches it until the watch ends. If it returns neither a certificate
+// wait reads the signing request and watches it until the watch ends. If it returns neither a certificate
 // nor an error, the caller must call it again.
 func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
 	one := "metadata.name=" + name
@@ -101,7 +101,8 @@ func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting 
 	return nil, ctx.Err()
 }
 
-// issued returns the certificate if there is one. The error means that there will be none.
+// issued returns the certificate, or nil if it is not issued yet. An error means that the certificate will
+// never be issued.
 func issued(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// settle is the time without changes before files are read: a certificate and its key are
-	// two files.
+	// settle is the time without changes before files are read. A certificate and its key are two files and
+	// change one after the other.
 	settle = 200 * time.Millisecond
 	// drainMost is the maximum time from a change until the files are read.
 	drainMost = 5 * time.Second
@@ -21,7 +21,7 @@ const (
 	recheck = time.Minute
 )
 
-// files reloads credentials when another program may have changed their files.
+// files calls reload when another program may have changed the files of credentials.
 type files struct {
 	dirs   map[string]struct{}
 	own    string // the directory that this package writes to
@@ -44,8 +44,8 @@ func newFiles(l *Link) *files {
 	return f
 }
 
-// watch starts to watch the directories before their files are read, so that later changes cause
-// events. It returns nil if there is nothing to watch, and if inotify is not available: then run
+// watch starts to watch the directories and then reloads, so that no change after the first read is missed.
+// It returns nil if there is nothing to watch, or if inotify is not available. In the second case run
 // reloads every recheck.
 func (f *files) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
@@ -55,13 +55,13 @@ func (f *files) watch() *fsnotify.Watcher {
 	if err != nil {
 		return nil
 	}
-	_ = os.MkdirAll(f.own, 0o755) // now, so that its creation is not reported as a change
+	_ = os.MkdirAll(f.own, 0o755) // created before the watch, so that the creation is not reported as a change
 	_, _ = f.follow(w)
 	f.reload()
 	return w
 }
 
-// run reloads until ctx ends, and closes w.
+// run reloads after changes until ctx ends, and closes w.
 func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	if len(f.dirs) == 0 {
 		<-ctx.Done()
@@ -79,7 +79,7 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 		wait := recheck
 		if w != nil {
 			all, fresh := f.follow(w)
-			if fresh { // earlier changes in the directory were not reported
+			if fresh { // earlier changes in the directory caused no events
 				f.reload()
 			}
 			if all {
@@ -106,15 +106,16 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// isTemporary reports whether a file is a temporary file of this package: the key of a request, or
-// an incomplete file. Reloading the credentials for it would end the back-off after a failed
-// request, which writes the file again.
+// isTemporary reports whether a file is a temporary file of this package: the key of a pending request, or
+// an incomplete file. A failed request writes such a file again. A reload of the credentials for it would
+// end the back-off.
 func isTemporary(path string) bool {
 	name := filepath.Base(path)
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow adds missing watches. all: all directories are watched; fresh: at least one watch is new.
+// follow adds missing watches. all reports whether all directories are watched, fresh whether at least one
+// watch is new.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	has := w.WatchList()
 	all = true
@@ -126,7 +127,7 @@ func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	return all, fresh
 }
 
-// drain reads events until none arrives for settle, or for drainMost.
+// drain reads events until none arrives for settle, but no longer than drainMost.
 func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
 	for began := time.Now(); time.Since(began) < drainMost; {
 		quiet := time.NewTimer(settle)

@@ -19,36 +19,37 @@ import (
 )
 
 const (
-	// Time without data after which a probe fails, plus some round trips: on existing
-	// connections, and with name resolution and handshakes.
+	// Times without data after which a probe fails; some round trips are added. probeOld is for an existing
+	// connection, probeNew for one that needs name resolution and handshakes.
 	probeOld = 5 * time.Second
 	probeNew = 15 * time.Second
-	// stable is the duration of a working link that resets the back-off.
+	// stable is the time that the link must be up before the back-off is reset.
 	stable = 10 * time.Second
-	// doubt is the time after a successful probe in which suspicious answers are ignored.
+	// doubt is the time after a successful probe during which suspicious answers are ignored.
 	doubt = 10 * time.Second
 	quiet = time.Minute // minimum interval of log messages
-	apart = time.Second // minimum interval of probes of a flapping link
+	apart = time.Second // minimum interval between probes of a flapping link
 
-	firstRetry  = time.Second
-	mostRetry   = 2 * time.Minute  // after an outage of an hour
-	mostRefused = 30 * time.Second // while one side rejects the other: each attempt costs both a handshake
+	firstRetry = time.Second
+	mostRetry  = 2 * time.Minute // maximum back-off, reached after an outage of about an hour
+	// maximum back-off while one side rejects the other, because each attempt costs both sides a handshake
+	mostRefused = 30 * time.Second
 )
 
-// health determines whether the server answers.
+// health determines the state of the link.
 type health struct {
 	client   *kube.Client
 	clock    *clock
 	states   *states
 	identity *identity
 	network  <-chan struct{}
-	claim    Claim // nil: every machine may use the node's name
+	claim    Claim // nil if every machine may use the node's name
 	log      *slog.Logger
 
 	suspicion   chan struct{}   // capacity 1
 	retried     chan struct{}   // capacity 1: requests an attempt
-	credentials <-chan struct{} // the credentials changed
-	told        trouble         // last logged; zero: the link is up
+	credentials <-chan struct{} // receives a value when the credentials have changed
+	told        trouble         // the trouble that was last logged; zero if the link is up
 	toldAt      time.Time
 }
 
@@ -66,7 +67,7 @@ func (h *health) after(status int, err error) {
 	case err != nil && !errors.Is(err, kube.ErrNotServer):
 		h.log.Debug("a request was not answered: the API server is probed", "error", err)
 		poke(h.suspicion)
-	case err != nil: // some proxies answer only some paths themselves
+	case err != nil: // some proxies answer some paths themselves
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
 			poke(h.suspicion)
 		}
@@ -81,9 +82,9 @@ func (h *health) after(status int, err error) {
 // trouble is the reason why a probe failed.
 type trouble struct {
 	reason, message string
-	most            time.Duration // maximum back-off; 0: wait for new credentials
-	wait            time.Duration // minimum back-off, by the server's Retry-After
-	again           bool          // retry at once
+	most            time.Duration // maximum back-off; 0 means to wait for new credentials
+	wait            time.Duration // minimum back-off: the server's Retry-After
+	again           bool          // probe again at once
 }
 
 func (h *health) run(ctx context.Context) error {
@@ -94,7 +95,7 @@ func (h *health) run(ctx context.Context) error {
 		h.forget()
 		t := h.probe(ctx, probeOld)
 		if t != nil && ctx.Err() == nil && t.reason == ReasonUnreachable {
-			h.client.CloseConnections() // their peer may not exist any more
+			h.client.CloseConnections() // the peer of these connections may not exist any more
 			t = h.probe(ctx, probeNew)
 		}
 		if t == nil {
@@ -112,7 +113,7 @@ func (h *health) run(ctx context.Context) error {
 	return nil
 }
 
-// admitted returns a trouble if this machine must not use the link, although the server answers.
+// admitted returns a trouble if this machine must not use the link although the server answers.
 func (h *health) admitted(ctx context.Context) *trouble {
 	if h.claim == nil {
 		return nil
@@ -128,7 +129,7 @@ func (h *health) admitted(ctx context.Context) *trouble {
 	return nil
 }
 
-// forget drops signals from before a probe, since the probe covers them.
+// forget drops earlier signals, because the next probe covers them.
 func (h *health) forget() {
 	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retried} {
 		select {
@@ -138,10 +139,10 @@ func (h *health) forget() {
 	}
 }
 
-// up returns when there is a suspicion, at least a second after the last probe.
+// up returns when there is a suspicion, but not earlier than a second after the last probe.
 func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time) {
 	h.states.set(State{Phase: Up})
-	h.tell(trouble{})
+	h.logChange(trouble{})
 	since := time.Now()
 	for suspected := false; !suspected; {
 		select {
@@ -153,7 +154,7 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 			suspected = true
 		case <-h.suspicion:
 			suspected = true
-		case <-h.clock.doubt: // askTime has a new value
+		case <-h.clock.doubt: // the loop calls askTime again
 		case <-h.askTime():
 			if t := h.ask(ctx, probeNew, h.client.ReadyAnew); t != nil && t.reason == ReasonUnreachable {
 				suspected = true
@@ -168,8 +169,8 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "a request was not answered"})
 }
 
-// stillAnswers probes the server while the link stays up: most changes of the network do not affect
-// the connection to the server.
+// stillAnswers probes the server while the state stays Up. Most changes of the network do not affect the
+// connection to the server.
 func (h *health) stillAnswers(ctx context.Context) bool {
 	t := h.probe(ctx, probeOld)
 	if t == nil {
@@ -184,7 +185,7 @@ func (h *health) stillAnswers(ctx context.Context) bool {
 
 func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 	h.states.set(State{Phase: Down, Reason: t.reason, Message: t.message})
-	h.tell(*t)
+	h.logChange(*t)
 	if t.most == 0 {
 		select {
 		case <-h.credentials:
@@ -201,8 +202,8 @@ func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
 }
 
-// tell logs a change; for a flapping link at most once a minute.
-func (h *health) tell(t trouble) {
+// logChange logs a change of the link. If the link flaps, it logs at most once a minute.
+func (h *health) logChange(t trouble) {
 	if t.reason == h.told.reason || (!h.toldAt.IsZero() && time.Since(h.toldAt) < quiet) {
 		return
 	}
@@ -214,7 +215,8 @@ func (h *health) tell(t trouble) {
 	h.log.Warn("no link to the API server", "reason", t.reason, "error", t.message)
 }
 
-// askTime returns a timer for the next request of the server's time.
+// askTime returns a channel that receives a value when the server should be asked for its time again. The
+// channel is nil if it should not.
 func (h *health) askTime() <-chan time.Time {
 	if wait := h.clock.askAgainAfter(); wait > 0 {
 		return time.After(wait)
@@ -222,15 +224,15 @@ func (h *health) askTime() <-chan time.Time {
 	return nil
 }
 
-// probe sends GET /readyz; nil: the server answers this node. It repeats the probe at once if a
-// certificate has corrected the clock.
+// probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected
+// the clock, it repeats the probe at once.
 func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
-	by := h.client.Ready
+	ready := h.client.Ready
 	if h.clock.askAgainAfter() > 0 {
-		by = h.client.ReadyAnew
+		ready = h.client.ReadyAnew
 	}
 	for range certificateTries {
-		t = h.ask(ctx, within, by)
+		t = h.ask(ctx, within, ready)
 		if t == nil || !t.again {
 			return t
 		}
@@ -238,11 +240,11 @@ func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
 	return t
 }
 
-// certificateTries is the maximum number of attempts: the server's certificate may correct the
-// clock, and the node's certificate may correct it again.
+// certificateTries is the maximum number of attempts of a probe. The server's certificate may correct the
+// clock, and then the node's certificate may correct it again.
 const certificateTries = 3
 
-func (h *health) ask(ctx context.Context, within time.Duration, by func(context.Context) (kube.Answer, error)) *trouble {
+func (h *health) ask(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *trouble {
 	cfg, err := h.identity.rest()
 	if err != nil {
 		var no *noCredentials
@@ -251,7 +253,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, by func(context.
 		}
 		return &trouble{reason: ReasonNoCredentials, message: err.Error()}
 	}
-	a, err := by(kube.Within(ctx, within))
+	a, err := ready(kube.Within(ctx, within))
 	if err != nil {
 		t := troubleOf(err)
 		if t.reason == ReasonServerCertificate {
@@ -271,7 +273,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, by func(context.
 		message := fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status))
 		return &trouble{reason: ReasonNotReady, message: message, most: mostRetry, wait: a.RetryAfter}
 	}
-	return nil // ready, or at least an API server that may not reveal its health
+	return nil // the server is ready, or it is an API server that does not reveal its health
 }
 
 func troubleOf(err error) *trouble {
@@ -294,9 +296,9 @@ func troubleOf(err error) *trouble {
 	return &trouble{reason: ReasonUnreachable, message: message, most: mostRetry}
 }
 
-// learn evaluates a server's certificate that was rejected because of the time. If its chain leads
-// to the cluster's CA, then its NotBefore has passed, or an earlier hint was wrong. learn reports
-// whether it has corrected the clock.
+// learn evaluates a server's certificate that was rejected because of the time, and reports whether it has
+// corrected the clock. If the certificate is signed by the cluster's CA, its NotBefore has passed, or an
+// earlier hint was wrong.
 func (c *clock) learn(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {

@@ -20,8 +20,9 @@ import (
 
 const (
 	firstAttempt = 2 * time.Second
-	mostAttempt  = time.Minute // if the server has answered
-	// afterDenial is the pause after a denied request, before one with another key is created.
+	mostAttempt  = time.Minute // maximum back-off after an answer of the server
+	// afterDenial is the pause after a denied request. After the pause, a request with another key is
+	// created.
 	afterDenial = 10 * time.Minute
 )
 
@@ -31,10 +32,10 @@ type noCredentials struct{ reason, message string }
 // Error implements error.
 func (e *noCredentials) Error() string { return e.reason + ": " + e.message }
 
-// Is makes the error equal to kube.ErrNoLink: the request has not left the node.
+// Is reports the error as a kube.ErrNoLink, because no request was sent.
 func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink }
 
-// identity has the node's credentials: those of the kubeconfig, with the newest certificate.
+// identity maintains the node's credentials. They are those of the kubeconfig, with the newest certificate.
 //
 //	no usable kubeconfig, or its certificate has expired --bootstrap--> pair, kubeconfig
 //	70 to 90 % of the certificate's life have passed -------rotate----> pair
@@ -45,17 +46,17 @@ type identity struct {
 	files   chan struct{} // capacity 1: files may have changed
 	changed chan struct{} // capacity 1: the result of rest has changed
 
-	failed string // the error that run last logged
+	failed string // the last error that run has logged
 
 	failures atomic.Uint64
 
 	mu      sync.Mutex
-	unread  string            // the last error of a file that cannot be read, as it was logged
-	config  *rest.Config      // nil: see missing
-	leaf    *x509.Certificate // nil: the credentials do not contain a certificate
+	unread  string            // the last logged error about a file that cannot be read
+	config  *rest.Config      // nil if credentials are missing; missing has the reason
+	leaf    *x509.Certificate // nil if the credentials do not contain a certificate
 	missing *noCredentials
-	// rejected is a certificate that has expired by every known time and that the server did not
-	// accept. A clock alone never invalidates the credentials.
+	// rejected is a certificate that the server did not accept and that has expired by the latest known
+	// time. The clock alone never invalidates the credentials.
 	rejected *x509.Certificate
 }
 
@@ -69,7 +70,7 @@ func newIdentity(l *Link) *identity {
 
 func (i *identity) filesChanged() { poke(i.files) }
 
-// rest returns the client's configuration. For the same credentials the pointer is the same.
+// rest returns the configuration of the client. The pointer changes only if the credentials change.
 func (i *identity) rest() (*rest.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -88,14 +89,14 @@ func (i *identity) expiry() time.Time {
 	return i.leaf.NotAfter
 }
 
-// refused returns why the server may have rejected the credentials.
+// refused returns the reason why the server may have rejected the credentials.
 func (i *identity) refused() (reason, message string) {
 	until := i.expiry()
 	if !until.IsZero() && i.link.clock.latest().After(until) {
 		i.mu.Lock()
 		i.rejected = i.leaf
 		i.mu.Unlock()
-		i.filesChanged() // to read or obtain another one
+		i.filesChanged() // lets run read or obtain another certificate
 		message := fmt.Sprintf("the client certificate expired at %s; provide a bootstrap kubeconfig "+
 			"(--bootstrap-kubeconfig) or another kubeconfig",
 			until.Format(time.RFC3339))
@@ -104,8 +105,8 @@ func (i *identity) refused() (reason, message string) {
 	return ReasonUnauthorized, "the server rejects the credentials of " + i.link.cfg.Kubeconfig
 }
 
-// load reads the files and reports whether their credentials can be used. Credentials in use stay
-// in use while the disk does not return their files.
+// load reads the files and reports whether their credentials are usable. While the disk returns errors for
+// the files, the credentials in use are kept.
 func (i *identity) load() bool {
 	config, leaf, err := i.read()
 	if unreadable(err) {
@@ -158,7 +159,8 @@ func (i *identity) warnUnread(err error) {
 	}
 }
 
-// setMissingUnlessBootstrapping is lack, but keeps the reason of a bootstrap that is in progress.
+// setMissingUnlessBootstrapping is like setMissing, but it keeps the reason of a bootstrap that is in
+// progress.
 func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
 	known := i.missing != nil && i.missing.reason == ReasonBootstrapping
@@ -168,7 +170,7 @@ func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	}
 }
 
-// setMissing removes the credentials and sets the reason.
+// setMissing removes the credentials and sets the reason why they are missing.
 func (i *identity) setMissing(why *noCredentials) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -178,8 +180,8 @@ func (i *identity) setMissing(why *noCredentials) {
 	}
 }
 
-// read returns the credentials of the kubeconfig and the newest pair. If a bootstrap ended after
-// its pair was saved, read writes the missing kubeconfig.
+// read returns the credentials of the kubeconfig, with the newest pair. If a bootstrap was interrupted
+// after it had saved its pair, read writes the missing kubeconfig.
 func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	cfg := i.link.cfg
 	if cfg.Kubeconfig == "" {
@@ -194,7 +196,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 		if lost {
 			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current())
 		}
-		if why != nil { // the kubeconfig can be neither read nor made: the one that would be written is used
+		if why != nil { // the kubeconfig can be neither read nor written: its content is computed
 			i.warnUnread(why)
 		}
 		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.current())
@@ -219,10 +221,10 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	return config, leaf, nil
 }
 
-// prefersPair reports whether the newest pair replaces the kubeconfig's certificate. A rotated pair
-// is issued later, and expires later, than the kubeconfig's first certificate. A certificate that
-// was issued after the pair was put there on purpose, such as for another CA, which would not
-// accept the pair. It is used until it expires.
+// prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does:
+// a rotated pair is issued later, and expires later, than the first certificate. A certificate that was
+// issued after the pair was put into the kubeconfig by a person or program. It may be for another CA, which
+// would not accept the pair. So it is used until it expires.
 func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.current() {
 		return true
@@ -240,11 +242,11 @@ func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
-// maxSleep is the maximum sleep before the next decision. A timer of months would not notice that
-// the clock was set.
+// maxSleep is the maximum time until the next decision. A timer of several months would not notice that the
+// clock was set.
 const maxSleep = time.Hour
 
-// ClientCertificate returns the node's client certificate; nil: it has none.
+// ClientCertificate returns the node's client certificate, or nil if it has none.
 func (l *Link) ClientCertificate() *tls.Certificate {
 	c, err := l.identity.rest()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// readKubeconfig returns a kubeconfig and the user of its current context, with relative paths
-// made absolute.
+// readKubeconfig returns a kubeconfig and the user of its current context. Relative paths are made
+// absolute.
 func readKubeconfig(path string) (*api.Config, *api.AuthInfo, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -51,8 +51,8 @@ func parseKubeconfig(text []byte, path string) (*api.Config, *api.AuthInfo, erro
 	return cfg, user, nil
 }
 
-// restConfig returns the client's configuration, with the content of files instead of their
-// paths, so that configurations with equal content are equal.
+// restConfig returns the configuration of the client. Paths are replaced by the content of their files, so
+// that configurations with equal content are equal.
 func restConfig(cfg *api.Config) (*rest.Config, error) {
 	type file struct {
 		path *string
@@ -66,7 +66,7 @@ func restConfig(cfg *api.Config) (*rest.Config, error) {
 	if c := cfg.Clusters[current.Cluster]; c != nil {
 		files = append(files, file{&c.CertificateAuthority, &c.CertificateAuthorityData})
 	}
-	for _, f := range files { // not left to clientcmd, whose errors do not wrap those of the disk
+	for _, f := range files { // clientcmd could read the files, but its errors do not wrap those of the disk
 		if *f.path != "" && len(*f.data) == 0 {
 			data, err := os.ReadFile(*f.path)
 			if err != nil {
@@ -79,7 +79,7 @@ func restConfig(cfg *api.Config) (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveClientConfig(*cfg, cfg.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 }
 
-// readRest reads a kubeconfig and returns the client's configuration.
+// readRest reads a kubeconfig and returns the configuration of the client.
 func readRest(path string) (*rest.Config, error) {
 	cfg, _, err := readKubeconfig(path)
 	if err != nil {
@@ -92,8 +92,8 @@ func readRest(path string) (*rest.Config, error) {
 	return out, nil
 }
 
-// makeKubeconfig returns the kubeconfig that a kubelet writes after its TLS bootstrap: the server
-// of the bootstrap kubeconfig, with pairFile as the credentials.
+// makeKubeconfig returns the kubeconfig that a kubelet writes after its TLS bootstrap. It has the server of
+// the bootstrap kubeconfig, and pairFile as the credentials.
 func makeKubeconfig(bootstrap, pairFile string) (*api.Config, *api.AuthInfo, error) {
 	from, _, err := readKubeconfig(bootstrap)
 	if err != nil {

@@ -21,22 +21,22 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config has the dependencies and settings of a Link.
+// Config contains the dependencies and settings of a Link.
 type Config struct {
-	// Kubeconfig and BootstrapKubeconfig are paths of files that need not exist yet. If both are
-	// empty, the node has no cluster.
+	// Kubeconfig and BootstrapKubeconfig are paths. The files need not exist yet. If both are empty, the
+	// node has no cluster.
 	Kubeconfig, BootstrapKubeconfig string
 	// CertDir is the directory of the node's certificates (--cert-dir).
 	CertDir  string
 	NodeName string
-	// Hostname and NodeIPs are the serving certificate's names until SetAddresses is called.
+	// Hostname and NodeIPs are used in the serving certificate until SetAddresses is called.
 	Hostname string
 	NodeIPs  []netip.Addr
-	// Rotate renews the client certificate (rotateCertificates).
+	// Rotate enables the renewal of the client certificate (rotateCertificates).
 	Rotate bool
-	// ServerTLSBootstrap requests the serving certificate from the control plane.
+	// ServerTLSBootstrap makes the node request its serving certificate from the control plane.
 	ServerTLSBootstrap bool
-	// TLSCertFile and TLSKeyFile are a serving certificate that another program manages.
+	// TLSCertFile and TLSKeyFile are the paths of a serving certificate that another program manages.
 	TLSCertFile, TLSKeyFile string
 	// QPS and Burst are kubeAPIQPS and kubeAPIBurst.
 	QPS   float32
@@ -44,24 +44,24 @@ type Config struct {
 	// JSON makes requests use JSON instead of protobuf (contentType).
 	JSON bool
 	Meta Meta
-	// Dial opens connections to the API server; nil: the network's. For tests, like Clock.
+	// Dial opens connections to the API server. The default is the network's. Tests set it, and Clock.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Clock is the machine's; nil: time.Now.
+	// Clock returns the machine's time. The default is time.Now.
 	Clock func() time.Time
-	// NetworkChanged receives a value when the node's own network has changed, but not for changes
-	// of pod networks. A link that is down then retries at once, and one that is up is probed. It
-	// may be nil.
+	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do
+	// not count. Then a link that is down is retried at once, and a link that is up is probed.
+	// NetworkChanged may be nil.
 	NetworkChanged <-chan struct{}
-	// Claim decides whether this machine may use the node's credentials; nil: it may.
+	// Claim decides whether this machine may use the node's credentials. If it is nil, the machine may.
 	Claim Claim
 	Log   *slog.Logger
 }
 
 // A Claim detects another machine with the name of this node. *twin.Twin is one.
 type Claim interface {
-	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise it
-	// is down, and Admit is called again after wait or after a change. The error is one of the
-	// server or of the connection.
+	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise the link is
+	// down, and Admit is called again after wait or after a change. The error is the server's answer, or an
+	// error of the connection.
 	Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
 }
 
@@ -76,19 +76,19 @@ type Link struct {
 	serving  *serving
 	files    *files
 	client   *kube.Client
-	answers  *kube.Answers // shared by all its clients
+	answers  *kube.Answers // shared by all clients of the server
 }
 
-// New reads the files and opens no connection. Missing or broken files are not an error but a
-// State: the node runs without the server.
+// New reads the files. It opens no connection. Missing or broken files cause a State, not an error: the
+// node runs without the server.
 func New(ctx context.Context, cfg Config) (*Link, error) {
 	switch {
 	case cfg.NodeName == "":
-		return nil, errors.New("a link needs the node's name")
+		return nil, errors.New("link: NodeName is missing")
 	case cfg.CertDir == "":
-		return nil, errors.New("a link needs a directory for certificates")
+		return nil, errors.New("link: CertDir is missing")
 	case cfg.Meta == nil:
-		return nil, errors.New("a link needs a store")
+		return nil, errors.New("link: Meta is missing")
 	}
 	l := &Link{cfg: cfg, states: newStates(), answers: kube.NewAnswers()}
 	var err error
@@ -119,7 +119,7 @@ func (l *Link) standalone() bool {
 	return l.cfg.Kubeconfig == "" && l.cfg.BootstrapKubeconfig == ""
 }
 
-// Run maintains credentials, certificates, state and clock until ctx ends.
+// Run maintains the credentials, certificates, state and clock until ctx ends.
 func (l *Link) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	watched := l.files.watch()
@@ -135,19 +135,19 @@ func (l *Link) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Client returns the client for all requests to the API server. While the link is down, and
-// without a cluster, its requests fail at once with kube.ErrNoLink.
+// Client returns the client for all requests to the API server. Its requests fail at once with
+// kube.ErrNoLink while the link is down, and if the node has no cluster.
 func (l *Link) Client() *kube.Client { return l.client }
 
-// Now returns the time for judging certificates, tokens and deadlines. It is never before the
-// proven lower bound.
+// Now returns the time for verifying certificates, tokens and deadlines. It is never before the proven
+// lower bound.
 func (l *Link) Now() time.Time { return l.clock.Now() }
 
-// Times returns what is known about the time, for messages.
+// Times returns the times that the node knows. They are used in messages.
 func (l *Link) Times() Times { return l.clock.times() }
 
-// ResetClock drops the lower bound of the time: the machine's clock is used until the API server
-// or a certificate proves a later time. A link that is down is retried at once.
+// ResetClock drops the lower bound of the time. Then the machine's clock is used until the API server or a
+// certificate proves a later time. A link that is down is retried at once.
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()
@@ -155,7 +155,7 @@ func (l *Link) ResetClock(ctx context.Context) error {
 	return err
 }
 
-// Doubt probes the link at once, such as after the Claim has changed.
+// Doubt requests a probe of the link. Call it after a change of the Claim, for example.
 func (l *Link) Doubt() {
 	poke(l.health.suspicion)
 	poke(l.health.retried)
@@ -167,17 +167,17 @@ func (l *Link) State() State {
 	return s
 }
 
-// Down reports whether the server is known to be unreachable, as without a network.
+// Down reports whether the link is down because the server is unreachable.
 func (l *Link) Down() bool {
 	s := l.State()
 	return s.Phase == Down && s.Reason == ReasonUnreachable
 }
 
-// Changed returns a new channel of capacity 1 that receives a value after each change of State.
-// Call it once per subscriber; a channel is never removed.
+// Changed returns a new channel of capacity 1 that receives a value after each change of State. Call it
+// once for each subscriber, because channels are never removed.
 func (l *Link) Changed() <-chan struct{} { return l.states.subscribe() }
 
-// WaitUp returns when the link is up, or with the error of ctx.
+// WaitUp waits until the link is up. It returns an error if ctx ends first.
 func (l *Link) WaitUp(ctx context.Context) error {
 	for {
 		s, moved := l.states.get()
@@ -198,20 +198,20 @@ func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 	return l.serving.certificate()
 }
 
-// SetAddresses sets the current names and addresses of the node; it may be called often. If the
-// control plane signs the serving certificate, a new one is requested when a name is missing in
-// it.
+// SetAddresses sets the current names and addresses of the node. Unchanged addresses have no effect. If the
+// control plane signs the serving certificate, a new certificate is requested when a name is missing in the
+// current one.
 func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
 	l.serving.setNames(names{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
 }
 
-// Expiry returns the end of the validity of the client's and the serving certificate; zero for a
-// missing certificate.
+// Expiry returns the times at which the client's and the serving certificate expire. The time of a missing
+// certificate is zero.
 func (l *Link) Expiry() (client, serving time.Time) {
 	return l.identity.expiry(), l.serving.expiry()
 }
 
-// Failures returns how often a request for a client's or a serving certificate has failed.
+// Failures returns the number of failed requests for client and serving certificates.
 func (l *Link) Failures() (client, serving uint64) {
 	return l.identity.failures.Load(), l.serving.failures.Load()
 }

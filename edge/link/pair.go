@@ -27,17 +27,17 @@ const (
 	// maxCertificate is the maximum size of a decoded certificate with its chain, in bytes.
 	maxCertificate = 1 << 20
 
-	keepPairs = 2 // the current pair, and the one before in case the disk loses the current one
+	keepPairs = 2 // the current pair, and the previous one in case the disk loses the current one
 )
 
-// pairs are the certificates for one purpose, stored as a kubelet stores them:
+// pairs manages the certificates for one purpose. They are stored in the same way as by a kubelet:
 //
 //	kubelet-client-2026-11-21-03-50-00.pem   certificate and key in one file
 //	kubelet-client-current.pem               a link to the pair in use
 //	kubelet-client.key.tmp                   the key of a pending request
 //
-// Each file is complete and on the disk before it gets its name, and the link is replaced by a
-// rename, so a power cut leaves the old pair or the new one.
+// A file is complete and on the disk before it gets its name, and the link is replaced by a rename. So
+// after a power cut either the old pair or the new one is in use.
 type pairs struct {
 	dir    string
 	prefix string // kubelet-client or kubelet-server
@@ -53,8 +53,8 @@ func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current
 
 func (p pairs) pending() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
-// load returns the pair in use. If the link or its file is missing or broken, it switches to the
-// newest intact pair. The error is fs.ErrNotExist if there is none.
+// load returns the pair in use. If the link or its target is missing or broken, load sets the link to the
+// newest intact pair. If there is no pair, the error is fs.ErrNotExist.
 func (p pairs) load() (*pair, error) {
 	have, err := loadPair(p.current())
 	if err == nil {
@@ -89,8 +89,8 @@ func (p pairs) files() ([]string, error) {
 	return files, err
 }
 
-// save stores a certificate and its key as the pair in use. It removes the pending key and all
-// pairs except the last two.
+// save stores a certificate and its key as the pair in use. It removes the pending key and all pairs except
+// the newest two.
 func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
@@ -99,7 +99,7 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	}
 	made, err := parsePair(text)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate does not fit its key: %w", err)
+		return nil, fmt.Errorf("the certificate does not match its key: %w", err)
 	}
 	if err := writeFile(file, text); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 		return nil, err
 	}
 	for len(files) > keepPairs {
-		if files[0] != file { // the new file may be first in the list, if the clock went back
+		if files[0] != file { // after a step back of the clock, the new file may be first in the list
 			_ = os.Remove(files[0])
 		}
 		files = files[1:]
@@ -146,8 +146,8 @@ func (p pairs) link(file string) error {
 	return durable.Dir(p.dir)
 }
 
-// pendingKey returns the key of the pending request, or creates one. The key is stored, so that a
-// node that restarts while it waits for approval repeats the same request.
+// pendingKey returns the key of the pending request. If there is no such key, it creates one. The key is
+// stored. So a node that restarts while it waits for approval repeats the same request.
 func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(p.pending()); err == nil {
 		if key, err := parseKey(text); err == nil {
@@ -191,7 +191,7 @@ func parsePair(text []byte) (*pair, error) {
 	return &pair{pem: text, cert: &cert}, nil
 }
 
-// writeFile durably and atomically writes a file of mode 0600, and creates its directory.
+// writeFile writes a file of mode 0600 atomically and durably. It creates the directory of the file.
 func writeFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -16,7 +16,7 @@ func (i *identity) run(ctx context.Context) error {
 	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
 	for ctx.Err() == nil {
 		select {
-		case <-i.files: // load reads them now
+		case <-i.files: // load covers earlier changes
 		default:
 		}
 		usable := i.load()
@@ -37,7 +37,7 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt calls do, and waits after a failure.
+// attempt calls do. After a failure it waits until the next attempt is due.
 func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	err := do(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -65,7 +65,8 @@ func (i *identity) due() bool {
 	return i.link.cfg.Rotate && leaf != nil && !i.link.clock.Now().Before(rotateAt(leaf))
 }
 
-// untilNext returns the time until the certificate is due for rotation or expires.
+// untilNext returns the time until the certificate is due for rotation, or until it expires if it is not
+// rotated.
 func (i *identity) untilNext() time.Duration {
 	i.mu.Lock()
 	leaf := i.leaf
@@ -80,11 +81,11 @@ func (i *identity) untilNext() time.Duration {
 	if left := next.Sub(i.link.clock.Now()); left > 0 {
 		return min(left, maxSleep)
 	}
-	return maxSleep // expired, and it cannot be renewed
+	return maxSleep // the certificate has expired and cannot be renewed
 }
 
-// rotateAt returns a time at 70 to 90 % of a certificate's life. It is derived from the serial
-// number, so that it is the same after a restart and different for each node.
+// rotateAt returns a time after 70 to 90 % of a certificate's life. The time is derived from the serial
+// number. So it is the same after a restart, and differs between nodes.
 func rotateAt(leaf *x509.Certificate) time.Time {
 	var seed [2]uint64
 	for n, b := range leaf.SerialNumber.Bytes() {

@@ -24,22 +24,22 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// selfSignedLife is the validity of a self-signed certificate, the same as a kubelet's.
+// selfSignedLife is the validity of a self-signed certificate. It is the same as a kubelet's.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// serving is the certificate of the node's own server: from files that another program manages,
-// signed by the control plane, or self-signed. The control plane's is obtained by run, the others
-// are read or created when a client connects.
+// serving maintains the certificate of the node's own server. There are three kinds: a certificate from
+// files that another program manages, one that the control plane signs, and a self-signed one. run obtains
+// a certificate from the control plane. The other two kinds are read or created when a client connects.
 type serving struct {
 	link  *Link
 	log   *slog.Logger
 	pairs pairs
-	moved chan struct{} // capacity 1: names or files changed
+	moved chan struct{} // capacity 1: signals changed names
 
 	failures atomic.Uint64
 
 	mu    sync.Mutex
-	cert  *tls.Certificate // nil: not needed yet, or missing
+	cert  *tls.Certificate // nil if it is not needed yet, or missing
 	names names
 }
 
@@ -64,7 +64,7 @@ func (s *serving) setNames(n names) {
 	poke(s.moved)
 }
 
-// filesChanged reads the files of another program. If they are broken, the old certificate stays.
+// filesChanged reads the files of another program. If they are broken, the current certificate is kept.
 func (s *serving) filesChanged() {
 	if s.link.cfg.TLSCertFile == "" {
 		return
@@ -110,7 +110,7 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 		if s.cert == nil {
 			p, err := s.pairs.load()
 			if err != nil {
-				return nil, errors.New("no serving certificate yet: its signing request must be approved")
+				return nil, errors.New("there is no serving certificate yet: its signing request must be approved")
 			}
 			s.cert = p.cert
 		}
@@ -125,12 +125,14 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 }
 
 func (s *serving) isExpired(leaf *x509.Certificate) bool {
-	now := s.link.clock.Now() // a certificate from a wrong future cannot be used either
+	// a certificate is also unusable before its NotBefore, which can be in the future after an error of the
+	// clock
+	now := s.link.clock.Now()
 	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
 
-// selfSigned reads kubelet.crt and kubelet.key. It creates them if they are missing, do not match
-// (after a power cut) or have expired.
+// selfSigned reads kubelet.crt and kubelet.key. It creates them if they are missing, have expired, or do
+// not match each other, as after a power cut.
 func (s *serving) selfSigned() (*tls.Certificate, error) {
 	certFile, keyFile := filepath.Join(s.pairs.dir, "kubelet.crt"), filepath.Join(s.pairs.dir, "kubelet.key")
 	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.isExpired(cert.Leaf) {
@@ -141,7 +143,7 @@ func (s *serving) selfSigned() (*tls.Certificate, error) {
 		return nil, err
 	}
 	if err := errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, certPEM)); err != nil {
-		s.log.Warn("the self-signed certificate is not stored; the next start creates another one", "error", err)
+		s.log.Warn("the self-signed certificate is not stored: the next start creates another one", "error", err)
 	}
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	return &cert, err
@@ -180,8 +182,8 @@ func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
 	return certPEM, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// run obtains certificates from the control plane: the first one, a new one before the last one
-// expires, and a new one for names that are missing in it.
+// run obtains certificates from the control plane. After the first one, it obtains a new one before the
+// current one expires, and when a name is missing in it.
 func (s *serving) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
@@ -215,7 +217,7 @@ func (s *serving) run(ctx context.Context) error {
 	return nil
 }
 
-// errMoved ends the wait for a certificate whose names are outdated.
+// errMoved ends the wait for a certificate when the node's names have changed.
 var errMoved = errors.New("the node's addresses changed")
 
 func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
@@ -240,7 +242,8 @@ func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
 	return p, err
 }
 
-// wanted returns the names for which to request a certificate now, or the time until then.
+// wanted returns the names for which to request a certificate now. If none is needed yet, it returns the
+// time until then.
 func (s *serving) wanted() (names, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

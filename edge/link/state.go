@@ -10,48 +10,50 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Phase says whether the server can be used.
+// Phase is the usability of the link.
 type Phase string
 
-// The phases. The package comment has a diagram.
+// The phases. The package comment has a state diagram.
 const (
 	Standalone Phase = "Standalone" // the node has no API server
-	Connecting Phase = "Connecting" // not known yet
+	Connecting Phase = "Connecting" // the state is not known yet
 	Up         Phase = "Up"         // the server answers
 	Down       Phase = "Down"       // the server does not answer, or rejects this node
 )
 
 // Reasons of a State that is not Up.
 const (
-	ReasonUnreachable        = "Unreachable"              // no answer, or no route
-	ReasonNotReady           = "ServerNotReady"           // the server answers with an error
-	ReasonNotServer          = "NotAPIServer"             // the answer is from something else, such as a captive portal
-	ReasonServerCertificate  = "ServerCertificateInvalid" // the server's certificate is not trusted
-	ReasonUnauthorized       = "Unauthorized"             // the server rejects the credentials
-	ReasonCertificateExpired = "ClientCertificateExpired" // and there are no credentials for a new one
-	ReasonNoCredentials      = "NoCredentials"            // no usable kubeconfig
-	ReasonBootstrapping      = "Bootstrapping"            // a certificate was requested
-	ReasonDuplicate          = keys.DuplicateCondition    // another machine has the name of this node
+	ReasonUnreachable       = "Unreachable"              // there was no answer, or no route
+	ReasonNotReady          = "ServerNotReady"           // the server answers with an error
+	ReasonNotServer         = "NotAPIServer"             // something else answered, such as a captive portal
+	ReasonServerCertificate = "ServerCertificateInvalid" // the server's certificate is not trusted
+	ReasonUnauthorized      = "Unauthorized"             // the server rejects the credentials
+	// the client certificate has expired, and there are no credentials for requesting a new one
+	ReasonCertificateExpired = "ClientCertificateExpired"
+	ReasonNoCredentials      = "NoCredentials"         // there is no usable kubeconfig
+	ReasonBootstrapping      = "Bootstrapping"         // a certificate was requested
+	ReasonDuplicate          = keys.DuplicateCondition // another machine has the name of this node
 )
 
 // State is the state of the link.
 type State struct {
 	Phase Phase
-	Since time.Time // start of the phase by the machine's clock, with its monotonic reading
-	// Lasts is Since for display: it is not changed by a suspicion that a probe refutes.
+	Since time.Time // start of the phase, by the machine's clock with its monotonic reading
+	// Lasts is the start of the phase for display. A suspicion that the next probe refutes does not change
+	// it.
 	Lasts   time.Time
-	Reason  string // one of the Reasons; empty when Up or Standalone
+	Reason  string // one of the Reasons; empty if the phase is Up or Standalone
 	Message string // for display
 }
 
-// patience is the maximum time that a request waits while the phase is Connecting.
+// patience is the maximum time that a request waits in the phase Connecting.
 const patience = 2 * time.Second
 
 type states struct {
 	mu    sync.Mutex
 	state State
-	up    time.Time     // Lasts of the phase Up before a suspicion; zero: the link was not up
-	moved chan struct{} // closed when state is replaced
+	up    time.Time     // Lasts of the phase Up before a suspicion; zero if the link was not up
+	moved chan struct{} // closed when the state is replaced
 	subs  []chan struct{}
 }
 
@@ -66,7 +68,7 @@ func (s *states) get() (State, <-chan struct{}) {
 	return s.state, s.moved
 }
 
-// set replaces the state. It keeps Since if the phase is the same.
+// set replaces the state. If the phase stays the same, Since and Lasts are kept.
 func (s *states) set(next State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *states) subscribe() <-chan struct{} {
 	return sub
 }
 
-// admit returns nil while the link is up. While it is Connecting, admit waits for at most patience.
+// admit returns nil while the link is up. In the phase Connecting it waits for at most patience.
 func (s *states) admit(ctx context.Context) error {
 	for {
 		state, moved := s.get()
@@ -110,7 +112,7 @@ func (s *states) admit(ctx context.Context) error {
 			return nil
 		}
 		left := patience
-		if !state.Since.IsZero() { // zero: the link does not run yet
+		if !state.Since.IsZero() { // zero before the link runs
 			left -= time.Since(state.Since)
 		}
 		if state.Phase != Connecting || left <= 0 {

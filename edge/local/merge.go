@@ -15,22 +15,23 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A row is an object that is or was in a manifest. It is replaced, never modified.
+// A row is an object that a manifest defines or defined. A row is replaced, never modified.
 type row struct {
 	object manifest.Object
 	origin string
-	gone   bool // no manifest has it any more
+	gone   bool // no manifest defines it any more
 }
 
-// rows are all objects. Their methods do no I/O.
+// rows is the set of all objects. Their methods do no I/O.
 type rows map[Key]row
 
 func keyOf(source string, obj manifest.Object) Key {
 	return Key{Source: source, Kind: manifest.KindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// set replaces the objects of a source, and returns the problems. If two origins have the same
-// object, the origin of the existing object takes precedence, else the first one.
+// set replaces the objects of a source and returns their problems. If two origins define the same object,
+// the origin of the existing object takes precedence. If neither is the origin of an existing object, the
+// first one takes precedence.
 func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now time.Time) (problems []Problem) {
 	first := map[Key]string{}
 	for _, c := range claimed {
@@ -59,7 +60,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 	return problems
 }
 
-// put adds or replaces an object of a source, or returns why it cannot.
+// put adds or replaces an object of a source. If it cannot, it returns the problem.
 func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
 	old, there := r[k]
@@ -67,7 +68,7 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 		return &Problem{source, c.Origin, field, why}
 	}
 	obj := c.Object.DeepCopyObject().(manifest.Object)
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not have it
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not contain the kind
 	obj.SetUID(uidOf(k))
 	obj.SetCreationTimestamp(metav1.Time{Time: now.Truncate(time.Second)})
 	if there && !old.gone {
@@ -80,7 +81,7 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	return nil
 }
 
-// whyRefused returns why an object cannot be added, or cannot replace old.
+// whyRefused returns the reason why an object cannot be added, or cannot replace old.
 func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
@@ -95,7 +96,8 @@ func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field
 	return immutableField(old.object, obj)
 }
 
-// immutableField returns the field of an object that a new version must not change, and why.
+// immutableField returns the first field that a new version of an object must not change but does, with the
+// reason.
 func immutableField(old, obj manifest.Object) (field, why string) {
 	const frozen = "field is immutable when `immutable` is set"
 	switch o := old.(type) {
@@ -137,7 +139,7 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// difference returns the rows to write and to remove, and the objects that changed for pods.
+// difference returns the rows to write, the rows to remove, and the objects that pods see changed.
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {

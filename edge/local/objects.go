@@ -22,10 +22,10 @@ import (
 // A Key identifies an object of a source.
 type Key = store.LocalKey
 
-// A Claimed is an object of a source.
+// A Claimed is an object that a source defines.
 type Claimed struct {
 	Object manifest.Object // must not be modified
-	Origin string          // the file or URL, for messages
+	Origin string          // the file or URL; used in messages
 }
 
 // A Problem is the reason why an object of a source cannot be used.
@@ -36,15 +36,15 @@ type Problem struct {
 // A Store stores the objects across restarts. *store.Store is one.
 type Store interface {
 	Locals(ctx context.Context) ([]store.Local, error)
-	// UpdateLocals writes all or nothing, durably.
+	// UpdateLocals durably writes all rows or none.
 	UpdateLocals(ctx context.Context, put []store.Local, remove []store.LocalKey) error
 }
 
-// Config has the dependencies of Objects.
+// Config contains the dependencies of Objects.
 type Config struct {
 	Store   Store
-	Changed func(types.UID)  // called when an object of the pod has changed; must not block
-	Now     func() time.Time // for the creation time of objects; nil: time.Now
+	Changed func(types.UID)  // is called when an object of the pod has changed; must not block
+	Now     func() time.Time // clock for the creation time of objects; the default is time.Now
 	Log     *slog.Logger
 }
 
@@ -52,13 +52,13 @@ type Config struct {
 type Objects struct {
 	c Config
 
-	changing sync.Mutex // one change at a time, from reading rows to publishing new ones
+	changing sync.Mutex // held for one change at a time, from reading rows to publishing new ones
 	lastSets map[string]sourceSet
 
-	mu       sync.RWMutex // guards the fields below; never held during I/O
+	mu       sync.RWMutex // protects the fields below; never held during I/O
 	rows     rows
 	problems map[string][]Problem
-	pods     map[types.UID]map[Key]bool // references of each pod; true: the pod may use the object after its removal
+	pods     map[types.UID]map[Key]bool // references of each pod; the value is true if the pod may use the object after its removal
 }
 
 // sourceSet is the last set of a source.
@@ -67,7 +67,7 @@ type sourceSet struct {
 	unsure  map[string]bool
 }
 
-// Open loads the stored objects. pods are the stored pods.
+// Open loads the stored objects. pods contains the stored pods.
 func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -86,7 +86,7 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 			continue
 		}
 		if err := obj.(interface{ Unmarshal([]byte) error }).Unmarshal(s.Data); err != nil {
-			c.Log.Error("a stored object of a manifest cannot be decoded, it is read again", "object", s.LocalKey.String(), "error", err)
+			c.Log.Error("a stored object of a manifest cannot be decoded and is read again", "object", s.LocalKey.String(), "error", err)
 			continue
 		}
 		o.rows[s.LocalKey] = row{object: obj, origin: s.Origin, gone: s.Gone}
@@ -104,7 +104,7 @@ func (o *Objects) Has(uid types.UID) bool {
 	return o.pods[uid] != nil
 }
 
-// Release forgets a pod, and removed objects that only this pod had.
+// Release removes a pod, and the removed objects that only this pod had.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	o.mu.Lock()
 	_, known := o.pods[uid]
@@ -121,7 +121,7 @@ func (o *Objects) forget(ctx context.Context) error {
 	return o.change(ctx, func(rows, map[string][]Problem) error { return nil })
 }
 
-// sourceOf returns the source of a static pod; empty for a pod of the API server.
+// sourceOf returns the source of a static pod. It is empty for a pod of the API server.
 func sourceOf(pod *v1.Pod) string {
 	if s := pod.Annotations[keys.ConfigSource]; s != keys.SourceAPI {
 		return s
@@ -129,14 +129,14 @@ func sourceOf(pod *v1.Pod) string {
 	return ""
 }
 
-// Serves reports whether a pod is a static pod, which uses these objects.
+// Serves reports whether a pod is a static pod. Only static pods use these objects.
 func Serves(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 
-// Register records the references of a pod. From then on Changed is called for the pod, and it
-// keeps the objects that exist now.
+// Register records the references of a pod. From then on Changed is called for the pod, and the objects
+// that exist now are kept for it.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is Register; had: the pod ran before, and may use objects that were removed since.
+// register is like Register. had means that the pod ran before: it may use objects that were removed since.
 func (o *Objects) register(pod *v1.Pod, had bool) {
 	source := sourceOf(pod)
 	if source == "" {
@@ -158,8 +158,8 @@ func (o *Objects) register(pod *v1.Pod, had bool) {
 	})
 }
 
-// change applies an edit to a copy of all rows, stores the difference, publishes it and calls
-// Changed. On an error nothing has changed.
+// change applies an edit to a copy of all rows, stores the difference, publishes it, and calls Changed. If
+// it returns an error, nothing has changed.
 func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
@@ -186,7 +186,7 @@ func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[
 	return nil
 }
 
-// inUse returns the objects that some pod has, including removed ones.
+// inUse returns the objects that at least one pod has, including removed objects.
 func (o *Objects) inUse() map[Key]bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -248,7 +248,7 @@ func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, uns
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
 		o.lastSets[source] = sourceSet{claimed, unsure} // under changing
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
-		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names of this source may be free now
+		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names of this source may have become free
 			t := o.lastSets[other]
 			if other != source && len(problems[other]) > 0 {
 				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())
@@ -258,7 +258,7 @@ func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, uns
 	})
 }
 
-// Results of Apply for an object.
+// Results of Apply for one object.
 const (
 	Created    = "created"
 	Configured = "configured"
@@ -268,8 +268,8 @@ const (
 // errDry cancels the change of a dry run.
 var errDry = errors.New("only tried")
 
-// Apply adds or replaces objects of the local source, all or none, and returns the result for each.
-// With dry it changes nothing.
+// Apply adds or replaces objects of the local source and returns the result for each object. It applies all
+// objects or none. If dry is set, it changes nothing.
 func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool) (actions []string, err error) {
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {
@@ -298,7 +298,7 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 	return actions, err
 }
 
-// Delete removes an object of the local source; found: it existed.
+// Delete removes an object of the local source and reports whether it existed.
 func (o *Objects) Delete(ctx context.Context, kind, namespace, name string) (found bool, err error) {
 	k := Key{Source: keys.SourceLocal, Kind: kind, Namespace: namespace, Name: name}
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {

@@ -20,15 +20,15 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// uidOf returns a UID that is stable over restarts and different from the UIDs of API objects.
-// Records of image pulls refer to it.
+// uidOf returns a UID that stays the same after a restart and differs from the UIDs of API objects. Records
+// of image pulls refer to it.
 func uidOf(k Key) types.UID {
 	h := fnv.New128a()
 	fmt.Fprintf(h, "local:%s\x00%s\x00%s\x00%s", k.Source, k.Kind, k.Namespace, k.Name)
 	return types.UID(hex.EncodeToString(h.Sum(nil)))
 }
 
-// get returns an object that a pod references. If there is none, apierrors.IsNotFound is true for
+// get returns an object that a pod references. If there is no such object, apierrors.IsNotFound is true for
 // the error.
 func (o *Objects) get(pod *v1.Pod, kind, name string) (manifest.Object, error) {
 	k := Key{Source: sourceOf(pod), Kind: kind, Namespace: pod.Namespace, Name: name}
@@ -37,12 +37,11 @@ func (o *Objects) get(pod *v1.Pod, kind, name string) (manifest.Object, error) {
 	if r, ok := o.rows[k]; ok && (!r.gone || o.pods[pod.UID][k]) {
 		return r.object, nil
 	}
-	return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // a kubelet's words: configmap "x" not found
+	return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // a kubelet's message: configmap "x" not found
 }
 
-// ConfigMap returns a ConfigMap of the pod's source and namespace. If there is none,
-// apierrors.IsNotFound is true for the error. A pod that had the ConfigMap before its removal still
-// gets it.
+// ConfigMap returns a ConfigMap of the pod's source and namespace. If there is none, apierrors.IsNotFound
+// is true for the error. A pod that had the ConfigMap before its removal still gets it.
 func (o *Objects) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	obj, err := o.get(pod, podspec.ConfigMap, name)
 	if err != nil {
@@ -60,7 +59,7 @@ func (o *Objects) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	return obj.(*v1.Secret), nil
 }
 
-// Claim returns a PersistentVolumeClaim as in its manifest. It works like ConfigMap.
+// Claim returns a PersistentVolumeClaim as its manifest defines it. It works like ConfigMap.
 func (o *Objects) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	obj, err := o.get(pod, podspec.Claim, name)
 	if err != nil {
@@ -69,24 +68,24 @@ func (o *Objects) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, er
 	return obj.(*v1.PersistentVolumeClaim), nil
 }
 
-// Deleted reports whether a ConfigMap or Secret (kind) of the pod was removed from its manifest.
+// Deleted reports whether a ConfigMap or Secret of the pod was removed from its manifest.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.rows[Key{Source: sourceOf(pod), Kind: kind, Namespace: pod.Namespace, Name: name}].gone
 }
 
-// errNoAccount is the error of Token: only an API server has service accounts.
+// errNoAccount is the error of Token. Only an API server has service accounts.
 var errNoAccount = errors.New("a pod of a manifest has no service account")
 
-// Token returns an error.
+// Token always returns an error.
 func (o *Objects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
 	return "", fmt.Errorf("service account token: %w", errNoAccount)
 }
 
-// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names
-// of missing Secrets.
-// https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod
+// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names of
+// missing Secrets. See
+// https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
 func (o *Objects) PullSecrets(_ context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
 	var all keyring.Ring
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -108,7 +107,7 @@ func (o *Objects) PullSecrets(_ context.Context, pod *v1.Pod, image string) (has
 type Info struct {
 	Key
 	Origin string
-	Gone   bool            // removed from its manifest, kept for the pods that have it
+	Gone   bool            // true if it was removed from its manifest and is kept for the pods that have it
 	Object manifest.Object // must not be modified
 	Pods   []types.UID     // the pods that reference it
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The annotations that preceded the fields of seccomp and AppArmor. They have no effect any
-// more, but they must not contradict the fields.
+// Annotations that preceded the fields of seccomp and AppArmor. They have no effect any more, but they must
+// not contradict the fields.
 const (
 	appArmor  = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	localhost = "localhost/"

@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// containers checks containers and init containers. Their names must be unique among both. The host
-// ports of containers must differ, because containers run at the same time; init containers may
-// share them.
+// containers checks containers and init containers. Their names must be unique among both. The host ports
+// of containers must differ, because containers run at the same time. Init containers may use the same host
+// ports.
 func (r *review) containers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {
@@ -65,7 +65,7 @@ func (r *review) pullPolicy(p *field.Path, policy v1.PullPolicy) {
 	oneOf(r, p, policy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 }
 
-// endsAtOnce rejects fields that are only valid for long-running containers.
+// endsAtOnce rejects the fields that are only valid for long-running containers.
 func (r *review) endsAtOnce(p *field.Path, c *v1.Container) {
 	for _, part := range []struct {
 		there bool

@@ -14,29 +14,30 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// MaxSize is the maximum size of a manifest, in bytes: that of a request to an API server.
+// MaxSize is the maximum size of a manifest, in bytes. It is the same as that of a request to an API
+// server.
 const MaxSize = 3 << 20
 
-// Options describe the source of a manifest and what it may contain.
+// Options describes the source of a manifest and the permitted content.
 type Options struct {
-	// Origin is the file or URL, for error messages and for the UID.
+	// Origin is the file or URL. It is part of error messages and of the UID.
 	Origin string
 	// Source is a value of the annotation keys.ConfigSource.
 	Source string
 	// NodeName is the name of this node.
 	NodeName string
-	// Seen is the time for the annotation kubernetes.io/config.seen, which is omitted if it is
-	// zero. It does not affect the UID.
+	// Seen is the time for the annotation kubernetes.io/config.seen. If it is zero, the annotation is
+	// omitted. It does not affect the UID.
 	Seen time.Time
-	// Lists permits Lists and PodLists. Without it each document must be one object, as in a
-	// kubelet's manifest directory. Unlike there, a file may have several documents, and
-	// objects that pods use.
+	// Lists permits objects of the kinds List and PodList. Without it each document must be one object, as
+	// in a kubelet's manifest directory. In contrast to a kubelet's, a file may have several documents, and
+	// it may have objects that pods use.
 	Lists bool
 }
 
-// Decode decodes a manifest. Any error fails the whole manifest, so that a misspelled pod is not
-// mistaken for a removed one. The error is one *Error or several, joined: see All. A manifest
-// without any document returns an empty set and no error.
+// Decode decodes a manifest. An error rejects the whole manifest, so that a misspelled pod is not mistaken
+// for a removed one. The error consists of one *Error or several. All returns them. For a manifest without
+// documents Decode returns an empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := place{origin: o.Origin}
 	docs, err := documents(data)
@@ -87,7 +88,7 @@ func decodeDocument(raw []byte, at place, o Options) (Set, error) {
 	return decodeList(raw, item, at, o)
 }
 
-// typeOf decodes the kind of an object only.
+// typeOf decodes only the kind and version of an object.
 func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
 	var meta *metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &meta); err != nil || meta == nil {
@@ -96,13 +97,13 @@ func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
 	return *meta, nil
 }
 
-// lenient decodes the valid parts.
+// lenient decodes raw and ignores invalid parts.
 func lenient(raw []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
 
-// list is a List or a typed list. Its items are decoded one by one, so that each error names its
-// item.
+// A list is a List or a typed list. Its items are decoded one by one, so that each error contains the
+// position of its item.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -110,7 +111,8 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// decodeList decodes the items of a List; kind is the kind of the items of a typed list, else empty.
+// decodeList decodes the items of a List. kind is the kind of the items of a typed list, and empty for a
+// List.
 func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 	var l list
 	if err := strict(raw, &l, at); err != nil {
@@ -126,7 +128,7 @@ func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if kind != "" && meta == (metav1.TypeMeta{}) { // items of a typed list may omit it
+		if kind != "" && meta == (metav1.TypeMeta{}) { // items of a typed list may omit the kind
 			meta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
 		}
 		found, err := decodeItem(raw, meta, item, o)
@@ -136,7 +138,7 @@ func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 	return all, errors.Join(errs...)
 }
 
-// decodeItem decodes a pod or another object.
+// decodeItem decodes a pod or an object that pods use.
 func decodeItem(raw []byte, meta metav1.TypeMeta, at place, o Options) (Set, error) {
 	obj := New(meta.Kind)
 	if !isStatic(o.Source) {
@@ -187,7 +189,7 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, 
 	return pod, nil
 }
 
-// duplicates returns an error if two objects have the same name.
+// duplicates returns an error if two objects have the same kind, namespace and name.
 func duplicates(all *Set, o Options) error {
 	type identity struct{ kind, namespace, name string }
 	seen := make(map[identity]bool, len(all.Pods)+len(all.Objects))
@@ -209,8 +211,8 @@ func duplicates(all *Set, o Options) error {
 	return errors.Join(errs...)
 }
 
-// documents splits a manifest. JSON is a sequence of documents; YAML documents are separated by
-// lines of three dashes.
+// documents splits a manifest. JSON documents follow each other. YAML documents are separated by lines of
+// three dashes.
 func documents(data []byte) ([]document, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("is larger than %d bytes", MaxSize)

@@ -7,9 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Default sets the fields that a pod omits to the defaults of the API reference
-// (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/). It is
-// idempotent.
+// Default sets the fields that a pod omits to their defaults. See
+// https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. It is idempotent.
 func Default(pod *v1.Pod) {
 	spec := &pod.Spec
 	for _, c := range podspec.Containers(spec) {
@@ -36,7 +35,7 @@ func Default(pod *v1.Pod) {
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		*spec.TerminationGracePeriodSeconds = 1
 	}
-	// serviceAccount is the former name of the field; the new name takes precedence.
+	// serviceAccount is the former name of the field. The new name takes precedence.
 	fillZero(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }
@@ -86,11 +85,11 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 }
 
-// pullPolicy returns Always for an image whose content can change: one with the tag latest, or with
+// pullPolicy returns Always for an image whose content can change. Such an image has the tag latest, or
 // neither a tag nor a digest.
 func pullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil { // an invalid name is reported by the runtime
+	if err != nil { // the runtime reports an invalid name
 		return v1.PullIfNotPresent
 	}
 	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {

@@ -17,7 +17,7 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
-// requestsFromLimits sets missing requests to the limits.
+// requestsFromLimits sets missing requests to their limits.
 func requestsFromLimits(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = make(v1.ResourceList, len(r.Limits))
@@ -29,8 +29,8 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultPodResources completes the pod-level resources (KEP-2837): the hugepage limits are the
-// sum of the containers', the requests are the sum of the containers', or else the limits.
+// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is the sum of
+// the containers' limits. A missing request is the sum of the containers' requests, or else the limit.
 func defaultPodResources(spec *v1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {

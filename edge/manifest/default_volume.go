@@ -50,7 +50,7 @@ func defaultDownward(items []v1.DownwardAPIVolumeFile) {
 	}
 }
 
-// defaultLegacyVolume sets the defaults of network volumes.
+// defaultLegacyVolume sets the defaults of the older kinds of network volumes.
 func defaultLegacyVolume(v *v1.Volume) {
 	if v.ISCSI != nil {
 		fillZero(&v.ISCSI.ISCSIInterface, "default")

@@ -4,6 +4,7 @@
 //	 (YAML or JSON,        (unknown and           (static pods:   (those of the API server)
 //	  Lists)                duplicate fields)      name, UID)
 //
-// It rejects all that an API server, and for static pods a kubelet, would reject, and names the
-// origin and the path of the field. The package has no I/O, no clock and no state.
+// It rejects everything that an API server would reject, and for static pods also what a kubelet would
+// reject. The error contains the origin and the path of the field. The package does no I/O and has no clock
+// and no state.
 package manifest

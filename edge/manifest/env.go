@@ -49,7 +49,7 @@ func (r *review) keyRef(p *field.Path, name, key string) {
 	r.named(p.Child("key"), key, validation.IsConfigMapKey)
 }
 
-// fileKeyRef checks a variable that is read from a file written by a container (KEP-3721).
+// fileKeyRef checks a variable whose value is read from a file that a container has written (KEP-3721).
 func (r *review) fileKeyRef(p *field.Path, ref *v1.FileKeySelector) {
 	r.named(p.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
 	r.named(p.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label)
@@ -79,7 +79,7 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 	}
 }
 
-// subdomainPrefix is the rule subdomain, with a permitted dash at the end.
+// subdomainPrefix is like the rule subdomain, but a dash is permitted at the end.
 func subdomainPrefix(name string) []string {
 	if len(name) > 1 && strings.HasSuffix(name, "-") {
 		name = name[:len(name)-1] + "a"
@@ -103,7 +103,7 @@ func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []s
 		return
 	}
 	path := ref.FieldPath
-	if path == "spec.host" { // the name in the first version of the API
+	if path == "spec.host" { // the field's name in the first version of the API
 		path = "spec.nodeName"
 	}
 	name, key, subscript := strings.Cut(strings.TrimSuffix(path, "']"), "['")

@@ -13,17 +13,17 @@ import (
 type Error struct {
 	// Origin is the manifest's file or URL.
 	Origin string
-	// Pod is the name of the pod, or its position in the manifest ("document 2", "items[3]") if it
-	// has no name. It is empty if the problem is about the manifest as a whole.
+	// Pod is the name of the pod, or its position in the manifest ("document 2", "items[3]") if it has no
+	// name. It is empty if the problem concerns the whole manifest.
 	Pod string
-	// Field is the path of the field, such as spec.containers[0].image. It is empty if the problem
-	// is not about one field.
+	// Field is the path of the field, such as spec.containers[0].image. It is empty if the problem does not
+	// concern a single field.
 	Field string
 	// Detail is the description of the problem.
 	Detail string
 }
 
-// Error returns the non-empty parts, from the origin to the detail.
+// Error joins the non-empty fields, from the origin to the detail.
 func (e *Error) Error() string {
 	parts := make([]string, 0, 4)
 	for _, part := range []string{e.Origin, e.Pod, e.Field, e.Detail} {
@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// All returns the *Errors that err, a result of Decode, consists of.
+// All returns the *Errors in err, which is an error of Decode.
 func All(err error) []*Error {
 	var one *Error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -55,11 +55,11 @@ const (
 	maxErrors = 20
 	// maxAll is the maximum number of reported errors of a manifest.
 	maxAll = 100
-	// maxText is the maximum length of an error's parts, which may quote the manifest.
+	// maxText is the maximum length of each part of an error. A part may quote the manifest.
 	maxText = 400
 )
 
-// place is a position in a manifest: the common part of its errors.
+// A place is a position in a manifest. It is part of each error about that position.
 type place struct {
 	origin string
 	pod    string

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// mounts checks volume mounts. A relative mount path is permitted, as by an API server; the runtime
-// makes it absolute.
+// mounts checks volume mounts. A relative mount path is permitted, as by an API server. The runtime makes
+// it absolute.
 func (r *review) mounts(p *field.Path, c *v1.Container) {
 	paths := map[string]bool{}
 	for i, m := range c.VolumeMounts {
@@ -89,8 +89,8 @@ func (r *review) descending(p *field.Path, name string) {
 	r.noBacksteps(p, name)
 }
 
-// visible is descending for files in volumes that are updated atomically: their names must not
-// start with two dots, as the internal directories of such volumes do.
+// visible is like descending, for files in volumes that are updated atomically. Their names must not start
+// with two dots, because the internal directories of such volumes do.
 func (r *review) visible(p *field.Path, name string) {
 	r.descending(p, name)
 	r.failIf(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")

@@ -66,7 +66,7 @@ func (r *review) dns(p *field.Path) {
 	at := p.Child("searches")
 	r.failIf(len(config.Searches) > maxSearches, at, len(config.Searches), fmt.Sprintf("must be at most %d", maxSearches))
 	chars := len(strings.Join(config.Searches, " "))
-	r.failIf(chars > maxChars, at, "", fmt.Sprintf("must have at most %d characters with spaces between", maxChars))
+	r.failIf(chars > maxChars, at, "", fmt.Sprintf("must have at most %d characters, including the spaces between them", maxChars))
 	for i, search := range config.Searches {
 		if search != "." {
 			r.rule(at.Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)

@@ -21,7 +21,7 @@ type Object interface {
 	Marshal() ([]byte, error)
 }
 
-// A Set is the content of a manifest, in its order.
+// A Set is the content of a manifest, in the order of the manifest.
 type Set struct {
 	Pods    []*v1.Pod
 	Objects []Object
@@ -35,7 +35,7 @@ func (s *Set) add(other Set) {
 	s.Objects = append(s.Objects, other.Objects...)
 }
 
-// New returns an empty object of a kind; nil if manifests cannot have objects of that kind.
+// New returns an empty object of a kind. It returns nil if manifests cannot have objects of that kind.
 func New(kind string) Object {
 	switch kind {
 	case "ConfigMap":
@@ -61,7 +61,7 @@ func decodeObject(raw []byte, obj Object, at place) (Object, error) {
 	}
 	kind := KindOf(obj)
 	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, %s %q", at.pod, kind, sanitize(obj.GetName())), ", ")
-	keepMeta(obj)
+	resetMeta(obj)
 	if errs := validateObject(obj); len(errs) > 0 {
 		return nil, at.failAll(errs)
 	}
@@ -69,15 +69,16 @@ func decodeObject(raw []byte, obj Object, at place) (Object, error) {
 	return obj, nil
 }
 
-// keepMeta removes metadata that only an API server sets, which a copy of kubectl's output has.
-func keepMeta(obj Object) {
+// resetMeta removes metadata that only an API server sets. Manifests that are copied from kubectl's output
+// have it.
+func resetMeta(obj Object) {
 	meta := metav1.ObjectMeta{
 		Name: obj.GetName(), Namespace: obj.GetNamespace(), Labels: obj.GetLabels(), Annotations: obj.GetAnnotations(),
 	}
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
-	delete(meta.Annotations, v1.LastAppliedConfigAnnotation) // it contains a copy of the Secret
+	delete(meta.Annotations, v1.LastAppliedConfigAnnotation) // for a Secret, the annotation contains a copy of its data
 	switch o := obj.(type) {
 	case *v1.ConfigMap:
 		o.ObjectMeta = meta
@@ -91,8 +92,8 @@ func keepMeta(obj Object) {
 	}
 }
 
-// defaultSecret sets the defaults of a Secret as an API server does.
-// https://kubernetes.io/docs/concepts/configuration/secret/#restriction-names-data
+// defaultSecret sets the defaults of a Secret as an API server does. See
+// https://kubernetes.io/docs/concepts/configuration/secret/#restriction-names-data.
 func defaultSecret(s *v1.Secret) {
 	fillZero(&s.Type, v1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
@@ -104,7 +105,7 @@ func defaultSecret(s *v1.Secret) {
 	s.StringData = nil
 }
 
-// unsupported returns the error for an unsupported kind, with advice what to write instead.
+// unsupported returns the error for an unsupported kind. For controllers it suggests a replacement.
 func unsupported(kind string, raw []byte, at place) error {
 	const only = "only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"
 	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}, kind) {
@@ -113,7 +114,7 @@ func unsupported(kind string, raw []byte, at place) error {
 	return at.fail("kind", "Unsupported value: %q: %s; %s", kind, only, asPod(kind, raw))
 }
 
-// workload has the fields of a controller's manifest that asPod needs.
+// A workload contains the fields of a controller's manifest that asPod reads.
 type workload struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {
@@ -130,7 +131,7 @@ type meta struct {
 	Namespace string `json:"namespace"`
 }
 
-// asPod returns advice, in one line, how to write a controller's pod.
+// asPod returns one line of advice on how to write the pod of a controller as a manifest.
 func asPod(kind string, raw []byte) string {
 	var w workload
 	_ = lenient(raw, &w) // invalid parts are omitted
@@ -159,7 +160,7 @@ func asPod(kind string, raw []byte) string {
 	case kind == "CronJob":
 		text += "; a node has no schedule"
 	case copies > 1:
-		text += fmt.Sprintf("; each of the %d is a pod of its own name", copies)
+		text += fmt.Sprintf("; write each of the %d copies as a pod with its own name", copies)
 	}
 	for _, t := range w.Spec.VolumeClaimTemplates {
 		claim := t.Metadata.Name + "-" + name

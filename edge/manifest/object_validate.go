@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxKeys is the maximum number of keys of a ConfigMap or Secret, each of which becomes a
-	// file. An API server has no such limit, but no real object comes near it.
+	// maxKeys is the maximum number of keys of a ConfigMap or Secret. Each key becomes a file. An API
+	// server has no such limit, but real objects have far fewer keys.
 	maxKeys = 10_000
-	// maxClaim is the maximum size of a claim: the maximum quota of a file system.
+	// maxClaim is the maximum size of a claim, in bytes. It is the maximum quota of a file system.
 	maxClaim = 1 << 60
 )
 
-// validateObject returns the errors that an API server would report for a new object, and those
-// for features that the node does not have.
+// validateObject returns the errors that an API server would report for a new object, and errors for
+// features that the node does not have.
 func validateObject(obj Object) field.ErrorList {
 	r := &review{}
 	meta := field.NewPath("metadata")
@@ -41,8 +41,8 @@ func validateObject(obj Object) field.ErrorList {
 	return r.errs
 }
 
-// configMapObject checks a ConfigMap:
-// https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-object
+// configMapObject checks a ConfigMap. See
+// https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-object.
 func (r *review) configMapObject(m *v1.ConfigMap) {
 	if r.tooMany(field.NewPath("data"), len(m.Data)+len(m.BinaryData)) {
 		return
@@ -63,8 +63,7 @@ func (r *review) configMapObject(m *v1.ConfigMap) {
 	r.tooLarge(field.NewPath("data"), total)
 }
 
-// secretObject checks a Secret:
-// https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
+// secretObject checks a Secret. See https://kubernetes.io/docs/concepts/configuration/secret/#secret-types.
 func (r *review) secretObject(s *v1.Secret) {
 	data := field.NewPath("data")
 	if r.tooMany(data, len(s.Data)) {
@@ -112,7 +111,7 @@ func (r *review) secretObject(s *v1.Secret) {
 	}
 }
 
-// claimObject checks a claim that becomes a directory of this node.
+// claimObject checks a claim whose volume is a directory of this node.
 func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	r.accessModes(p.Child("accessModes"), s.AccessModes)
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// lifetime checks the fields about the lifetime of a pod and its containers.
+// lifetime checks the fields that limit the lifetime of a pod and its containers.
 func (r *review) lifetime(p *field.Path) {
 	s := r.spec
 	oneOf(r, p.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
@@ -25,7 +25,7 @@ func (r *review) lifetime(p *field.Path) {
 	}
 }
 
-// references checks the names of other objects.
+// references checks the names of other objects in the spec.
 func (r *review) references(p *field.Path) {
 	s := r.spec
 	r.errs = append(r.errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)

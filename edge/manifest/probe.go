@@ -56,7 +56,7 @@ func (r *review) lifecycle(p *field.Path, l *v1.Lifecycle) {
 	}
 }
 
-// handler has the handlers of a probe or lifecycle hook.
+// A handler is a probe or a lifecycle hook: one of its fields should be set.
 type handler struct {
 	Exec      *v1.ExecAction
 	HTTPGet   *v1.HTTPGetAction
@@ -67,8 +67,8 @@ type handler struct {
 
 func (r *review) handler(p *field.Path, h handler) {
 	handlers := 0
-	// first reports whether there is a handler to check. It rejects all but the first one.
-	first := func(there bool, name string) bool {
+	// isFirst reports whether a handler is there and is the first one. It rejects each further handler.
+	isFirst := func(there bool, name string) bool {
 		if !there {
 			return false
 		}
@@ -78,19 +78,19 @@ func (r *review) handler(p *field.Path, h handler) {
 		}
 		return handlers == 1
 	}
-	if first(h.Exec != nil, "exec") && len(h.Exec.Command) == 0 {
+	if isFirst(h.Exec != nil, "exec") && len(h.Exec.Command) == 0 {
 		r.required(p.Child("exec", "command"), "")
 	}
-	if first(h.HTTPGet != nil, "httpGet") {
+	if isFirst(h.HTTPGet != nil, "httpGet") {
 		r.httpGet(p.Child("httpGet"), h.HTTPGet)
 	}
-	if first(h.TCPSocket != nil, "tcpSocket") {
+	if isFirst(h.TCPSocket != nil, "tcpSocket") {
 		r.port(p.Child("tcpSocket", "port"), h.TCPSocket.Port)
 	}
-	if first(h.GRPC != nil, "grpc") {
+	if isFirst(h.GRPC != nil, "grpc") {
 		r.inRange(p.Child("grpc", "port"), int64(h.GRPC.Port), 1, 65535)
 	}
-	if first(h.Sleep != nil, "sleep") {
+	if isFirst(h.Sleep != nil, "sleep") {
 		grace := *r.spec.TerminationGracePeriodSeconds
 		r.failIf(h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace, p.Child("sleep", "seconds"), h.Sleep.Seconds,
 			fmt.Sprintf("must be between 0 and terminationGracePeriodSeconds (%d)", grace))

@@ -7,11 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// references rejects references of static pods to objects that only an API server has. The
-// ConfigMaps, Secrets and claims of static pods come from manifests of the same source (package
-// local), never from the API. A kubelet rejects all such references since 1.34 ("the spec of a
-// static Pod cannot refer to other API objects",
-// https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
+// references rejects references of static pods to objects that only an API server has. The ConfigMaps,
+// Secrets and claims of static pods come from manifests of the same source (package local). They never come
+// from the API. Since 1.34 a kubelet rejects all such references ("the spec of a static Pod cannot refer to
+// other API objects", https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
 func references(pod *v1.Pod, source string) field.ErrorList {
 	if source == keys.SourceAPI {
 		return nil
@@ -71,7 +70,7 @@ func volumeReferences(v *v1.Volume, p *field.Path, refuse func(string, *field.Pa
 	}
 }
 
-// eachContainer calls visit for the init containers, then for the containers.
+// eachContainer calls visit for the init containers and then for the containers.
 func eachContainer(spec *v1.PodSpec, visit func(*field.Path, *v1.Container)) {
 	p := field.NewPath("spec")
 	for i := range spec.InitContainers {

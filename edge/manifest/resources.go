@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// resources checks limits and requests. name checks the names of the resources.
+// resources checks limits and requests. The function name checks the names of the resources.
 func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
 	computing, hugepages := false, false
 	for _, part := range []struct {
@@ -76,8 +76,8 @@ func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// isExtended reports whether a resource is an extended resource, such as a device plugin's. Its
-// name must be valid with the prefix "requests.", which quotas use.
+// isExtended reports whether a resource is an extended resource. Device plugins provide such resources. Its
+// name must also be valid with the prefix "requests.", because quotas use that name.
 func isExtended(name v1.ResourceName) bool {
 	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
@@ -85,7 +85,8 @@ func isExtended(name v1.ResourceName) bool {
 
 func canOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugepages(name) }
 
-// claimRefs checks the claims of the pod that a container uses, as a whole or by single requests.
+// claimRefs checks the resource claims that a container uses. It may use a claim of the pod completely, or
+// only some requests of the claim.
 func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 	whole, parts := map[string]bool{}, map[string]bool{}
 	for i, claim := range claims {
@@ -120,7 +121,7 @@ func (r *review) podResources(p *field.Path) {
 		overhead := v1.ResourceRequirements{Limits: r.spec.Overhead}
 		before := len(r.errs)
 		r.resources(field.NewPath("spec", "overhead"), overhead, r.containerResource)
-		for _, e := range r.errs[before:] { // the overhead has no "requests" level
+		for _, e := range r.errs[before:] { // the errors for the overhead must not contain the path element "requests"
 			e.Field = strings.Replace(e.Field, "spec.overhead.limits", "spec.overhead", 1)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scheduling checks the fields for the scheduler, except the affinity.
+// scheduling checks the fields that the scheduler uses, except the affinity.
 func (r *review) scheduling(p *field.Path) {
 	s := r.spec
 	gates := map[string]bool{}
@@ -80,7 +80,7 @@ func (r *review) spread(p *field.Path) {
 	}
 }
 
-// labelKeys checks the label keys whose values are taken from the pod.
+// labelKeys checks the label keys whose values come from the labels of the pod.
 func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.LabelSelector) {
 	for _, list := range []struct {
 		name string
@@ -101,8 +101,8 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 	}
 }
 
-// selectsTwice reports whether a selector has a key more than once. Once is permitted, because the
-// API server adds the keys of matchLabelKeys to the selector.
+// selectsTwice reports whether a selector contains a key more than once. One occurrence is permitted,
+// because the API server adds the keys of matchLabelKeys to the selector.
 func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	n := 0
 	if _, there := s.MatchLabels[key]; there {
@@ -116,7 +116,7 @@ func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	return n > 1
 }
 
-// affinity checks the affinity to nodes and to other pods.
+// affinity checks the affinity of a pod to nodes and to other pods.
 func (r *review) affinity(p *field.Path) {
 	a := r.spec.Affinity
 	if a == nil {
@@ -157,8 +157,8 @@ func (r *review) affinity(p *field.Path) {
 	}
 }
 
-// nodeTerm checks a term of a node selector. The values of a preferred term need not be valid
-// labels (labels is false).
+// nodeTerm checks a term of a node selector. The values of a preferred term need not be valid label values.
+// labels is false for such a term.
 func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) {
 	for i, e := range term.MatchExpressions {
 		at := p.Child("matchExpressions").Index(i)

@@ -18,7 +18,7 @@ func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && podspec.IsTrue(c.SecurityContext.Privileged)
 }
 
-// security checks the security context of a container. Privileged containers are permitted: a user
+// security checks the security context of a container. Privileged containers are permitted, because a user
 // who can write manifests on a node is root there.
 func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 	if sc == nil {
@@ -106,7 +106,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	}
 	oneOf(r, p.Child("type"), profile.Type,
 		v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeUnconfined)
-	const longest = 4095 // PATH_MAX without the terminating zero
+	const longest = 4095 // PATH_MAX without the terminating null byte
 	at := p.Child("localhostProfile")
 	switch name, local := profile.LocalhostProfile, profile.Type == v1.AppArmorProfileTypeLocalhost; {
 	case local && (name == nil || *name == ""):
@@ -121,7 +121,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	}
 }
 
-// sysctlName matches a sysctl's name, with elements separated by dots or slashes.
+// sysctlName matches the name of a sysctl. Its elements are separated by dots or slashes.
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
@@ -133,7 +133,7 @@ func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
 			continue
 		}
 		r.failIf(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
-			fmt.Sprintf("must be at most %d of a-z, 0-9, - and _, with dots or slashes between", longest))
+			fmt.Sprintf("must have at most %d characters: a-z, 0-9, - and _, with dots or slashes between them", longest))
 		r.unique(at, seen, s.Name)
 		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {
 		case r.spec.HostNetwork && namespace == sysctl.NetNamespace:

@@ -17,15 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// makeStatic makes a pod a static pod of this node, as a kubelet does
-// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods
-// of the API server.
+// makeStatic turns a pod into a static pod of this node, as a kubelet does
+// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods of the
+// API server.
 //
-// There are two differences to a kubelet. A UID in the manifest is only a part of the content from
-// which the pod's UID is derived: a copy of a pod from kubectl's output must not be mistaken for
-// that pod, and a changed manifest must get another UID. And the name of a pod of the local source
-// (`islet apply`) does not get the node's name as suffix, because users apply and delete it by its
-// name on this node.
+// There are two differences from a kubelet. First, the pod's UID is derived from the whole content of the
+// manifest, and a UID in the manifest is only a part of that content. So a copy of a pod from kubectl's
+// output is not mistaken for that pod, and a changed manifest gets another UID. Second, the name of a pod
+// of the local source (`islet apply`) does not get the node's name as a suffix, because users apply and
+// delete the pod by its name on this node.
 func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil
@@ -68,9 +68,9 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	return nil
 }
 
-// uidOf derives a UID from the content and the origin of a manifest, so that it is stable over
-// restarts and over releases with more defaults. As in a kubelet, the node is not included for
-// URLs.
+// uidOf derives a UID from the content and the origin of a manifest. The UID stays the same after a
+// restart, and in releases with additional defaults. For URLs the name of the node is not included, as in a
+// kubelet.
 func uidOf(raw []byte, o Options) (types.UID, error) {
 	var content any
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -95,7 +95,7 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 
-// tolerateNoExecute adds a toleration, so that taints do not evict the pod.
+// tolerateNoExecute adds a toleration to a pod, so that taints do not evict it.
 func tolerateNoExecute(pod *v1.Pod) {
 	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	for _, have := range pod.Spec.Tolerations {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// strict decodes raw into the value that into points to. As with the API server's strict field
-// validation, unknown and duplicate fields are errors.
+// strict decodes raw into the value that into points to. Unknown and duplicate fields are errors, as with
+// the strict field validation of the API server.
 func strict(raw []byte, into any, at place) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)
@@ -30,16 +30,16 @@ func strict(raw []byte, into any, at place) error {
 		var of kjson.FieldError
 		if errors.As(e, &of) {
 			path = of.FieldPath()
-			detail, _, _ = strings.Cut(detail, ` "`) // the path follows
+			detail, _, _ = strings.Cut(detail, ` "`) // the field's path follows
 		}
 		errs = append(errs, at.fail(path, "%s", detail))
 	}
 	return errors.Join(errs...)
 }
 
-// locate finds the field that made the decoding of raw as a t fail with err. The decoder's own
-// message has no list indexes, and no path for types with their own decoder, such as quantities.
-// locate descends as long as a part fails to decode by itself.
+// locate finds the field that caused err when raw was decoded as a t. The message of the decoder contains
+// no list indexes. For types with their own decoder, such as quantities, it contains no path. So locate
+// decodes the parts of raw one by one and descends into the part that fails.
 func locate(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -92,7 +92,8 @@ func locate(t reflect.Type, raw []byte, path string, err error) (string, error) 
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// fieldType returns the type of the field with this JSON name, in t or a struct embedded in t.
+// fieldType returns the type of the field with the given JSON name. The field is in t, or in a struct that
+// is embedded in t.
 func fieldType(t reflect.Type, name string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -109,7 +110,7 @@ func fieldType(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// typeDetail translates a decoder's message about Go types.
+// typeDetail translates a decoder's message about Go types for users.
 func typeDetail(err error) string {
 	var e *json.UnmarshalTypeError
 	if !errors.As(err, &e) {

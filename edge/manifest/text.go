@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// Limits for memory. maxMemory is for one decoded object, maxTree for a YAML document as a
-	// tree.
+	// Limits of the memory for a manifest. maxMemory applies to a decoded object, maxTree to the tree of a
+	// YAML document.
 	maxMemory    = 8 << 20
 	maxTree      = 32 << 20
 	maxDocuments = 1000
@@ -28,11 +28,11 @@ const (
 	maxDepth     = 64
 )
 
-// document is one document of a manifest.
+// A document is one document of a manifest.
 type document struct {
 	text []byte
 	yaml bool
-	line int // number of lines before it in the manifest
+	line int // number of lines that precede it in the manifest
 }
 
 func splitJSON(data []byte) ([]document, error) {
@@ -58,7 +58,7 @@ func splitJSON(data []byte) ([]document, error) {
 	}
 }
 
-// splitYAML splits at separator lines and omits documents without content.
+// splitYAML splits a manifest at separator lines. It omits documents without content.
 func splitYAML(data []byte) ([]document, error) {
 	var docs []document
 	begin, line, first := 0, 0, 0
@@ -95,7 +95,7 @@ func splitYAML(data []byte) ([]document, error) {
 	return docs, nil
 }
 
-// read returns the document as JSON, and adds its objects to the count of the manifest.
+// read returns the document as JSON, and adds the number of its objects to objects.
 func (d document) read(objects *int) ([]byte, error) {
 	raw, err := d.toJSON()
 	if err != nil {
@@ -103,12 +103,12 @@ func (d document) read(objects *int) ([]byte, error) {
 	}
 	n, err := countObjects(raw)
 	if *objects += n; err == nil && *objects > maxObjects {
-		err = fmt.Errorf("holds more than %d objects", maxObjects)
+		err = fmt.Errorf("contains more than %d objects", maxObjects)
 	}
 	return raw, err
 }
 
-// toJSON returns the document as JSON of at most MaxSize.
+// toJSON converts the document to JSON. The result has at most MaxSize bytes.
 func (d document) toJSON() ([]byte, error) {
 	if !d.yaml {
 		return d.text, nil
@@ -130,11 +130,12 @@ func (d document) toJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// mergeKey matches a possible merge key (<<).
+// mergeKey matches text that may be a merge key (<<).
 var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<(\s*:)`)
 
-// parse parses YAML and rejects duplicate keys. The parser that rejects them also rejects a key that
-// overrides a merged one. So a document with merge keys is first parsed without them.
+// parse parses YAML and rejects duplicate keys. The parser that rejects duplicate keys also rejects a key
+// that overrides a merged one. So a document with merge keys is first parsed with these keys quoted, which
+// makes them ordinary keys.
 func (d document) parse() (tree any, err error) {
 	if !mergeKey.Match(d.text) {
 		err = yaml.UnmarshalStrict(d.text, &tree)
@@ -150,7 +151,7 @@ func (d document) parse() (tree any, err error) {
 
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
-// yamlError makes line numbers relative to the manifest.
+// yamlError adds the lines before the document to the line numbers of an error.
 func (d document) yamlError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var several *yaml.TypeError
@@ -164,12 +165,12 @@ func (d document) yamlError(err error) error {
 }
 
 var (
-	errTooMany  = fmt.Errorf("holds more than %d documents", maxDocuments)
+	errTooMany  = fmt.Errorf("contains more than %d documents", maxDocuments)
 	errTooLarge = fmt.Errorf("is larger than %d bytes with its aliases written out", MaxSize)
 )
 
-// countObjects returns the number of objects in valid JSON. It returns an error if they are nested
-// too deeply for the recursive functions.
+// countObjects returns the number of objects in valid JSON. It returns an error if they are nested too
+// deeply for recursive functions.
 func countObjects(text []byte) (int, error) {
 	objects, depth, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -194,8 +195,8 @@ func countObjects(text []byte) (int, error) {
 	return objects, nil
 }
 
-// writeJSON writes the result of the YAML parser as JSON. Aliases share memory, so the output can be
-// far larger than the tree: writeJSON stops at MaxSize.
+// writeJSON writes a value of the YAML parser as JSON. Aliases share memory, so the output can be far
+// larger than the tree. writeJSON returns an error when the output exceeds MaxSize.
 func writeJSON(out *bytes.Buffer, v any) error {
 	if out.Len() > MaxSize {
 		return errTooLarge
@@ -259,8 +260,8 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	return nil
 }
 
-// key returns a YAML key as a string. An unquoted 8080 or true is used as it is written, as
-// Kubernetes does.
+// key converts a YAML key to a string. An unquoted 8080 or true is converted to the text that was written.
+// Kubernetes does the same.
 func key(k any) (string, error) {
 	switch k := k.(type) {
 	case string:

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns the errors that an API server would report for a new, defaulted pod, with the
+// Validate returns the errors that an API server would report for a new pod with defaults. It assumes the
 // features that are enabled by default.
 func Validate(pod *v1.Pod) field.ErrorList {
 	r := &review{pod: pod, spec: &pod.Spec, volumes: make(map[string]*v1.Volume, len(pod.Spec.Volumes))}
@@ -35,7 +35,8 @@ func Validate(pod *v1.Pod) field.ErrorList {
 	return r.errs
 }
 
-// review collects the errors of one pod. Its methods are the rules, with a file for each subject.
+// A review collects the errors of one pod. Its methods are the validation rules. Each file contains the
+// rules for one subject.
 type review struct {
 	pod     *v1.Pod
 	spec    *v1.PodSpec
@@ -66,7 +67,7 @@ func (r *review) failIf(bad bool, p *field.Path, value any, detail string) {
 	}
 }
 
-// require adds an error if text is empty, and reports whether it is not.
+// require adds an error if text is empty. It reports whether text is not empty.
 func (r *review) require(p *field.Path, text string) bool {
 	if text == "" {
 		r.required(p, "")
@@ -74,14 +75,14 @@ func (r *review) require(p *field.Path, text string) bool {
 	return text != ""
 }
 
-// named checks a required name by a rule of apimachinery.
+// named checks that a name is present and valid by a rule of apimachinery.
 func (r *review) named(p *field.Path, name string, rule func(string) []string) {
 	if r.require(p, name) {
 		r.rule(p, name, rule)
 	}
 }
 
-// rule adds the errors of a rule of apimachinery for value.
+// rule checks a value by a rule of apimachinery and adds its errors.
 func (r *review) rule(p *field.Path, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
 		r.invalid(p, value, msg)
@@ -102,7 +103,7 @@ func (r *review) notNegativeQuantity(p *field.Path, q resource.Quantity) {
 	r.failIf(q.Sign() < 0, p, q.String(), "must not be negative")
 }
 
-// oneOf adds an error if value is not among values.
+// oneOf adds an error if value is not one of values.
 func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
 	switch {
 	case slices.Contains(values, value):
@@ -113,14 +114,14 @@ func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
 	}
 }
 
-// oneOfIf is oneOf for an optional value.
+// oneOfIf is like oneOf, for an optional value.
 func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
 	if value != nil && !slices.Contains(values, *value) {
 		r.errs = append(r.errs, field.NotSupported(p, *value, values))
 	}
 }
 
-// unique adds an error if name is in seen, and adds it to seen.
+// unique adds an error if seen contains name. Then it adds name to seen.
 func (r *review) unique(p *field.Path, seen map[string]bool, name string) {
 	if name == "" {
 		return
@@ -131,7 +132,7 @@ func (r *review) unique(p *field.Path, seen map[string]bool, name string) {
 	seen[name] = true
 }
 
-// subdomain is the rule for names of API objects.
+// subdomain is the rule for the names of API objects.
 func subdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, false) }
 
 func (r *review) metadata(p *field.Path) {

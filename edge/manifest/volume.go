@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volumeList checks volumes: their names, and that each has exactly one source.
+// volumeList checks volumes. Their names must be unique, and each volume must have exactly one source.
 func (r *review) volumeList(p *field.Path) {
 	names := map[string]bool{}
 	for i := range r.spec.Volumes {
@@ -31,7 +31,7 @@ func (r *review) volumeList(p *field.Path) {
 	r.ephemeralClaims(p)
 }
 
-// volumeSources returns the field names of a volume's sources.
+// volumeSources returns the names of the source fields that are set in a volume.
 func volumeSources(v *v1.Volume) []string {
 	var names []string
 	source := reflect.ValueOf(v.VolumeSource)
@@ -86,7 +86,7 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 	}
 }
 
-// mode checks the mode of files, which may have permission bits only.
+// mode checks the mode of files. It may only have permission bits.
 func (r *review) mode(p *field.Path, mode *int32) {
 	if mode != nil {
 		r.failIf(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")

@@ -61,8 +61,8 @@ func (r *review) accessModes(p *field.Path, modes []v1.PersistentVolumeAccessMod
 	}
 }
 
-// dataSource checks the source of a new volume's content. The deprecated field and its replacement
-// must agree.
+// dataSource checks the fields for the initial content of a volume. The deprecated field and its
+// replacement must agree.
 func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 	if s := spec.DataSource; s != nil {
 		r.dataObject(p.Child("dataSource"), s.APIGroup, s.Kind, s.Name)

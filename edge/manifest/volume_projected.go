@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// projected checks projected volumes: each entry must have one source, and the files must have
-// different names.
+// projected checks projected volumes. Each entry must have one source, and all files must have different
+// names.
 func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 	files := map[string]bool{}
 	for i, s := range v.Sources {
@@ -71,8 +71,8 @@ func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 	}
 }
 
-// trustBundle checks a ClusterTrustBundle (KEP-3257), by its name or by its signer. The name of a
-// bundle with a signer starts with the signer's name.
+// trustBundle checks a projected ClusterTrustBundle (KEP-3257), which is selected by its name or by its
+// signer. The name of a bundle with a signer starts with the signer's name.
 func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, files map[string]bool) {
 	switch {
 	case (b.Name == nil) == (b.SignerName == nil):
@@ -126,8 +126,8 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 	}
 }
 
-// signer checks the name of a signer, such as example.com/mine: a domain of at least two labels, and
-// a name.
+// signer checks the name of a signer, such as example.com/mine. It consists of a domain with at least two
+// labels, and a name.
 func (r *review) signer(p *field.Path, name string) {
 	if !r.require(p, name) {
 		return

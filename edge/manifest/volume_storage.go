@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// storage checks volumes of storage outside the node.
+// storage checks the volumes of storage outside of the node.
 func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "nfs":
@@ -19,7 +19,7 @@ func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 		r.failIf(!path.IsAbs(v.NFS.Path), p.Child("path"), v.NFS.Path, "must be an absolute path")
 	case "iscsi":
 		r.iscsi(p, v.ISCSI)
-		const longest = 64 // length of the initiator's interface name
+		const longest = 64 // maximum length of the name of the initiator's interface
 		long := v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > longest
 		r.failIf(long, p.Child("targetPortal"), v.ISCSI.TargetPortal,
 			"is too long together with the volume's name")
@@ -54,7 +54,7 @@ func (r *review) someStrings(p *field.Path, list []string) {
 	}
 }
 
-// cloudStorage checks volumes of cloud providers and vendors.
+// cloudStorage checks the volumes of cloud providers and vendors.
 func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "gcePersistentDisk":

@@ -12,7 +12,7 @@ import (
 
 const notForWindows = "has no meaning on Windows"
 
-// system checks the fields that depend on spec.os, and those for Windows. Windows pods do not run
+// system checks the fields that depend on spec.os, and the fields for Windows. Windows pods do not run
 // here, but their manifests are validated.
 func (r *review) system(p *field.Path) {
 	r.hostProcess(p)
@@ -36,7 +36,7 @@ func (r *review) system(p *field.Path) {
 	}
 }
 
-// setting is an optional field.
+// A setting is the name of an optional field, and whether the field is set.
 type setting struct {
 	set  bool
 	name string
@@ -78,8 +78,8 @@ func (r *review) onlyLinux(p *field.Path) {
 	})
 }
 
-// hostProcess checks HostProcess containers: all containers of a pod must be such containers, on
-// the host's network.
+// hostProcess checks HostProcess containers. If a pod has such a container, all its containers must be of
+// this kind, and the pod must use the host's network.
 func (r *review) hostProcess(p *field.Path) {
 	var pod *bool
 	if sc := r.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {

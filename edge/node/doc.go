@@ -5,11 +5,10 @@
 //	watch of its metadata --changed by others--> GET --> labels, taints, podCIDRs --> store, Changed
 //	clock --every quarter of leaseDuration--> PATCH lease
 //
-// The store has the last Node, which is used before the API server has answered, and after a reboot
+// The store contains the last known Node. It is used until the API server has answered, and after a reboot
 // without a network. If the Node is deleted while the agent runs, it is created again.
 //
-// An idle node sends few bytes: the Lease and its renewals have only the required fields, answers
-// and the watch contain metadata only, without managedFields. The watch has no bookmarks; when its
-// version is too old, it starts again after one GET. An unchanged status is sent every five minutes
-// only.
+// An idle node sends few bytes. The Lease and its renewals contain only the required fields. Answers and
+// the watch contain only metadata, without managedFields. The watch has no bookmarks. If its version is too
+// old, the watch starts again after one GET. An unchanged status is sent only every five minutes.
 package node

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// setInUse records the volumes that the API server has as in use.
+// setInUse records the volumes that the API server lists as in use.
 func (n *Node) setInUse(ids []v1.UniqueVolumeName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -21,8 +21,8 @@ func (n *Node) setInUse(ids []v1.UniqueVolumeName) {
 	}
 }
 
-// InUse waits until the API server has a volume of Facts.VolumesInUse as in use. The error is that
-// of ctx.
+// InUse waits until the API server lists a volume of Facts.VolumesInUse as in use. It returns an error only
+// if ctx ends first.
 func (n *Node) InUse(ctx context.Context, id v1.UniqueVolumeName) error {
 	for {
 		n.mu.Lock()

@@ -21,15 +21,15 @@ import (
 
 const (
 	firstRetry = 500 * time.Millisecond
-	lastRetry  = time.Minute      // after an outage of half an hour
-	steady     = 10 * time.Second // duration of a session that resets the back-off
-	// maxReverts is the number of changes by others that are reverted at once per StatusEvery. More
-	// of them wait for the next tick: two programs that revert each other's changes would otherwise
-	// continue as fast as the server answers.
+	lastRetry  = time.Minute      // reached after an outage of half an hour
+	steady     = 10 * time.Second // minimum duration of a session that resets the back-off
+	// maxReverts is the number of changes by other programs that are reverted at once within StatusEvery.
+	// Further changes are reverted at the next tick. Otherwise two programs that revert each other's
+	// changes would continue as fast as the server answers.
 	maxReverts = 3
 )
 
-// keepNode registers the Node, keeps its status up to date and follows its changes.
+// keepNode registers the Node, maintains its status and watches it until ctx ends.
 func (n *Node) keepNode(ctx context.Context) {
 	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
 	failing := false
@@ -56,11 +56,11 @@ func (n *Node) keepNode(ctx context.Context) {
 // errRewritten ends a session after the server's history was rewritten.
 var errRewritten = errors.New("the cluster has another history than before")
 
-// errDeleted ends a session after the Node was deleted; the next session creates it again.
+// errDeleted ends a session after the Node was deleted. The next session creates the Node again.
 var errDeleted = errors.New("the Node was deleted")
 
-// session keeps the Node up to date until an error. It reads or creates the Node if it is not known,
-// and calls up once the API server has answered.
+// session maintains the Node until an error occurs. It reads or creates the Node if it is not known. It
+// calls up when the API server has answered.
 func (r *reporter) session(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)
@@ -111,7 +111,7 @@ func (r *reporter) dropIfOutdated(err error) error {
 	return err
 }
 
-// follow reports the status. It reads the Node before that if others have changed it.
+// follow reports the status. If others have changed the Node, it reads the Node first.
 func (r *reporter) follow(ctx context.Context) error {
 	if !r.behind {
 		return r.report(ctx)
@@ -133,8 +133,8 @@ func (r *reporter) follow(ctx context.Context) error {
 	return nil
 }
 
-// event handles one change of the Node. The watch returns metadata only. Most changes are the node's
-// own reports, whose content is known; after other changes the Node must be read.
+// event handles one change of the Node. The watch returns metadata only. Most changes are the node's own
+// reports, and their content is known. After any other change the Node must be read.
 func (r *reporter) event(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {
@@ -153,20 +153,21 @@ func (r *reporter) event(e watch.Event) error {
 	return nil
 }
 
-// take sets the known Node.
+// take replaces the known Node.
 func (r *reporter) take(ctx context.Context, node *v1.Node) {
 	r.server, r.seen, r.behind = node, node.ResourceVersion, false
 	r.storeNode(ctx, node)
 }
 
-// newer compares versions. It is true for versions that are not numbers, which no API server has.
+// newer reports whether version a is newer than b. It returns true if a version is not a number. The
+// versions of API servers are numbers.
 func newer(a, b string) bool {
 	now, err := strconv.ParseUint(a, 10, 64)
 	before, err2 := strconv.ParseUint(b, 10, 64)
 	return err != nil || err2 != nil || now > before
 }
 
-// storeNode stores the parts of the Node that the agent needs, and calls Changed if they differ.
+// storeNode stores the parts of the Node that the agent needs. If they have changed, it calls Changed.
 func (n *Node) storeNode(ctx context.Context, node *v1.Node) {
 	now := &v1.Node{Spec: node.Spec}
 	now.Name, now.UID, now.CreationTimestamp = node.Name, node.UID, node.CreationTimestamp

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	renewals    = 4               // renewals per duration of the lease, the same as a kubelet's
+	renewals    = 4               // renewals during the duration of a lease; the same as a kubelet's
 	leaseJitter = 0.04            // spreads the renewals of a fleet
 	leaseAnswer = 8 * time.Second // maximum time without data for a renewal
 	microTime   = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// keepLease renews the lease until ctx ends. A failed renewal is retried before the next one would
-// be due, however long the outage is, because the node's health is judged by the lease. While the
-// link is down it waits for the link.
+// keepLease renews the lease until ctx ends. A failed renewal is retried before the next renewal would be
+// due, even after a long outage, because the control plane judges the node's health by the lease. While the
+// link is down, keepLease waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{First: firstRetry, Most: every / 2}
@@ -38,10 +38,10 @@ func (n *Node) keepLease(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, kube.ErrBusy) { // the answer is queued behind other data
+		if errors.Is(err, kube.ErrBusy) { // the answer waits behind other data
 			continue
 		}
-		l.tell(err)
+		l.logOutage(err)
 		if err != nil {
 			n.History.Doubt()
 			if _, ended := kube.Wait(ctx, &again, err, n.leaseRetry); ended != nil {
@@ -58,17 +58,16 @@ func (n *Node) keepLease(ctx context.Context) {
 	}
 }
 
-// A lease is the Lease of the node. No other program writes to it, so it is patched without reading
-// it.
+// A lease is the Lease of the node. No other program writes to it, so it is patched without being read.
 type lease struct {
 	*Node
-	upToDate bool      // all fields except the time are up to date
-	last     time.Time // the last acknowledged renewal
+	upToDate bool      // all fields except renewTime are up to date
+	last     time.Time // time of the last acknowledged renewal
 	failing  bool      // the last renewal has failed; an outage is logged once
 }
 
-// tell logs the begin and the end of an outage.
-func (l *lease) tell(err error) {
+// logOutage logs the begin and the end of an outage.
+func (l *lease) logOutage(err error) {
 	switch failing := err != nil; {
 	case failing == l.failing:
 	case failing:
@@ -79,7 +78,8 @@ func (l *lease) tell(err error) {
 	l.failing = err != nil
 }
 
-// touch renews or creates the lease. It does so twice if the answer lacks the claim of this machine.
+// touch renews the lease, or creates it. If the answer lacks the claim of this machine, it renews the lease
+// a second time.
 func (l *lease) touch(ctx context.Context) error {
 	m, err := l.renew(ctx)
 	if err == nil && l.Claim.Renewed(ctx, m) {
@@ -91,19 +91,18 @@ func (l *lease) touch(ctx context.Context) error {
 }
 
 func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
-	if err := l.History.Settle(ctx); err != nil { // before the renewal overwrites the evidence
+	if err := l.History.Settle(ctx); err != nil { // must be called before the renewal overwrites the evidence
 		return nil, err
 	}
 	now := l.Now()
-	if !now.After(l.last) { // the clock was set back or stands still, but the time must change
+	if !now.After(l.last) { // the clock was set back or stands still: the time must change nevertheless
 		now = l.last.Add(time.Second)
 	}
 	owners := l.owners()
 	change := map[string]any{"spec": map[string]any{"renewTime": now.UTC().Format(microTime)}}
 	if !l.upToDate {
-		// Another program may have created the Lease, so all fields are set: the holder, the
-		// configured duration, the Node as owner, and no managedFields, which are most of the
-		// bytes.
+		// Another program may have created the Lease, so all fields are set: the holder, the configured
+		// duration and the owner. The managedFields, which are most of the bytes, are cleared.
 		change["spec"] = map[string]any{
 			"renewTime": now.UTC().Format(microTime), "holderIdentity": l.Name, "leaseDurationSeconds": int32(l.LeaseFor / time.Second),
 		}
@@ -158,7 +157,8 @@ func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectM
 	return kube.Create(ctx, l.Client, made)
 }
 
-// owners makes the Node the owner of the lease; nil while the Node does not exist.
+// owners returns the owner references of the lease, which is owned by the Node. It returns nil while the
+// Node does not exist.
 func (l *lease) owners() []metav1.OwnerReference {
 	node := l.Node.Last()
 	if node == nil || node.UID == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// metaNode is the store's key for the last Node, as base64 of protobuf.
+// metaNode is the store's key for the last Node. The value is the protobuf encoding in base64.
 const metaNode = "node"
 
 // Meta stores small values. *store.Store is one.
@@ -24,16 +24,16 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A History detects that the API server lost history. *history.History is one.
+// A History detects that the API server has lost changes. *history.History is one.
 type History interface {
-	Doubt()                                                    // a renewal failed
-	Settle(ctx context.Context) error                          // called before each renewal
-	Renewed(ctx context.Context, version string, at time.Time) // the server acknowledged a renewal
-	Missing(ctx context.Context)                               // the server has no Lease
+	Doubt()                                                    // reports that a renewal has failed
+	Settle(ctx context.Context) error                          // must be called before each renewal
+	Renewed(ctx context.Context, version string, at time.Time) // reports that the server has acknowledged a renewal
+	Missing(ctx context.Context)                               // reports that the server has no Lease
 	Rewritten() <-chan struct{}                                // receives a value when the known Node is outdated
 }
 
-// anyHistory is a History that detects nothing.
+// anyHistory is a History that never detects a loss.
 type anyHistory struct{}
 
 func (anyHistory) Doubt()                                     {}
@@ -44,11 +44,12 @@ func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
 
 // A Claim detects another machine with the name of the node. *twin.Twin is one.
 type Claim interface {
-	// Annotations returns the annotations that the next renewal sets; created: it creates the Lease.
+	// Annotations returns the annotations that the next renewal sets. created means that the renewal
+	// creates the Lease.
 	Annotations(created bool) map[string]any
-	// Renewed evaluates the Lease after a renewal, and reports whether to renew again at once.
+	// Renewed evaluates the Lease after a renewal. It reports whether to renew the Lease again at once.
 	Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool)
-	// Conditions returns additional conditions of the Node, with types in Config.Own.
+	// Conditions returns additional conditions of the Node. Their types are in Config.Own.
 	Conditions() []v1.NodeCondition
 }
 
@@ -59,76 +60,76 @@ func (anyClaim) Annotations(bool) map[string]any                  { return nil }
 func (anyClaim) Renewed(context.Context, *metav1.ObjectMeta) bool { return false }
 func (anyClaim) Conditions() []v1.NodeCondition                   { return nil }
 
-// Facts are the current state of the machine.
+// Facts is the current state of the machine.
 type Facts struct {
 	Capacity        v1.ResourceList
 	Allocatable     v1.ResourceList
 	Addresses       []v1.NodeAddress // InternalIP, Hostname
 	Info            v1.NodeSystemInfo
-	Images          []v1.ContainerImage // largest first; Config.MaxImages is applied later
+	Images          []v1.ContainerImage // largest first; Config.MaxImages is applied by Node
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	Features        *v1.NodeFeatures
-	// Declared are the features that this node declares for pods that require them, sorted
+	// Declared is the sorted list of the features that this node declares for pods that require them
 	// (KEP-5328).
 	Declared []string
-	NotReady []string // why pods cannot run here, in a kubelet's words; none: Ready
-	// VolumesInUse are the volumes that must not be detached.
+	NotReady []string // reasons why pods cannot run here, in a kubelet's words; the node is Ready if there are none
+	// VolumesInUse is the list of volumes that must not be detached.
 	VolumesInUse []v1.UniqueVolumeName
-	// Conditions are additional conditions of the Node, with types in Config.Own.
+	// Conditions contains additional conditions of the Node. Their types are in Config.Own.
 	Conditions []v1.NodeCondition
-	// The pressure conditions of a kubelet.
+	// MemoryPressure, DiskPressure and PIDPressure are the pressure conditions of a kubelet.
 	MemoryPressure, DiskPressure, PIDPressure bool
 }
 
-// Config has the dependencies and settings of a Node.
+// Config contains the dependencies and settings of a Node.
 type Config struct {
 	Client *kube.Client
 	Name   string
 	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be fast
 	Meta   Meta
-	// Changed is called when labels, taints, podCIDRs, the UID or resources that others advertise
-	// (its capacity has no others) have changed, and by New for the stored Node. It must not block.
-	// nil: not called.
+	// Changed is called when the labels, annotations, spec (with taints and podCIDRs) or UID of the Node
+	// have changed, or the resources that other programs advertise. The capacity of its argument contains
+	// only these resources. New calls it for the stored Node. It must not block. It may be nil.
 	Changed func(*v1.Node)
 
-	// History is called before and after renewals of the Lease. When it was rewritten, the Node is
-	// read again. nil: none.
+	// History is called before and after renewals of the Lease. When it detects a loss, the Node is read
+	// again. It may be nil.
 	History History
-	// Claim adds annotations to the Lease. nil: none.
+	// Claim adds annotations to the Lease. It may be nil.
 	Claim Claim
 
-	// Touched is called after periodic work: a renewal of the Lease, a report. It must not block.
-	// nil: not called.
+	// Touched is called after periodic work, such as a renewal of the Lease or a report. It must not block.
+	// It may be nil.
 	Touched func()
 
-	// Kept are annotations that are restored whenever they differ; an empty value removes the
+	// Kept contains annotations that are restored whenever they differ. An empty value removes the
 	// annotation.
 	Kept map[string]string
-	// KeptNow returns further such annotations, which change; nil: none.
+	// KeptNow returns further annotations of this kind. Its result may change. It may be nil.
 	KeptNow func() map[string]string
-	// Own are types of conditions that belong to this node, in addition to a kubelet's. A condition
-	// of such a type that Facts and Claim do not have is removed from the Node.
+	// Own contains the types of conditions that belong to this node, in addition to a kubelet's. A
+	// condition of such a type is removed from the Node if neither Facts nor Claim has it.
 	Own []v1.NodeConditionType
 
-	// Settings for the registration:
-	Register    bool              // --register-node; false: another program creates the Node
+	// Settings for the registration.
+	Register    bool              // --register-node; if it is false, another program creates the Node
 	Labels      map[string]string // --node-labels
 	Annotations map[string]string
 	Taints      []v1.Taint // registerWithTaints
 	Cordoned    bool       // !registerSchedulable
 	ProviderID  string
-	Port        int32 // of the kubelet API
-	// CloudAddresses is --cloud-provider=external: existing addresses of the Node are the
-	// provider's, so the node's own are only set if there are none.
+	Port        int32 // port of the kubelet API
+	// CloudAddresses is --cloud-provider=external. Existing addresses of the Node are those of the provider
+	// then, and the node sets its own addresses only if there are none.
 	CloudAddresses bool
 
 	StatusEvery time.Duration // nodeStatusUpdateFrequency
 	ReportEvery time.Duration // nodeStatusReportFrequency
 	LeaseFor    time.Duration // nodeLeaseDurationSeconds
-	MaxImages   int           // nodeStatusMaxImages; negative: all
+	MaxImages   int           // nodeStatusMaxImages; a negative number means all
 
-	Retry <-chan struct{}  // the server may answer again; nil: retry by time only
-	Now   func() time.Time // wall clock of times in the API; nil: time.Now
+	Retry <-chan struct{}  // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Now   func() time.Time // wall clock of times in the API; the default is time.Now
 	Log   *slog.Logger
 }
 
@@ -136,15 +137,15 @@ type Config struct {
 type Node struct {
 	Config
 	poke chan struct{} // capacity 1
-	// Retry is forwarded to one channel for each goroutine; nil if Retry is nil.
+	// Retry is forwarded to these two channels, one for each goroutine. They are nil if Retry is nil.
 	nodeRetry, leaseRetry chan struct{} // capacity 1
 
 	rewritten <-chan struct{}
 
 	mu    sync.Mutex
-	last  *v1.Node // the API server's last version; nil: not known
+	last  *v1.Node // the API server's last version; nil if it is not known
 	inUse []v1.UniqueVolumeName
-	told  chan struct{} // closed when inUse changes; nil: no caller waits
+	told  chan struct{} // closed when inUse changes; nil if no caller waits
 }
 
 // New loads the last Node from the store and calls Changed with it.
@@ -191,14 +192,14 @@ func decode(text string, log *slog.Logger) *v1.Node {
 		err = node.Unmarshal(data)
 	}
 	if err != nil {
-		log.Error("the stored Node cannot be decoded, the API server will send it again", "error", err)
+		log.Error("the stored Node cannot be decoded: the API server will send it again", "error", err)
 		return nil
 	}
 	return node
 }
 
-// Last returns the last known Node, with its spec, labels and UID, but without a status except the
-// resources of others; nil if it was never read. It must not be modified.
+// Last returns the last known Node, or nil if it was never read. It contains the spec, the metadata, and of
+// the status only the resources that other programs advertise. It must not be modified.
 func (n *Node) Last() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -215,7 +216,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run maintains Node and Lease until ctx ends.
+// Run maintains the Node and the Lease until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { n.passRetry(ctx) })
@@ -225,7 +226,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// passRetry forwards Retry to both goroutines.
+// passRetry forwards values of Retry to both goroutines.
 func (n *Node) passRetry(ctx context.Context) {
 	for {
 		select {

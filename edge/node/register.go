@@ -16,14 +16,14 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Deprecated labels that older manifests select; a kubelet still sets them.
+// Deprecated labels that older manifests select. A kubelet still sets them.
 const (
 	betaOS   = "beta.kubernetes.io/os"
 	betaArch = "beta.kubernetes.io/arch"
 )
 
-// register returns the Node from the API server. It creates the Node if necessary, and sets the
-// standard labels, which the watch reports.
+// register returns the Node from the API server. If the Node does not exist, register creates it. It also
+// sets the standard labels, and the watch reports that change.
 func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	node, err := kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	switch {
@@ -32,7 +32,7 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 			return nil, err
 		}
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no Node %s, and this node may not register itself (registerNode is false): %w", n.Name, err)
+		return nil, fmt.Errorf("there is no Node %s, and this node must not register itself (registerNode is false): %w", n.Name, err)
 	case err != nil:
 		return nil, fmt.Errorf("read the Node: %w", err)
 	}
@@ -42,8 +42,8 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// standardLabels returns the labels of every node, which are restored whenever they differ.
-// https://kubernetes.io/docs/reference/labels-annotations-taints/
+// standardLabels returns the labels that every node has. They are restored whenever they differ. See
+// https://kubernetes.io/docs/reference/labels-annotations-taints/.
 func (n *Node) standardLabels() map[string]string {
 	return map[string]string{
 		v1.LabelHostname: n.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
@@ -71,7 +71,7 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	}
 	node.Status = n.status(facts, v1.NodeStatus{})
 	m, err := kube.Create(ctx, n.Client, node)
-	if apierrors.IsAlreadyExists(err) { // created by another program in the meantime
+	if apierrors.IsAlreadyExists(err) { // another program has created the Node in the meantime
 		return kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	}
 	if err != nil {
@@ -82,11 +82,11 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// reconcile sets the standard labels of an existing Node. As in a kubelet, --node-labels and
-// registerWithTaints are for the registration only, because an administrator may have changed them
-// since. It also clears the managedFields, unless server-side apply is used: they are most of a
-// Node's metadata, which every report returns.
-// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
+// reconcile sets the standard labels of an existing Node. --node-labels and registerWithTaints are used
+// only for the registration, as in a kubelet, because an administrator may have changed them since.
+// reconcile also clears the managedFields, unless server-side apply is used. They are most of a Node's
+// metadata, and every report returns the metadata. See
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]string{}
 	for key, value := range n.standardLabels() {
@@ -144,7 +144,7 @@ func (r *reporter) keepAnnotations(ctx context.Context) error {
 		return fmt.Errorf("set the annotations of the Node: %w", err)
 	}
 	if m.UID != r.server.UID {
-		return errDeleted // and created again by another program
+		return errDeleted // another program has created the Node again
 	}
 	r.server = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: r.server.Status}
 	r.storeNode(ctx, r.server)

@@ -16,20 +16,22 @@ import (
 	"github.com/islet-edge/islet/edge/patch"
 )
 
-// maxImageNames is the maximum number of reported names of an image, the same as a kubelet's.
+// maxImageNames is the maximum number of names that are reported for an image. It is the same as a
+// kubelet's.
 const maxImageNames = 5
 
 // A reporter sends the status of the Node.
 type reporter struct {
 	*Node
-	server   *v1.Node  // the server's version; nil: not known
-	seen     string    // the newest version whose content is known, to watch from
-	told     time.Time // the last report; zero: none for this Node since the start
-	behind   bool      // others have changed the Node since it was read
-	reverted int       // number of changes by others that were reverted since the last tick
+	server   *v1.Node  // the server's version; nil if it is not known
+	seen     string    // the newest version whose content is known; the watch starts there
+	told     time.Time // time of the last report; zero if there was none for this Node since the start
+	behind   bool      // other programs have changed the Node since it was read
+	reverted int       // number of changes by other programs that were reverted since the last tick
 }
 
-// report sends the difference and new heartbeats. Without a difference it sends them only when due.
+// report sends the differences to the server's status, with new heartbeats. Without a difference it sends
+// the heartbeats only when they are due.
 func (r *reporter) report(ctx context.Context) error {
 	if err := r.keepAnnotations(ctx); err != nil {
 		return err
@@ -57,7 +59,7 @@ func (r *reporter) report(ctx context.Context) error {
 	if data, err = patch.Status("", r.server.Status, now); err != nil {
 		return err
 	}
-	if data == nil { // the second report within a second
+	if data == nil { // this is the second report within a second
 		return nil
 	}
 	m, err := kube.Patch[v1.Node](ctx, r.Client, "", r.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
@@ -65,7 +67,7 @@ func (r *reporter) report(ctx context.Context) error {
 		return fmt.Errorf("report the status of the Node: %w", err)
 	}
 	if m.UID != r.server.UID {
-		return errDeleted // and created again by another program
+		return errDeleted // another program has created the Node again
 	}
 	r.server, r.told = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
 	r.setInUse(now.VolumesInUse)
@@ -80,17 +82,17 @@ func (n *Node) ownsCondition(t v1.NodeConditionType) bool {
 	return slices.Contains(n.Own, t)
 }
 
-// withExtendedResources returns own with the resources of the Node's capacity that other programs
-// advertise. As with a kubelet, all of them are allocatable.
-// https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
+// withExtendedResources returns own, and the resources in capacity that other programs advertise. All of
+// them are allocatable, as with a kubelet. See
+// https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/.
 func withExtendedResources(own, capacity v1.ResourceList) v1.ResourceList {
 	all := extendedResources(capacity)
 	maps.Copy(all, own)
 	return all
 }
 
-// extendedResources returns the resources of a capacity that other programs advertise: their names
-// have a domain.
+// extendedResources returns the resources of a capacity that other programs advertise. Their names contain
+// a domain.
 func extendedResources(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
@@ -101,7 +103,7 @@ func extendedResources(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// status returns the Node's new status. It keeps the parts of other programs: their conditions and
+// status returns the new status of the Node. It keeps the parts that other programs set: conditions,
 // resources, attached volumes, and the addresses of a cloud provider.
 func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st := before
@@ -135,8 +137,8 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	return st
 }
 
-// conditions returns the conditions of a kubelet, with its reasons and messages and in its order.
-// https://kubernetes.io/docs/reference/node/node-status/#condition
+// conditions returns a kubelet's conditions, with a kubelet's reasons and messages and in its order. See
+// https://kubernetes.io/docs/reference/node/node-status/#condition.
 func conditions(f Facts) []v1.NodeCondition {
 	pressure := func(t v1.NodeConditionType, there bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
 		if there {
@@ -159,7 +161,7 @@ func conditions(f Facts) []v1.NodeCondition {
 	}
 }
 
-// images limits the number of images and of their names.
+// images limits the number of images, and the number of names of each image.
 func (n *Node) images(all []v1.ContainerImage) []v1.ContainerImage {
 	all = slices.Clone(all)
 	if n.MaxImages >= 0 && len(all) > n.MaxImages {

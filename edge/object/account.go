@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// ServiceAccount reads the metadata of a service account from the API server. A node may get the
-// service accounts of its pods, but not list or watch them (KEP-4412).
+// ServiceAccount reads the metadata of a service account from the API server. A node may get the service
+// accounts of its pods, but it may not list or watch them (KEP-4412).
 func (c *Cache) ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
 	return kube.GetMetadata[v1.ServiceAccount](ctx, c.cfg.Client, namespace, name)
 }
 
-// AccountToken requests a token for the audience, for the pod's service account, which must have
-// the UID account. The token is bound to the pod. Its lifetime is the server's default, and it is
+// AccountToken requests a token with the given audience for the pod's service account. The service account
+// must have the given UID. The token is bound to the pod. Its lifetime is the server's default, and it is
 // not stored.
 func (c *Cache) AccountToken(
 	ctx context.Context, pod *v1.Pod, account types.UID, audience string,

@@ -45,11 +45,11 @@ type Config struct {
 	Client   *kube.Client
 	Store    Store
 	Node     string           // the name of this node
-	Strategy string           // Watch, TTL or Get; empty: Watch
-	Every    time.Duration    // approximate interval for reading claims whose volume may grow; 0: 80 s
+	Strategy string           // Watch, TTL or Get; the default is Watch
+	Every    time.Duration    // approximate interval for reading claims whose volume may grow; the default is 80 s
 	Changed  func(types.UID)  // called when an object or token of the pod has changed; must not block
 	Touched  func()           // called when an object was polled; must not block; may be nil
-	Now      func() time.Time // clock for the expiry of tokens; nil: time.Now
+	Now      func() time.Time // clock for the expiry of tokens; the default is time.Now
 	Log      *slog.Logger
 }
 

@@ -49,15 +49,15 @@ type item struct {
 
 // usage says who uses an item. It is guarded by the Cache's mu.
 type usage struct {
-	users   map[types.UID]bool // the pods; true: the pod may use the object after its deletion
-	stop    context.CancelFunc // ends the goroutine; nil: not started
+	users   map[types.UID]bool // the pods; the value is true if the pod may use the object after its deletion
+	stop    context.CancelFunc // ends the goroutine; nil if it was not started
 	dropped bool               // no pod uses it
 }
 
 // reading is the result of the attempts so far. Only the item's goroutine changes it, and holds
 // the Cache's mu while it does; the goroutine reads it without mu. Load fills it before Run.
 type reading struct {
-	content  content       // nil: never known
+	content  content       // nil if it was never known
 	gone     bool          // deleted; content remains for the pods that had it
 	err      error         // of the last attempt
 	answered chan struct{} // closed when content is known, or the first attempt has failed
@@ -74,7 +74,7 @@ type rest struct {
 
 // follower is used by the item's goroutine only, and by Load before Run.
 type follower struct {
-	version  string // to continue the watch from; empty: list first
+	version  string // resource version from which the watch continues; empty if the object must be listed first
 	epoch    int    // the Cache's, when version was read
 	voided   bool   // the stored version was removed
 	failures int    // in a row

@@ -43,7 +43,7 @@ func referencesOf(pod *v1.Pod) references {
 	if static(pod) { // a manifest cannot reference further API objects
 		return r
 	}
-	if claims, err := podspec.ResourceClaims(pod); err == nil { // err: a claim is not created yet
+	if claims, err := podspec.ResourceClaims(pod); err == nil { // an error means that a claim is not created yet
 		for _, c := range claims {
 			add(resourceKind, c.Name)
 		}

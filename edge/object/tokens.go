@@ -40,9 +40,9 @@ type token struct {
 	failures    int
 	backoff     retry.Backoff
 	retry       time.Time     // no attempt before this time, after a failure
-	due         time.Time     // for the refresh, monotonic; zero: the token is from an earlier run, or missing
+	due         time.Time     // time of the refresh, monotonic; zero if the token is from an earlier run, or missing
 	early       time.Duration // random advance of the refresh
-	busy        chan struct{} // closed when the request in flight has ended; nil: none
+	busy        chan struct{} // closed when the request in flight has ended; nil if there is none
 }
 
 type podName struct{ namespace, name, account string }

@@ -26,7 +26,7 @@ const (
 	component = "kubelet" // the events' source, so that the filters of users work
 
 	maxEvents    = 1024 // kept in memory, four for each of 250 pods; the oldest are dropped
-	perObject    = 25   // budget: distinct or repeated events of an object that are sent at once
+	perObject    = 25   // budget of each object for distinct or repeated events that are sent at once
 	refill       = 5 * time.Minute
 	recentEvents = 20               // maximum length of Recent
 	repeatEvery  = 5 * time.Second  // minimum interval between updates of one event's count
@@ -36,14 +36,14 @@ const (
 
 // EventsConfig has the dependencies and settings of an Events.
 type EventsConfig struct {
-	Client *kube.Client // nil: events are not sent
+	Client *kube.Client // nil if events are not sent
 	Node   string
-	QPS    float64 // eventRecordQPS, separate from the client's limit; 0: unlimited
+	QPS    float64 // eventRecordQPS, separate from the client's limit; 0 means unlimited
 	Burst  int     // eventBurst
 	Retry  <-chan struct{}
-	Now    func() time.Time // wall clock of the events' times; nil: time.Now
-	Store  EventStore       // nil: the events are lost when the agent ends
-	// Spare reports whether to avoid writes to the disk: events are then stored less often. nil:
+	Now    func() time.Time // wall clock of the events' times; the default is time.Now
+	Store  EventStore       // nil if the events are lost when the agent ends
+	// Spare reports whether to avoid writes to the disk: events are then stored less often. Nil means
 	// never.
 	Spare func() bool
 	Log   *slog.Logger

@@ -16,15 +16,15 @@ import (
 // An item is the state of one pod that is to be reported. It is guarded by the Outbox's mu.
 type item struct {
 	name     types.NamespacedName
-	uid      types.UID     // of a pod of the API server; empty: a mirror pod
-	manifest *v1.Pod       // as the node wants it; nil: it does not want it
-	want     *v1.PodStatus // the newest status; nil: none
+	uid      types.UID     // UID of a pod of the API server; empty for a mirror pod
+	manifest *v1.Pod       // the manifest that the node wants; nil if it does not want the pod
+	want     *v1.PodStatus // the newest status; nil if there is none
 	begins   bool          // want only says that the pod is about to start or to become ready
 	ends     bool          // want says that all its containers have ended
 	finish   bool          // nothing of the pod is left on the node
-	server   *view         // the server's version; nil: it does not exist there
+	server   *view         // the server's version; nil if the pod does not exist there
 
-	due   time.Time // of the next attempt; zero: none is scheduled
+	due   time.Time // time of the next attempt; zero if none is scheduled
 	busy  bool      // a request is in flight
 	tries int       // consecutive refusals
 }

@@ -40,7 +40,7 @@ type Config struct {
 	Spoken func() bool
 	// Forget is called when nothing of a pod is left on the node and the API server knows it.
 	Forget func(ctx context.Context, uid types.UID) error
-	Retry  <-chan struct{} // the server may answer again; nil: retry by time only
+	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
 	Log    *slog.Logger
 }
 

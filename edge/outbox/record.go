@@ -18,7 +18,7 @@ type record struct {
 	object, namespace, objectKind string // the involved object
 	annotations                   map[string]string
 	count                         int32
-	told                          int32     // the count that was last sent; 0: never sent
+	told                          int32     // the count that was last sent; 0 if none was sent
 	overBudget                    bool      // its object has used up its budget
 	firstSecond, lastSecond       int64     // Unix times of the wall clock
 	last                          time.Time // of the last occurrence, monotonic

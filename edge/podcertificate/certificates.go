@@ -36,10 +36,10 @@ type Config struct {
 	Client  *kube.Client
 	Store   Store
 	Node    string           // the name of this node
-	NodeUID func() types.UID // UID of the Node; empty: not known yet
+	NodeUID func() types.UID // returns the UID of the Node; empty if it is not known yet
 	Changed func(types.UID)  // called when a certificate of the pod has changed; must not block
 	Events  event.Sink
-	Now     func() time.Time // clock for the expiry of certificates; nil: time.Now
+	Now     func() time.Time // clock for the expiry of certificates; the default is time.Now
 	Log     *slog.Logger
 }
 

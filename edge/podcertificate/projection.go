@@ -26,11 +26,11 @@ const (
 
 // state is the stored part of a projection.
 type state struct {
-	Key, Chain     []byte // PEM; nil: not issued yet
+	Key, Chain     []byte // in PEM; nil if the certificate is not issued yet
 	BeginRefreshAt time.Time
 	NotAfter       time.Time
 
-	Request    string // name of the open PodCertificateRequest; empty: none
+	Request    string // name of the open PodCertificateRequest; empty if there is none
 	RequestKey []byte
 }
 

@@ -27,7 +27,7 @@ const delay = 30 * time.Second
 type Config struct {
 	Client *kube.Client
 	Node   string          // name of this node
-	Retry  <-chan struct{} // the server may answer again; nil: retry by time only
+	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
 	Log    *slog.Logger
 }
 
@@ -40,7 +40,7 @@ type Sweeper struct {
 	mu     sync.Mutex
 	here   map[string]bool      // reachable drivers
 	gone   map[string]time.Time // drivers that became unreachable, and when their slices are deleted
-	others time.Time            // when the slices of all other drivers are deleted; zero: done
+	others time.Time            // time when the slices of all other drivers are deleted; zero if that is done
 }
 
 // New returns a Sweeper. It sends no request.
@@ -111,7 +111,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the time of the next deletion; zero: none is scheduled.
+// next returns the time of the next deletion, or zero if none is scheduled.
 func (s *Sweeper) next() (first time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -71,16 +71,16 @@ type APIConfig struct {
 	Node     string          // name of this node
 	Sink     APISink         // receives the pods to run
 	Observer Observer        // nil: none
-	History  History         // nil: lost history is not detected
-	Again    <-chan struct{} // requests a new list; nil: never
-	Retry    <-chan struct{} // the server may answer again; nil: retry by time only
+	History  History         // nil if lost history is not detected
+	Again    <-chan struct{} // requests a new list; nil if nothing requests one
+	Retry    <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
 	Log      *slog.Logger
 }
 
 // API is the source of the pods that the scheduler bound to this node.
 type API struct {
 	APIConfig
-	version   string // to continue the watch from; empty: list first
+	version   string // resource version from which the watch continues; empty if the source must list first
 	newest    string // of the last list or event, to compare the next list with
 	warned    bool   // the current outage was logged
 	rewritten <-chan struct{}

@@ -29,8 +29,8 @@ type URLConfig struct {
 	URL       string            // http or https (--manifest-url)
 	Header    http.Header       // sent to the URL's own host only (--manifest-url-header)
 	Interval  time.Duration     // httpCheckFrequency
-	Transport http.RoundTripper // nil: a new one, with TLS
-	TLS       *tls.Config       // nil: the system's certificate authorities
+	Transport http.RoundTripper // the default is a new one, with TLS
+	TLS       *tls.Config       // nil for the system's certificate authorities
 	Decode    Decode
 	Sink      ManifestSink
 	Log       *slog.Logger

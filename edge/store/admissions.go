@@ -14,7 +14,7 @@ import (
 type Admission struct {
 	Reason    string // as in PodStatus.Reason, e.g. OutOfcpu
 	Message   string
-	Grace     time.Duration // maximum grace period of its containers; 0: the spec's
+	Grace     time.Duration // maximum grace period of its containers; 0 means that of the spec
 	Disrupted bool          // the pod ends in favor of others, as a DisruptionTarget
 }
 

@@ -12,7 +12,7 @@ import (
 type Event struct {
 	Event *v1.Event // its name is the key
 	Seq   int64     // order of the last occurrences
-	Told  int32     // the count that was last sent to the API server; 0: never sent
+	Told  int32     // the count that was last sent to the API server; 0 if none was sent
 }
 
 // UpdateEvents durably writes events and removes them by name, all or none.

@@ -12,7 +12,7 @@ import (
 type ObjectKey struct {
 	Kind      string // ConfigMap, Secret, Service, PersistentVolume ...
 	Namespace string
-	Name      string // empty: all objects of the kind in the namespace
+	Name      string // empty for all objects of the kind in the namespace
 }
 
 // An Object is the API server's last answer for a key.

@@ -17,8 +17,8 @@ import (
 // A Pull records with which credential an image was pulled. It does not contain the credential.
 type Pull struct {
 	Image  string     // its ID
-	Name   string     // the repository, without tag and digest; empty: pulled with an unknown credential
-	Source PullSource // zero: every pod of the node may use the image under this name
+	Name   string     // the repository, without tag and digest; empty if it was pulled with an unknown credential
+	Source PullSource // zero if every pod of the node may use the image under this name
 }
 
 // A PullSource is the object that had the credential: a Secret, with a hash of its content, or a
@@ -36,7 +36,7 @@ const accountPrefix = keyring.ServiceAccount + "/"
 // A BegunPull is a pull that was not recorded: it is in progress, has failed, or was interrupted.
 type BegunPull struct {
 	Ref string // the reference to be pulled
-	Was string // the ID of the image that ref meant before; empty: none
+	Was string // the ID of the image that ref meant before; empty if there was none
 }
 
 // Fingerprint returns a keyed hash, which cannot be computed or guessed without the key file.

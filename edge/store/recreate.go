@@ -18,7 +18,7 @@ import (
 
 // A fileSet identifies the files of the open database.
 type fileSet struct {
-	db, wal     fs.FileInfo // nil: not created yet
+	db, wal     fs.FileInfo // nil if they are not created yet
 	lastAttempt time.Time   // of the last attempt to create them again
 }
 

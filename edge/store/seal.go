@@ -33,7 +33,7 @@ type seal struct {
 	path string
 
 	mu   sync.Mutex
-	aead cipher.AEAD // nil: not read yet
+	aead cipher.AEAD // nil until it is read
 	key  []byte      // content of the key file
 	hash []byte      // key for hashes, derived from key
 }

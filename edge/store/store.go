@@ -88,9 +88,9 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 
 // A Health describes problems of the database; the zero value: none.
 type Health struct {
-	Aside    string // path of the broken database that was replaced; empty: none
+	Aside    string // path of the broken database that was replaced; empty if there is none
 	Salvaged int    // number of rows that were read from it
-	Volatile string // why all data are in memory only; empty: they are on the disk
+	Volatile string // why all data are in memory only; empty if they are on the disk
 }
 
 // Rebuilt reports whether a broken database was replaced by a new one, and returns the path of

@@ -13,7 +13,7 @@ import (
 // A TokenKey identifies a token request of a pod.
 type TokenKey struct {
 	UID      types.UID // of the pod
-	Audience string    // empty: the server's default
+	Audience string    // empty for the server's default
 	Seconds  int64     // expirationSeconds
 }
 

@@ -9,7 +9,7 @@ import (
 // A VolumeKey identifies a mount point of a volume.
 type VolumeKey struct {
 	Volume string // volume ID, unique over all pods
-	Pod    string // UID; empty: mounted for the whole node
+	Pod    string // UID; empty if the volume is mounted for the whole node
 	Path   string
 }
 

@@ -13,7 +13,7 @@ import (
 // A Hold blocks the start of pods that would write to the same volumes as another machine with
 // the name of this node. It is a pod hook: see package agent/pod/hook.
 type Hold struct {
-	Twin *Twin // nil: the node has no cluster
+	Twin *Twin // nil if the node has no cluster
 	// Running reports whether a pod runs. Running pods are not blocked, and their containers
 	// restart.
 	Running func(types.UID) bool
@@ -40,7 +40,7 @@ func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 		name, why)
 }
 
-// Held returns why pods with shared volumes do not start; empty: they do.
+// Held returns the reason why pods with shared volumes do not start, or "" if they do.
 func (t *Twin) Held() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

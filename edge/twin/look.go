@@ -27,7 +27,7 @@ type watch struct {
 	renewed time.Time // renewTime at the last look; only compared for equality
 	alive   bool      // another machine renews the Lease
 	wait    time.Duration
-	next    time.Time // of the next look; zero: at once
+	next    time.Time // time of the next look; zero means at once
 }
 
 // Admit decides whether this machine may use the API server. An empty why: it may. Otherwise wait

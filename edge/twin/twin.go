@@ -30,7 +30,7 @@ type Meta interface {
 // Config has the dependencies and settings of a Twin.
 type Config struct {
 	Node  string                           // name of this node and of its Lease
-	Boot  string                           // bootid.Read; empty: not known
+	Boot  string                           // bootid.Read; empty if it is not known
 	Marks func() (serials, cards []string) // reads the hardware of this machine
 	Meta  Meta
 	Renew time.Duration // maximum interval at which a machine renews its Lease
@@ -45,7 +45,7 @@ type record struct {
 	Boot   string `json:"boot,omitempty"`   // of its claim
 	Since  uint64 `json:"since,omitempty"`  // of its claim
 	Taking bool   `json:"taking,omitempty"` // TakeOver was called, and the claim is not written yet
-	Backed string `json:"backed,omitempty"` // why this machine backed off; empty: it did not
+	Backed string `json:"backed,omitempty"` // why this machine backed off; empty if it did not
 }
 
 // A state says whether this machine has the name.
@@ -81,7 +81,7 @@ type Twin struct {
 // otherMachine is the machine that backed off from this one.
 type otherMachine struct {
 	hardware, boot string
-	seen           time.Time // zero: there is no other machine
+	seen           time.Time // zero if there is no other machine
 }
 
 // New reads the record and the marks of this machine. It sends no request.
@@ -276,8 +276,8 @@ const twinTTL = 4 * longestLook
 
 func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < twinTTL }
 
-// Report returns a message for the user while another machine uses the name that this one has;
-// empty: no such machine is known.
+// Report returns a message for the user while another machine uses this machine's name. It is empty if no
+// such machine is known.
 func (t *Twin) Report() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

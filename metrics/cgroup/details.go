@@ -29,21 +29,21 @@ type Details struct {
 	ThrottledTime time.Duration
 	Bursts        uint64 // periods with more CPU time than the quota
 	BurstTime     time.Duration
-	Shares        uint64 // weight of CPU time relative to others; 0: unknown
+	Shares        uint64 // weight of CPU time relative to other cgroups; 0 if unknown
 	Quota, Period uint64 // of CPU time, in microseconds; Quota 0: no limit
 
 	Cache, Mapped, Kernel    uint64 // bytes
 	ActiveFile, InactiveFile uint64 // bytes
 	OwnFaults, OwnMajor      uint64 // page faults of this cgroup without its children
-	Peak                     uint64 // bytes: the maximum memory usage so far; 0: unknown
+	Peak                     uint64 // bytes: the maximum memory usage so far; 0 if unknown
 	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit limits swap, with cgroup v1 memory and swap together
 	SwapMax                  uint64 // bytes: limit of swap; valid only if SwapLimited
 	SwapLimited              bool
 	LimitHits                uint64 // how often the memory limit was reached
 	OOMKills                 uint64
-	MaxPIDs                  uint64 // 0: no limit
+	MaxPIDs                  uint64 // 0 means no limit
 	Processes                uint64 // in this cgroup without its children
-	First                    int    // PID of one of these processes; 0: there is none
+	First                    int    // PID of one of these processes; 0 if there is none
 	IO                       []IO   // by device
 	Pressure                 Pressures
 

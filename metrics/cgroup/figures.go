@@ -29,7 +29,7 @@ type Figures struct {
 	WorkingSet uint64        // bytes that cannot be reclaimed easily, as a kubelet computes them
 	RSS        uint64        // bytes of anonymous memory
 	Swap       uint64        // bytes
-	Limit      uint64        // bytes; 0: none
+	Limit      uint64        // bytes; 0 means no limit
 	PageFaults uint64
 	MajorFault uint64
 	PIDs       uint64

@@ -23,7 +23,7 @@ type dir struct {
 	fd   int
 	name string
 	*kernfile.Buffer
-	first  *dir  // the first dir of the cgroup, which stores the error and owns the buffer; nil: this one
+	first  *dir  // the first dir of the cgroup, which stores the error and owns the buffer; nil in the first dir itself
 	failed error // the first error except for missing files
 }
 

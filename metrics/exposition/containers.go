@@ -14,11 +14,11 @@ import (
 // A Subject is a cgroup with its labels, which are those of cAdvisor in a kubelet.
 type Subject struct {
 	*sample.Group
-	ID                               string // empty: the path is used
+	ID                               string // empty if the path is used
 	Container, Pod, Namespace, Image string
 	Name                             string    // container ID
-	Sandbox                          string    // the name label of its network metrics; empty: Name
-	Started                          time.Time // zero: the creation time of the cgroup is used
+	Sandbox                          string    // the name label of its network metrics; empty means Name
+	Started                          time.Time // zero if the creation time of the cgroup is used
 	Disks                            []Disk
 	Devices                          []disk.Device // counters of the machine's devices; only for the Root
 

@@ -21,7 +21,7 @@ type Sample struct {
 	Kind       Kind
 	Labels     []string // name, value, name, value ...; samples of the same Name have the same label names
 	Value      float64
-	At         time.Time // when it was measured; zero: now
+	At         time.Time // when it was measured; zero means now
 }
 
 // Kind is the type of a metric.

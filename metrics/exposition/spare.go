@@ -13,7 +13,7 @@ const keepSpare = 2 * time.Minute
 type spare[T any] struct {
 	mu     sync.Mutex
 	one    *T          // nil: in use, or none
-	forget *time.Timer // calls drop; nil: put was not called yet
+	forget *time.Timer // calls drop; nil until put is called
 }
 
 // get returns the kept memory, or new memory.

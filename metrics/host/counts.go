@@ -27,7 +27,7 @@ func (h *Host) Processes() (p Processes, err error) {
 	return p, err
 }
 
-// Topology returns the number of cores and CPU packages; 0: unknown.
+// Topology returns the number of cores and CPU packages. They are 0 if they are not known.
 func (h *Host) Topology() (cores, sockets int) {
 	files, _ := filepath.Glob(h.path("sys/devices/system/cpu/cpu[0-9]*/topology"))
 	type core struct{ socket, id string }

@@ -18,8 +18,8 @@ import (
 // A Links is for one sample, and is not safe for concurrent use.
 // https://docs.kernel.org/userspace-api/netlink/intro.html
 type Links struct {
-	counted map[int32]Counters // by the index of the host's link; nil: unknown
-	ends    map[int32][]int32  // by the namespace's ID in the host's namespace; nil: not read yet
+	counted map[int32]Counters // by the index of the host's link; nil if unknown
+	ends    map[int32][]int32  // by the namespace's ID in the host's namespace; nil until it is read
 }
 
 // Counters are the traffic counters of a link.

@@ -123,7 +123,7 @@ func (r Reader) SameNetwork(pid int) bool {
 // Files counts the open files of processes.
 type Files struct {
 	Descriptors, Sockets uint64
-	Known                bool // false: nothing could be read
+	Known                bool // false if nothing could be read
 }
 
 // maxDescriptors is how many descriptors of one process are inspected, because a pod may open very

@@ -33,14 +33,14 @@ type Group struct {
 	Pod       string // UID of the pod; for Pod and Container
 	Container string // container ID
 	cgroup.Reading
-	NanoCores *uint64             // CPU usage since the previous sample; nil: unknown
+	NanoCores *uint64             // CPU usage since the previous sample; nil if unknown
 	Network   []process.Interface // for Root, and for a Pod with its own network
 	Open      process.Files       // for a Container
-	OpenLimit uint64              // limit of open files of the first process of a Container; 0: unknown
+	OpenLimit uint64              // limit of open files of the first process of a Container; 0 if unknown
 
 	ownNet  bool // the first process of a Container is not in the host's network
 	way     process.Way
-	someone int // for a Pod: PID of a process in its own network; 0: none
+	someone int // for a Pod: PID of a process in its own network; 0 if there is none
 }
 
 // A Sample has the figures of one time. It is immutable.
@@ -186,7 +186,7 @@ type walk struct {
 	sample *Sample
 	before map[string]rate
 	links  process.Links
-	lost   error // why a pod's cgroup was left out; nil: none was
+	lost   error // why a pod's cgroup was left out; nil if none was
 }
 
 // nothing is a reading that proves no cgroup to be unchanged.

@@ -49,7 +49,7 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
-// Sign creates a certificate from a template for a public key, as PEM.
+// Sign creates a certificate from a template for a public key. The result is in PEM.
 func (ca *CA) Sign(t testing.TB, template *x509.Certificate, public crypto.PublicKey) []byte {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -64,7 +64,7 @@ func (ca *CA) Sign(t testing.TB, template *x509.Certificate, public crypto.Publi
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Client creates a client's certificate and key, as PEM.
+// Client creates a certificate and key of a client. The results are in PEM.
 func (ca *CA) Client(t testing.TB, name string, groups []string, from, until time.Time) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
@@ -75,13 +75,13 @@ func (ca *CA) Client(t testing.TB, name string, groups []string, from, until tim
 	return cert, keyPEM(t, k)
 }
 
-// Server creates a server's certificate for IP addresses, which is valid for a year.
+// Server creates a certificate of a server for IP addresses. It is valid for a year.
 func (ca *CA) Server(t testing.TB, from time.Time, addresses ...string) tls.Certificate {
 	t.Helper()
 	return ca.ServerUntil(t, from, from.AddDate(1, 0, 0), addresses...)
 }
 
-// ServerUntil is Server with another end of the validity.
+// ServerUntil is like Server, but the certificate is valid until the given time.
 func (ca *CA) ServerUntil(t testing.TB, from, until time.Time, addresses ...string) tls.Certificate {
 	t.Helper()
 	k := newKey(t)

@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// A Line is an in-memory network for a test, with the defects of real networks. It works in a
-// testing/synctest bubble. The zero Line has no defects. It is also a net.Listener, which accepts
-// the connections that Dial opens.
+// A Line is an in-memory network for a test. It imitates the defects of real networks. It works in a
+// testing/synctest bubble. The zero Line has no defects. A Line is also a net.Listener. It accepts the
+// connections that Dial opens.
 //
 //	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
 //
-// A lost packet arrives later by a round trip and a second, uses the rate twice, and delays the
+// A lost packet arrives later by a round trip and a second. It counts twice for the rate, and delays the
 // following data of its connection, as with TCP.
 type Line struct {
-	Rate  int           // bytes per second and direction; 0: unlimited
-	Delay time.Duration // one way
+	Rate  int           // bytes per second in each direction; 0 means unlimited
+	Delay time.Duration // one-way delay
 	Loss  float64       // fraction of lost packets
-	Seed  uint64        // of the loss
+	Seed  uint64        // seed of the random losses
 
-	Sent, Received atomic.Int64 // bytes of the dialing side, with headers
+	Sent, Received atomic.Int64 // bytes that the dialing side sent and received, with headers
 
 	once   sync.Once
-	out    *way
-	in     *way
+	out    *direction
+	in     *direction
 	queue  chan net.Conn
 	closed chan struct{}
 	end    sync.Once
@@ -41,13 +41,13 @@ type Line struct {
 }
 
 const (
-	packet  = 1000 // maximum number of bytes
-	headers = 40   // of TCP and IP
+	packet  = 1000 // maximum payload of a packet, in bytes
+	headers = 40   // bytes of the TCP and IP headers
 	window  = 32   // maximum number of packets in flight on a connection
 )
 
-// A way is one direction of a Line.
-type way struct {
+// A direction is one of the two directions of a Line.
+type direction struct {
 	line  *Line
 	count *atomic.Int64
 	mu    sync.Mutex
@@ -57,14 +57,14 @@ type way struct {
 
 func (l *Line) prepare() {
 	l.once.Do(func() {
-		l.out = &way{line: l, count: &l.Sent, rand: rand.New(rand.NewPCG(l.Seed, 1))}
-		l.in = &way{line: l, count: &l.Received, rand: rand.New(rand.NewPCG(l.Seed, 2))}
+		l.out = &direction{line: l, count: &l.Sent, rand: rand.New(rand.NewPCG(l.Seed, 1))}
+		l.in = &direction{line: l, count: &l.Received, rand: rand.New(rand.NewPCG(l.Seed, 2))}
 		l.queue, l.closed, l.conns = make(chan net.Conn), make(chan struct{}), map[net.Conn]struct{}{}
 	})
 }
 
-// arrival returns the arrival time of a packet that is sent now.
-func (w *way) arrival(n int) time.Time {
+// arrival returns the time at which a packet arrives that is sent now.
+func (w *direction) arrival(n int) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count.Add(int64(n + headers))
@@ -84,7 +84,7 @@ func (w *way) arrival(n int) time.Time {
 	return at
 }
 
-// Down makes the line drop all data; connections stay open until Cut.
+// Down makes the line drop all data. Connections stay open until Cut.
 func (l *Line) Down() { l.down.Store(true) }
 
 // Up reverts Down.
@@ -101,10 +101,10 @@ func (l *Line) Cut() {
 	clear(l.conns)
 }
 
-// Dial opens a connection, which takes a round trip.
+// Dial opens a connection. It takes one round trip.
 func (l *Line) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	l.prepare()
-	for _, w := range []*way{l.out, l.in} {
+	for _, w := range []*direction{l.out, l.in} {
 		wait := time.NewTimer(time.Until(w.arrival(0)))
 		defer wait.Stop()
 		if l.down.Load() {
@@ -138,8 +138,8 @@ type sent struct {
 	at   time.Time
 }
 
-// carry copies bytes from one end to the other.
-func (l *Line) carry(to, from net.Conn, w *way) {
+// carry copies bytes from one end of a connection to the other.
+func (l *Line) carry(to, from net.Conn, w *direction) {
 	under := make(chan sent, window)
 	go func() {
 		defer close(under)
@@ -155,7 +155,8 @@ func (l *Line) carry(to, from net.Conn, w *way) {
 		}
 	}()
 	for s := range under {
-		// The caller of Close may hold locks: data in flight are lost then.
+		// Data in flight are lost if the connection was closed: the caller of Close may hold locks, so it
+		// cannot wait.
 		if !l.awaits(s.at) {
 			break
 		}
@@ -165,7 +166,7 @@ func (l *Line) carry(to, from net.Conn, w *way) {
 	}
 	_ = to.Close()
 	_ = from.Close()
-	for range under { // so that the reader ends
+	for range under { // lets the reader end
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +174,7 @@ func (l *Line) carry(to, from net.Conn, w *way) {
 	delete(l.conns, to)
 }
 
-// awaits waits until a time and reports whether the line is still open then.
+// awaits waits until the given time and reports whether the line is still open then.
 func (l *Line) awaits(at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -205,11 +206,11 @@ func (l *Line) Close() error {
 	return nil
 }
 
-// Addr returns an address for which certificates can be valid.
+// Addr returns an IP address, so that a certificate can be valid for it.
 func (l *Line) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
 
-// Bare returns how long the line takes to transfer this number of bytes to the dialing side, over an
-// idle open connection.
+// Bare returns the time that the line takes to transfer the given number of bytes to the dialing side, over
+// an idle open connection.
 func (l *Line) Bare(bytes int) (time.Duration, error) {
 	other := &Line{Rate: l.Rate, Delay: l.Delay, Loss: l.Loss, Seed: l.Seed}
 	defer other.Close()

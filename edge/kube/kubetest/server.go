@@ -22,13 +22,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Server is an API server for a test. It answers requests without a handler with 404, and /readyz
-// with ok.
+// A Server is an API server for a test. It answers a request without a handler with 404, and a request of
+// /readyz with ok.
 type Server struct {
 	*httptest.Server
-	Mux *http.ServeMux // handlers by "METHOD /path"
+	Mux *http.ServeMux // handlers, by "METHOD /path"
 	CA  *CA
-	// Authenticate, if set before the first request, accepts requests; others get 401.
+	// Authenticate, if set before the first request, reports whether to accept a request. A rejected
+	// request gets 401.
 	Authenticate func(*http.Request) bool
 	// Certificate, if set before the first connection, is the server's certificate.
 	Certificate *tls.Certificate
@@ -38,14 +39,14 @@ type Server struct {
 	codecs serializer.CodecFactory
 }
 
-// New starts a server with the types of the given registrations, such as corev1.AddToScheme. It ends
+// New starts a server that knows the types of the given registrations, such as corev1.AddToScheme. It ends
 // with the test.
 func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
 	t.Helper()
 	return start(t, nil, register)
 }
 
-// NewOn starts a server on a Line; Rest returns a configuration that dials it.
+// NewOn is like New, but the server listens on a Line. Rest returns a configuration that dials the Line.
 func NewOn(t testing.TB, line *Line, register ...func(*runtime.Scheme) error) *Server {
 	t.Helper()
 	return start(t, line, register)
@@ -77,7 +78,8 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{s.CA.Server(t, time.Now(), "127.0.0.1")},
-		ClientAuth:   tls.RequestClientCert, // like the API server, which answers 401 to an invalid one
+		// the handler checks the certificate, because an API server answers an invalid one with 401
+		ClientAuth: tls.RequestClientCert,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			if s.Certificate == nil {
 				return nil, nil
@@ -92,7 +94,7 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	return s
 }
 
-// Rest returns a configuration that trusts the server, without credentials.
+// Rest returns a configuration that trusts the server. It has no credentials.
 func (s *Server) Rest() *rest.Config {
 	cfg := &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA.PEM}}
 	if s.line != nil {
@@ -101,7 +103,7 @@ func (s *Server) Rest() *rest.Config {
 	return cfg
 }
 
-// Write answers with an object, or with an error in the form of an API server.
+// Write answers a request with an object, or with an error in the form of an API server.
 func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) {
 	info := s.wire(r.Header.Get("Accept"))
 	w.Header().Set("Content-Type", info.MediaType)
@@ -110,7 +112,7 @@ func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj r
 	_ = s.codecs.EncoderForVersion(info.Serializer, s.version(obj)).Encode(obj, w)
 }
 
-// Shown returns the requested form of an object: all of it, or its metadata.
+// Shown returns an object in the form that the request accepts: the whole object, or its metadata.
 func Shown(r *http.Request, obj runtime.Object) runtime.Object {
 	o, ok := obj.(metav1.Object)
 	if !ok || !strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1") {
@@ -121,7 +123,7 @@ func Shown(r *http.Request, obj runtime.Object) runtime.Object {
 	return out
 }
 
-// Fail answers with the status of an error.
+// Fail answers a request with the status of an error.
 func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -141,7 +143,7 @@ func (s *Server) Read(r *http.Request) (runtime.Object, error) {
 	return obj, err
 }
 
-// Watch answers a watch with events until the channel is closed or the client has disconnected.
+// Watch answers a watch with events. It returns when the channel is closed or the client has disconnected.
 func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan watch.Event) {
 	info := s.wire(r.Header.Get("Accept"))
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
@@ -181,8 +183,8 @@ func (s *Server) wire(accept string) runtime.SerializerInfo {
 	return info
 }
 
-// Subject returns the name and groups of a request's client certificate, if the CA signed it and it
-// is valid at now.
+// Subject returns the name and groups of a request's client certificate. The CA must have signed the
+// certificate, and it must be valid at now.
 func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []string, ok bool) {
 	if len(r.TLS.PeerCertificates) == 0 {
 		return "", nil, false
@@ -193,7 +195,7 @@ func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []
 	return cert.Subject.CommonName, cert.Subject.Organization, err == nil
 }
 
-// version returns the version in which an object is encoded: its own.
+// version returns the group and version of an object, in which it is encoded.
 func (s *Server) version(obj runtime.Object) runtime.GroupVersioner {
 	if kinds, _, err := s.scheme.ObjectKinds(obj); err == nil {
 		return kinds[0].GroupVersion()
