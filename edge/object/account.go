@@ -19,8 +19,8 @@ func (c *Cache) ServiceAccount(ctx context.Context, namespace, name string) (*me
 }
 
 // AccountToken requests a token with the given audience for the pod's service account. The service account
-// must have the given UID. The token is bound to the pod. Its lifetime is the server's default, and it is
-// not stored.
+// must have the given UID. The token is bound to the pod. Its lifetime is the server's default. It is not
+// stored.
 func (c *Cache) AccountToken(
 	ctx context.Context, pod *v1.Pod, account types.UID, audience string,
 ) (token string, expires time.Time, err error) {

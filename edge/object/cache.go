@@ -19,15 +19,15 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Strategies for detecting changes of ConfigMaps and Secrets: the values of the field
-// configMapAndSecretChangeDetectionStrategy of the KubeletConfiguration.
+// Strategies for detecting changes of ConfigMaps and Secrets. They are the values of
+// configMapAndSecretChangeDetectionStrategy in the KubeletConfiguration.
 const (
-	Watch = "Watch" // by a watch: at once, and without traffic while nothing changes
-	TTL   = "Cache" // by reading them each minute, and for each new pod
-	Get   = "Get"   // like Cache, and before each start of a container
+	Watch = "Watch" // watches the objects: changes arrive at once, and there is no traffic without changes
+	TTL   = "Cache" // reads the objects each minute, and for each new pod
+	Get   = "Get"   // like Cache, and also reads them before each start of a container
 )
 
-// patience is how long a pod waits for an update of objects that are already known.
+// patience is the maximum time that a pod waits for an update of known objects.
 const patience = 5 * time.Second
 
 // A Store stores objects and tokens across restarts. *store.Store is one.
@@ -40,29 +40,29 @@ type Store interface {
 	PutToken(ctx context.Context, t store.Token) error
 }
 
-// Config has the dependencies and settings of a Cache.
+// Config contains the dependencies and settings of a Cache.
 type Config struct {
 	Client   *kube.Client
 	Store    Store
 	Node     string           // the name of this node
 	Strategy string           // Watch, TTL or Get; the default is Watch
 	Every    time.Duration    // approximate interval for reading claims whose volume may grow; the default is 80 s
-	Changed  func(types.UID)  // called when an object or token of the pod has changed; must not block
-	Touched  func()           // called when an object was polled; must not block; may be nil
+	Changed  func(types.UID)  // is called when an object or token of the pod has changed; must not block
+	Touched  func()           // is called when an object was polled; must not block; may be nil
 	Now      func() time.Time // clock for the expiry of tokens; the default is time.Now
 	Log      *slog.Logger
 }
 
 // A Problem is an object or token of a pod that cannot be read or renewed.
 type Problem struct {
-	UID     types.UID // of the pod
-	Object  string    // such as "Secret default/wifi"
+	UID     types.UID // UID of the pod
+	Object  string    // for example "Secret default/wifi"
 	Message string
-	// Known means that an older version of the object was read before and is used.
+	// Known is true if an older version of the object is known, and used.
 	Known bool
 }
 
-// A Cache holds the objects and tokens that the pods of this node use. Its methods are safe for
+// A Cache reads and caches the objects and tokens that the pods of this node use. Its methods are safe for
 // concurrent use.
 type Cache struct {
 	cfg    Config
@@ -70,12 +70,12 @@ type Cache struct {
 	signal chan struct{} // capacity 1: an item needs a goroutine
 	tokens *tokens
 	born   time.Time
-	phase  float64 // 0 to 1: random offset of the beats, see beat
+	phase  float64 // random number from 0 to 1: offset of the beats, see untilBeat
 
 	mu      sync.Mutex
 	epoch   int // number of calls of Void
 	items   map[store.ObjectKey]*item
-	pending []*item // wait for Run to start their goroutine
+	pending []*item // items that wait for Run to start their goroutine
 	pods    map[types.UID]map[store.ObjectKey]bool
 }
 
@@ -95,8 +95,8 @@ func New(cfg Config) *Cache {
 	}
 }
 
-// Load restores the stored objects and tokens for the pods of this node, and removes objects that
-// no pod references from the store. Call it once, before all other methods.
+// Load restores the stored objects and tokens for the pods of this node. It removes the objects that no pod
+// references from the store. Call it once, before all other methods.
 func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	objects, err := c.cfg.Store.Objects(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 		it := c.item(o.ObjectKey)
 		now := k.empty()
 		if err := now.Unmarshal(o.Data); err != nil {
-			c.cfg.Log.Error("a stored object cannot be decoded, it is read again", "object", it.String(), "error", err)
+			c.cfg.Log.Error("a stored object cannot be decoded and is read again", "object", it.String(), "error", err)
 			continue
 		}
 		it.content, it.version, it.gone = now, o.Version, o.Gone
@@ -143,7 +143,8 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	return c.cfg.Store.RemoveObjects(ctx, unused...)
 }
 
-// Run keeps all objects and tokens up to date until ctx ends. It returns after its goroutines.
+// Run keeps all objects and tokens up to date until ctx ends. It returns after all its goroutines have
+// ended.
 func (c *Cache) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -180,8 +181,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wake queues the resting items that are due for a goroutine. It returns the time when the next
-// one is due; zero: none rests. The caller holds mu.
+// wake queues the parked items that are due for a goroutine. It returns the time when the next one is due,
+// or zero if no item is parked. The caller must hold mu.
 func (c *Cache) wake(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {
@@ -196,12 +197,12 @@ func (c *Cache) wake(now time.Time) (next time.Time) {
 	return next
 }
 
-// Name implements the hook.
+// Name returns the name of the hook.
 func (*Cache) Name() string { return "objects" }
 
-// Prepare registers the pod and waits until each object that it references was read, or the read
-// failed; then the methods that return the object return the error. It does not wait for objects
-// that are already known.
+// Prepare registers the pod and waits for the first read of each object that the pod references. If a read
+// fails, the method for that object returns the error. Prepare does not wait for objects that are already
+// known.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
 	if static(pod) {
@@ -221,7 +222,7 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// waitBriefly waits for updates of known objects, for at most patience.
+// waitBriefly waits for updates of known objects, but no longer than patience.
 func waitBriefly(ctx context.Context, fresh []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
@@ -243,7 +244,7 @@ func waitAll(ctx context.Context, all []<-chan struct{}) error {
 	return nil
 }
 
-// Release forgets a pod, and the objects that no other pod uses.
+// Release removes a pod, and the objects that no other pod uses.
 func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 	c.tokens.forget(uid)
 	c.mu.Lock()
@@ -278,8 +279,8 @@ func (c *Cache) Retry() {
 	}
 }
 
-// Problems returns all problems: objects of pods that cannot be read, and tokens that are missing
-// or expired.
+// Problems returns all problems. A problem is an object of a pod that cannot be read, or a token that is
+// missing or expired.
 func (c *Cache) Problems() []Problem {
 	all := c.tokens.problems()
 	c.mu.Lock()
@@ -298,9 +299,9 @@ func (c *Cache) Problems() []Problem {
 	return all
 }
 
-// register records the objects that a pod references. waits are the reads that must end before
-// the pod can use its objects; fresh are updates of known objects. had: the pod ran before, and
-// may use objects that the server has deleted since.
+// register records the objects that a pod references. waits contains a channel for each unknown object; the
+// pod can use its objects when all are closed. fresh contains a channel for each update of a known object.
+// had means that the pod ran before: it may use objects that the server has deleted since.
 func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, had)
@@ -331,10 +332,10 @@ func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{})
 	return waits, fresh
 }
 
-// polls reports whether objects of a kind are read at intervals instead of watched.
+// polls reports whether objects of a kind are read at intervals and not watched.
 func (c *Cache) polls(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
 
-// item returns the item of a key, and creates it if necessary. The caller holds mu.
+// item returns the item of a key. If it does not exist, item creates it. The caller must hold mu.
 func (c *Cache) item(k store.ObjectKey) *item {
 	it := c.items[k]
 	if it == nil {

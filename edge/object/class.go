@@ -8,12 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// RuntimeHandler returns the handler of the pod's RuntimeClass; empty if the pod names no class,
-// which means the node's default. A class that the API server does not have is an error: a pod
-// that wants more isolation must not run with less. The handler is stored, so a pod that ran here
-// before starts without a link. For a static pod the name of the class is the handler, because it
-// starts before the API server has been read.
-// https://kubernetes.io/docs/concepts/containers/runtime-class/
+// RuntimeHandler returns the handler of the pod's RuntimeClass. It is empty if the pod specifies no class,
+// which means the node's default. An unknown class is an error, because a pod that needs more isolation
+// must not run with less. The handler is stored, so that a pod that ran here before also starts without a
+// link. For a static pod the handler is the name of the class, because the pod starts before the API server
+// is read. See https://kubernetes.io/docs/concepts/containers/runtime-class/.
 func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	class := classOf(pod)
 	if class == "" || static(pod) {
@@ -22,7 +21,7 @@ func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	got, err := c.read(pod, classKind, "", class)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), class) // a kubelet's words
+		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), class) // a kubelet's message
 	case err != nil:
 		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", class, err)
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// AttachmentName returns the name that the attach-detach controller gives the VolumeAttachment of
-// a volume on a node.
+// AttachmentName returns the name of the VolumeAttachment of a volume on a node. The attach-detach
+// controller derives it in this way.
 func AttachmentName(node string, s *v1.CSIPersistentVolumeSource) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+node)))
 }
 
-// drivers is the kind CSIDriver, which a node may list and watch.
+// drivers returns the kind CSIDriver. A node may list and watch its objects.
 func drivers() *kind {
 	k := kindOf(func(l *storagev1.CSIDriverList) *[]storagev1.CSIDriver { return &l.Items }, func(d *storagev1.CSIDriver) bool {
 		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name}
@@ -32,9 +32,9 @@ func drivers() *kind {
 	return k
 }
 
-// attachments is the kind VolumeAttachment, which a node may only get.
+// attachments returns the kind VolumeAttachment. A node may only get its objects.
 func attachments() *kind {
-	k := gotKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment {
+	k := getOnlyKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment {
 		return &l.Items
 	}, func(a *storagev1.VolumeAttachment) bool {
 		meta := metav1.ObjectMeta{Name: a.Name, DeletionTimestamp: a.DeletionTimestamp}
@@ -48,7 +48,7 @@ func attachments() *kind {
 	return k
 }
 
-// csiReferences returns the objects that a CSI volume references: its driver and Secrets.
+// csiReferences returns the keys of the driver and the Secrets of a CSI volume.
 func csiReferences(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	if s == nil {
 		return nil
@@ -64,8 +64,8 @@ func csiReferences(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	return keys
 }
 
-// optionalReferences returns the optional references of an item. The caller holds mu, or is the
-// only user.
+// optionalReferences returns the optional references of an item. The caller must hold mu, or be the only
+// user of the item.
 func (it *item) optionalReferences() []store.ObjectKey {
 	if !it.isKnown() || it.kind.optionalReferences == nil {
 		return nil
@@ -73,8 +73,8 @@ func (it *item) optionalReferences() []store.ObjectKey {
 	return it.kind.optionalReferences(it.content)
 }
 
-// requestedOptional returns the optional references that RenewAttachment has requested. The caller
-// holds mu.
+// requestedOptional returns those optional references of an item that RenewAttachment has requested. The
+// caller must hold mu.
 func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
 	for _, k := range it.optionalReferences() {
 		if c.items[k] != nil {
@@ -94,13 +94,13 @@ func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error
 	return &got.(*storagev1.CSIDriverList).Items[0], nil
 }
 
-// Attachment returns the VolumeAttachment that RenewAttachment last read for the pod.
+// Attachment returns the VolumeAttachment that the last RenewAttachment for the pod has read.
 func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	c.mu.Lock()
 	it := c.items[store.ObjectKey{Kind: attachmentKind, Name: name}]
 	gone := it != nil && it.gone
 	c.mu.Unlock()
-	if gone { // a deleted attachment must not count as attached
+	if gone { // a volume with a deleted attachment is not attached
 		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name)
 	}
 	got, err := c.read(pod, attachmentKind, "", name)
@@ -110,15 +110,15 @@ func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachmen
 	return &got.(*storagev1.VolumeAttachmentList).Items[0], nil
 }
 
-// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer soon, it
-// returns the version from the last read.
+// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer soon, it returns
+// the version of the last read.
 func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	k := store.ObjectKey{Kind: attachmentKind, Name: name}
 	c.mu.Lock()
 	uses := c.pods[pod.UID]
 	if uses == nil {
 		c.mu.Unlock()
-		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name) // the pod is gone
+		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name) // the pod was released
 	}
 	it := c.item(k)
 	if !uses[k] {
@@ -141,9 +141,9 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 	return c.Attachment(pod, name)
 }
 
-// VolumeToken returns a token of the pod's service account for a CSI driver. It requests a new
-// one if the current one expires soon. seconds is the lifetime; 0 is an hour. The token is stored
-// and refreshed like the tokens of projected volumes.
+// VolumeToken returns a token of the pod's service account for a CSI driver. If the current token expires
+// soon, VolumeToken requests a new one. seconds is the lifetime; 0 means an hour. The token is stored and
+// refreshed like the tokens of projected volumes.
 func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error) {
 	k := store.TokenKey{UID: pod.UID, Audience: audience, Seconds: cmp.Or(seconds, tokenSeconds)}
 	c.tokens.register(pod, map[store.TokenKey]bool{k: true}, false)

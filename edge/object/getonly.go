@@ -12,28 +12,28 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// maxChain is the maximum length of a chain of references: a claim, its volume, the volume's
-// objects.
+// maxChain is the maximum length of a chain of references. A chain leads from a claim to its volume, and
+// from there to the volume's objects.
 const maxChain = 4
 
-// keptAnnotations are the annotations of get-only objects that the node needs. All other metadata
-// is dropped.
+// keptAnnotations contains the annotations of get-only objects that the node needs. All other metadata is
+// dropped.
 var keptAnnotations = []string{
 	v1.MountOptionAnnotation, // volume.beta.kubernetes.io/mount-options
 	"pv.beta.kubernetes.io/gid",
 }
 
-// EphemeralClaim returns the name of the claim of a pod's generic ephemeral volume.
-// https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming
+// EphemeralClaim returns the name of the claim of a generic ephemeral volume. See
+// https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming.
 func EphemeralClaim(pod *v1.Pod, volume string) string { return pod.Name + "-" + volume }
 
 func claims() *kind {
-	k := gotKind(func(l *v1.PersistentVolumeClaimList) *[]v1.PersistentVolumeClaim {
+	k := getOnlyKind(func(l *v1.PersistentVolumeClaimList) *[]v1.PersistentVolumeClaim {
 		return &l.Items
 	}, func(c *v1.PersistentVolumeClaim) bool {
 		owners := c.OwnerReferences
 		c.ObjectMeta = essential(c.ObjectMeta)
-		c.OwnerReferences = owners // for an ephemeral volume the owner must be the pod
+		c.OwnerReferences = owners // the claim of an ephemeral volume must be owned by the pod
 		return true
 	})
 	k.references = func(c content) (keys []store.ObjectKey) {
@@ -52,7 +52,7 @@ func claims() *kind {
 }
 
 func volumes(node string) *kind {
-	k := gotKind(func(l *v1.PersistentVolumeList) *[]v1.PersistentVolume { return &l.Items }, func(pv *v1.PersistentVolume) bool {
+	k := getOnlyKind(func(l *v1.PersistentVolumeList) *[]v1.PersistentVolume { return &l.Items }, func(pv *v1.PersistentVolume) bool {
 		pv.ObjectMeta = essential(pv.ObjectMeta)
 		return true
 	})
@@ -84,7 +84,7 @@ func volumes(node string) *kind {
 	return k
 }
 
-// essential returns the part of an object's metadata that volumes need.
+// essential returns the metadata that volumes need.
 func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp}
 	for _, k := range keptAnnotations {
@@ -95,8 +95,8 @@ func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
-// gotKind returns a kind of objects that a node may only get.
-func gotKind[T, L any, PT interface {
+// getOnlyKind returns a kind of objects that a node may only get.
+func getOnlyKind[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object
 }, PL interface {
@@ -123,7 +123,8 @@ func gotKind[T, L any, PT interface {
 	return k
 }
 
-// references returns the references of an item's object. The caller holds mu, or is the only user.
+// references returns the references of an item's object to other objects. The caller must hold mu, or be
+// the only user of the item.
 func (it *item) references() []store.ObjectKey {
 	if !it.isKnown() || it.kind.references == nil {
 		return nil
@@ -131,11 +132,12 @@ func (it *item) references() []store.ObjectKey {
 	return it.kind.references(it.content)
 }
 
-// addReferenced registers a pod as user of the objects that an item's object references. The caller
-// holds mu.
+// addReferenced registers a pod as a user of the objects that an item's object references. The caller must
+// hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// addReferencedOf is chain; had: the pod ran before, and may use objects that were deleted since.
+// addReferencedOf is like addReferenced. had means that the pod ran before: it may use objects that were
+// deleted since.
 func (c *Cache) addReferencedOf(uid types.UID, it *item, had bool) {
 	uses := c.pods[uid]
 	for _, k := range append(it.references(), c.requestedOptional(it)...) {
@@ -149,8 +151,8 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, had bool) {
 	}
 }
 
-// unsettled requests a read of each object of the pod that is known, but not ready for the pod to
-// start. The caller holds mu.
+// unsettled requests a read of each known object of the pod that is not ready for the start of the pod. The
+// caller must hold mu.
 func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
@@ -161,7 +163,8 @@ func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 	return fresh
 }
 
-// waitChain waits until all objects of a pod are answered, including those found by references.
+// waitChain waits until the first read of each object of a pod has ended. This includes the objects that
+// other objects reference.
 func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	for range maxChain {
 		var waits []<-chan struct{}
@@ -185,8 +188,8 @@ func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Renew reads all get-only objects of a pod again, and waits for them, but for at most patience.
-// Callers that wait for an attachment, a binding or a resize call it from time to time.
+// Renew reads all get-only objects of a pod again. It waits for them, but no longer than patience. Callers
+// that wait for an attachment, a binding or a resize call it repeatedly.
 func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	var fresh []<-chan struct{}
 	c.mu.Lock()
@@ -202,8 +205,8 @@ func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// Claim returns the claim of that name in the pod's namespace, with the fields that a volume
-// needs. If there is none, apierrors.IsNotFound is true for the error.
+// Claim returns a claim in the pod's namespace, with the fields that a volume needs. If there is none,
+// apierrors.IsNotFound is true for the error.
 func (c *Cache) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	got, err := c.read(pod, claimKind, pod.Namespace, name)
 	if err != nil {

@@ -18,24 +18,25 @@ import (
 )
 
 const (
-	pollEvery      = time.Minute      // strategies Cache and Get
-	rarePoll       = 10 * time.Minute // get-only objects that no pod waits for
+	pollEvery      = time.Minute      // interval of reads with the strategies Cache and Get
+	rarePoll       = 10 * time.Minute // interval for get-only objects that no pod waits for
 	claimPoll      = 80 * time.Second // default of Config.Every
-	waitingPoll    = 2 * time.Second  // claims that a pod waits for: first interval,
-	maxWaitingPoll = 30 * time.Second // and the last
-	settled        = time.Minute      // a watch of this duration resets the back-off
-	retryMin       = time.Second      // first window after a failure,
-	retryMax       = time.Minute      // and the one after an outage of half an hour
-	askedGap       = 5 * time.Second  // minimum interval of attempts by Retry, since a link may flap
-	earlyRefusals  = 5                // refusals that may mean that the server does not know the pod yet
+	waitingPoll    = 2 * time.Second  // first interval for claims that a pod waits for
+	maxWaitingPoll = 30 * time.Second // last interval for claims that a pod waits for
+	settled        = time.Minute      // minimum duration of a watch that resets the back-off
+	retryMin       = time.Second      // window of the first retry
+	retryMax       = time.Minute      // maximum window, reached after an outage of half an hour
+	askedGap       = 5 * time.Second  // minimum interval of attempts that Retry requests, because a link may flap
+	earlyRefusals  = 5                // number of first refusals that may mean that the server does not know the pod yet
 )
 
-// An item is one object, or the services of a namespace. Its parts differ in who may use them.
+// An item is one object, all services of a namespace, or all trust bundles of a signer. Its parts differ in
+// the locks that they need.
 //
 //	new --listed--> known --watched--> known ...     an answer, which may be "there is none"
 //	   \--failed--> answered, not known              err
 type item struct {
-	// Set by newItem, never changed.
+	// These fields are set by newItem and never change.
 	store.ObjectKey
 	kind     *kind
 	requests chan struct{}   // capacity 1: requests an attempt
@@ -47,37 +48,37 @@ type item struct {
 	follower
 }
 
-// usage says who uses an item. It is guarded by the Cache's mu.
+// usage contains the users of an item. The Cache's mu protects it.
 type usage struct {
 	users   map[types.UID]bool // the pods; the value is true if the pod may use the object after its deletion
 	stop    context.CancelFunc // ends the goroutine; nil if it was not started
-	dropped bool               // no pod uses it
+	dropped bool               // true if no pod uses it
 }
 
-// reading is the result of the attempts so far. Only the item's goroutine changes it, and holds
-// the Cache's mu while it does; the goroutine reads it without mu. Load fills it before Run.
+// reading contains the result of the attempts so far. Only the item's goroutine changes it, with the
+// Cache's mu. That goroutine may read it without mu. Load sets it before Run.
 type reading struct {
 	content  content       // nil if it was never known
-	gone     bool          // deleted; content remains for the pods that had it
-	err      error         // of the last attempt
+	gone     bool          // the object was deleted; content is kept for the pods that had it
+	err      error         // error of the last attempt
 	answered chan struct{} // closed when content is known, or the first attempt has failed
-	attempt  chan struct{} // closed at the end of the next attempt, and then replaced
+	attempt  chan struct{} // closed at the end of the next attempt and then replaced
 	watched  watch.Interface
 }
 
-// park says when an item without a goroutine gets one again. It is guarded by the Cache's mu.
+// rest contains the time at which a parked item gets a goroutine again. The Cache's mu protects it.
 type rest struct {
 	parked  bool
 	due     time.Time
-	soonest time.Time // when it is due if a read is requested
+	soonest time.Time // the time when it is due if a read is requested
 }
 
-// follower is used by the item's goroutine only, and by Load before Run.
+// Only the item's goroutine uses a follower, and Load before Run.
 type follower struct {
 	version  string // resource version from which the watch continues; empty if the object must be listed first
-	epoch    int    // the Cache's, when version was read
+	epoch    int    // the Cache's epoch when version was read
 	voided   bool   // the stored version was removed
-	failures int    // in a row
+	failures int    // number of failures in a row
 	retry    retry.Backoff
 	waits    time.Duration // current interval of reads while a pod waits for the object
 }
@@ -91,7 +92,7 @@ func newItem(k store.ObjectKey, kind *kind, signal chan<- struct{}) *item {
 	}
 }
 
-// String returns the object's name for messages.
+// String returns the object's kind and name. It is used in messages.
 func (it *item) String() string {
 	switch {
 	case it.Name == "" && it.Kind == bundleKind:
@@ -106,11 +107,11 @@ func (it *item) String() string {
 
 func (it *item) isKnown() bool { return it.content != nil }
 
-// exists reports whether the object exists, or existed and is still used.
+// exists reports whether the object exists, or existed and is kept for its pods.
 func (it *item) exists() bool { return it.isKnown() && it.kind.count(it.content) > 0 }
 
-// requestRead requests an attempt to read the object. The returned channel is closed at the end of
-// an attempt. The caller holds mu.
+// requestRead requests an attempt to read the object. It returns a channel that is closed at the end of an
+// attempt. The caller must hold mu.
 func (it *item) requestRead() <-chan struct{} {
 	select {
 	case it.requests <- struct{}{}:
@@ -132,13 +133,13 @@ func (it *item) markAnswered() {
 	}
 }
 
-// follow keeps an item up to date until ctx ends or the object is immutable. For a get-only
-// object it returns after one read.
+// follow maintains an item until ctx ends or the object is immutable. For a get-only object it returns
+// after one read.
 func (c *Cache) follow(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
 		select {
-		case <-it.requests: // the attempt below serves the request
+		case <-it.requests: // the attempt below serves this request
 		default:
 		}
 		err := c.readAndWatch(ctx, it, it.failures)
@@ -178,9 +179,9 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 	return c.pollInterval(it)
 }
 
-// park parks an item for d, or for a shorter time if a read is requested and the server's
-// Retry-After (least) has passed. A parked item has no goroutine: each claim has two or more
-// items, and each goroutine would retain the stack that its request needed.
+// park ends the work on an item for d, or for a shorter time if a read is requested. The time is at least
+// the server's Retry-After (least). A parked item has no goroutine. Each claim has two or more items, and
+// each goroutine would keep the stack that its request needed.
 func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +201,7 @@ func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	}
 }
 
-// earlyPause returns the pause after one of the first refusals.
+// earlyPause returns the pause after a refusal that is one of the first.
 func earlyPause(failures int) time.Duration {
 	return retry.Around(2 * retryMin >> (earlyRefusals - min(failures, earlyRefusals)))
 }
@@ -209,8 +210,8 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
 }
 
-// pause waits for d, or for a shorter time if a read is requested and the server's Retry-After
-// (least) has passed. It returns false when ctx has ended.
+// pause waits for d, or for a shorter time if a read is requested. It waits at least for the server's
+// Retry-After (least). It returns false if ctx has ended.
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()
@@ -232,8 +233,8 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 	}
 }
 
-// readAndWatch lists the object if necessary and watches it until the watch fails. If the server
-// cannot continue from the last version, it lists the object again.
+// readAndWatch lists the object if necessary, and watches it until the watch fails. If the server cannot
+// continue from the last version, readAndWatch lists the object again.
 func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error {
 	for {
 		if epoch := c.current(); epoch != it.epoch {
@@ -283,7 +284,7 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 	return c.watch(ctx, it, w)
 }
 
-// fetch lists or gets the object. A get returns no version to watch from.
+// fetch lists or gets the object. A get returns no version for a watch.
 func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOptions) (content, string, error) {
 	if it.kind.get == nil {
 		return it.kind.list(ctx, client, it.Namespace, o)
@@ -292,8 +293,7 @@ func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOpt
 	return now, "", err
 }
 
-// answered reports whether an error is the server's answer. It is false if the server could not
-// be reached.
+// answered reports whether err is an answer of the server. It is false if the server could not be reached.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
@@ -343,8 +343,8 @@ func (c *Cache) recordAttempt(it *item, err error, failures int) {
 	it.attempt = make(chan struct{})
 }
 
-// accept stores a new state of the object, publishes it, and notifies the pods. It does nothing
-// if the state is the same as before.
+// accept stores a new state of the object, publishes it, and notifies the pods. It does nothing if the
+// state has not changed.
 func (c *Cache) accept(ctx context.Context, it *item, now content, version string) error {
 	gone := false
 	if it.Name != "" && it.kind.count(now) == 0 && it.exists() {
@@ -367,7 +367,7 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Use it without storing it: the disk has a problem, not the pod.
+		// The object is used without being stored, because the disk has a problem and not the pod.
 		c.cfg.Log.Error("an object could not be stored: it is missing after a restart without the API server",
 			"object", it.String(), "error", err)
 	}

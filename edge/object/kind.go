@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The kinds of objects, as the store names them.
+// Names of the kinds of objects in the store.
 const (
 	configMapKind = "ConfigMap"
 	secretKind    = "Secret"
@@ -31,31 +31,32 @@ const (
 	attachmentKind = "VolumeAttachment"
 )
 
-// content is the list of objects of an item: at most one object for an item with a name, or all
-// objects of a namespace. It is replaced, never modified.
+// content is the list of the objects of an item. An item with a name has at most one object. Any other item
+// has all objects of a namespace or signer. A content is replaced, never modified.
 type content interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// A kind is a type of objects: how a node reads them, and which fields it needs.
+// A kind describes how a node reads a type of objects, and which fields it needs.
 type kind struct {
-	always    bool // watched with every strategy
+	always    bool // true if it is watched with every strategy
 	empty     func() content
 	list      func(context.Context, *kube.Client, string, metav1.ListOptions) (c content, version string, err error)
 	watch     func(context.Context, *kube.Client, string, metav1.ListOptions) (watch.Interface, error)
 	apply     func(content, watch.Event) (c content, version string)
 	count     func(content) int
-	immutable func(content) bool // the object can never change
+	immutable func(content) bool // reports whether the object can never change
 
-	// get is set for objects that a node may only get; nil: it may list and watch them.
+	// get is set for objects that a node may only get. It is nil if the node may list and watch them.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
-	// references returns the references of an object to others; nil: none.
+	// references returns the references of an object to other objects. It may be nil.
 	references func(content) []store.ObjectKey
-	// optionalReferences returns optional references: they are read only once they are requested.
+	// optionalReferences returns references that are read only on request.
 	optionalReferences func(content) []store.ObjectKey
-	// settled reports whether a pod can start with the object as it is, such as a bound claim.
-	// An object that is not settled is read again for each pod that starts. nil: always settled.
+	// settled reports whether a pod can start with the object in its present state. A bound claim is
+	// settled, for example. An object that is not settled is read again for each pod that starts. If
+	// settled is nil, all objects are settled.
 	settled func(content) bool
 }
 
@@ -86,11 +87,11 @@ func kinds(node string) map[string]*kind {
 	services.always = true
 	services.immutable = func(content) bool { return false }
 	classes := kindOf(func(l *nodev1.RuntimeClassList) *[]nodev1.RuntimeClass { return &l.Items }, func(c *nodev1.RuntimeClass) bool {
-		*c = nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Handler: c.Handler} // the overhead is in the pod
+		*c = nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Handler: c.Handler} // the overhead is part of the pod
 		return true
 	})
 	classes.always = true
-	classes.immutable = func(content) bool { return false } // the handler is, the class is not
+	classes.immutable = func(content) bool { return false } // the handler is immutable, but the class can be replaced
 	return map[string]*kind{
 		configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes,
 		claimKind: claims(), volumeKind: volumes(node),
@@ -98,8 +99,8 @@ func kinds(node string) map[string]*kind {
 	}
 }
 
-// kindOf returns a kind of objects T with the list type L. strip removes the fields that a node
-// does not need, and reports whether the node needs the object at all.
+// kindOf returns a kind of objects of type T with the list type L. strip removes the fields that a node
+// does not need. It reports whether the node needs the object.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object
@@ -108,7 +109,8 @@ func kindOf[T, L any, PT interface {
 	content
 	metav1.ListInterface
 }](items func(*L) *[]T, strip func(*T) bool) *kind {
-	// Not slices.SortFunc: each instantiation costs 20 KB of the binary, and 90 KB for objects.
+	// slices.SortFunc is not used, because each instantiation adds 20 KB to the program, and 90 KB in
+	// total.
 	sortByName := func(list []T) {
 		sort.Slice(list, func(i, j int) bool { return PT(&list[i]).GetName() < PT(&list[j]).GetName() })
 	}

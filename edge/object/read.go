@@ -13,8 +13,8 @@ import (
 )
 
 // ConfigMap returns a ConfigMap that the pod references, without its metadata. If there is none,
-// apierrors.IsNotFound is true for the error. A pod that had the ConfigMap before its deletion
-// still gets it.
+// apierrors.IsNotFound is true for the error. A pod that had the ConfigMap before its deletion still gets
+// it.
 func (c *Cache) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	got, err := c.read(pod, configMapKind, pod.Namespace, name)
 	if err != nil {
@@ -41,9 +41,8 @@ func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	return it != nil && it.gone
 }
 
-// Services returns the services for the pod's environment: those of its namespace, unless the pod
-// has enableServiceLinks: false, and the API server's. A static pod gets the services that are
-// already known.
+// Services returns the services for the pod's environment: the API server's, and those of the pod's
+// namespace unless enableServiceLinks is false. A static pod gets only the services that are already known.
 func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	var all []v1.Service
 	r := referencesOf(pod)
@@ -61,17 +60,16 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	return slices.Clip(all), nil
 }
 
-// unreachedError is the error of an object that is not known because the API server could not be
-// reached.
+// unreachedError is the error for an unknown object while the API server cannot be reached.
 type unreachedError struct{ error }
 
 // Unwrap returns the error of the request.
 func (e unreachedError) Unwrap() error { return e.error }
 
-// Unreached returns true. The code that builds a container's environment tests for this method.
+// Unreached returns true. The package that builds a container's environment tests for this method.
 func (unreachedError) Unreached() bool { return true }
 
-// read returns the known state. With a name it returns exactly one object, or an error.
+// read returns the known state of an item. If name is set, the result contains exactly one object.
 func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
 	k := store.ObjectKey{Kind: kind, Namespace: namespace, Name: name}
 	c.mu.Lock()
@@ -83,7 +81,7 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	had, uses := it.users[pod.UID]
 	switch {
 	case !uses:
-		return nil, fmt.Errorf("%s: the pod does not name it", it)
+		return nil, fmt.Errorf("%s: the pod does not reference it", it)
 	case !it.isKnown() && it.err != nil && !kube.Answered(it.err):
 		return nil, unreachedError{it.err}
 	case !it.isKnown() && it.err != nil:
@@ -93,9 +91,9 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	case name != "" && (!it.exists() || it.gone && !had):
 		resource := strings.ToLower(kind)
 		if it.kind.get != nil {
-			resource += "s" // the API server's words
+			resource += "s" // the resource name in the API server's messages
 		}
-		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // a kubelet's words: configmap "x" not found
+		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // a kubelet's message: configmap "x" not found
 	}
 	return it.content, nil
 }

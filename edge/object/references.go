@@ -16,7 +16,7 @@ const (
 	tokenSeconds = 3600
 )
 
-// references are the keys of the objects and tokens that a pod references.
+// references contains the keys of the objects and tokens that a pod references.
 type references struct {
 	objects map[store.ObjectKey]bool
 	tokens  map[store.TokenKey]bool
@@ -40,7 +40,7 @@ func referencesOf(pod *v1.Pod) references {
 	if class := classOf(pod); class != "" && !static(pod) {
 		r.objects[store.ObjectKey{Kind: classKind, Name: class}] = true
 	}
-	if static(pod) { // a manifest cannot reference further API objects
+	if static(pod) { // a static pod cannot reference other API objects
 		return r
 	}
 	if claims, err := podspec.ResourceClaims(pod); err == nil { // an error means that a claim is not created yet
@@ -55,7 +55,7 @@ func referencesOf(pod *v1.Pod) references {
 	return r
 }
 
-// addVolume adds the references of a volume, except those that podspec.Names finds.
+// addVolume adds the references of a volume that podspec.Names does not return.
 func (r references) addVolume(pod *v1.Pod, v *v1.Volume, add func(kind, name string)) {
 	switch {
 	case v.Ephemeral != nil:
@@ -89,8 +89,7 @@ func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
 	return k
 }
 
-// static reports whether the pod does not come from the API server. Static pods start before
-// anything of the API is known.
+// static reports whether the pod is a static pod. Static pods start before any object of the API is known.
 func static(pod *v1.Pod) bool {
 	source, ok := pod.Annotations[keys.ConfigSource]
 	return ok && source != keys.SourceAPI

@@ -19,11 +19,11 @@ import (
 // maxResizeError is the maximum length of a driver's error message in a claim's status, in bytes.
 const maxResizeError = 1024
 
-// Resized reports to the API server that the file system of a claim's volume has grown to a size,
-// and that the expansion is complete, as a kubelet does.
-// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion
+// Resized reports to the API server that the file system of a claim's volume has grown to a size, and that
+// the expansion is complete. A kubelet does the same. See
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
 func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error {
-	var over []any // including the controller's conditions, which it leaves to the node
+	var over []any // includes the conditions of the controller, which leaves their removal to the node
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
 		v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
 		v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError,
@@ -36,16 +36,17 @@ func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to
 	})
 }
 
-// Resizing reports to the API server that this node's driver has begun to expand the file system
-// of a claim's volume.
-// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
+// Resizing reports to the API server that this node's driver has begun to expand the file system of a
+// claim's volume. See
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure.
 func (c *Cache) Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	status := map[string]any{string(v1.ResourceStorage): v1.PersistentVolumeClaimNodeResizeInProgress}
 	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": status})
 }
 
-// ResizeFailed reports to the API server that the file system of a claim's volume could not be
-// expanded; infeasible: and never will be. It sends nothing if the claim's status has the error.
+// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded.
+// infeasible means that a retry cannot succeed. It sends nothing if the claim's status already contains the
+// error.
 func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error {
 	message = strings.ToValidUTF8(message[:min(len(message), maxResizeError)], "")
 	status := map[string]any{"conditions": []v1.PersistentVolumeClaimCondition{{
@@ -63,10 +64,10 @@ func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClai
 	return c.resize(ctx, claim, status)
 }
 
-// resize patches the status of a claim, and requests a read of it.
+// resize patches the status of a claim and requests a read of the claim.
 func (c *Cache) resize(ctx context.Context, claim *v1.PersistentVolumeClaim, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID}, // fails for a new claim with the same name
+		"metadata": map[string]any{"uid": claim.UID}, // makes the request fail for a new claim with the same name
 		"status":   status,
 	})
 	if err != nil {

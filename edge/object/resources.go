@@ -5,15 +5,15 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// resourceClaims is the kind ResourceClaim, which allocates dynamic resources. A node may get the
-// claims of its pods.
+// resourceClaims returns the kind ResourceClaim. Its objects allocate devices for dynamic resource
+// allocation. A node may get the claims of its pods.
 func resourceClaims() *kind {
-	k := gotKind(func(l *resourcev1.ResourceClaimList) *[]resourcev1.ResourceClaim {
+	k := getOnlyKind(func(l *resourcev1.ResourceClaimList) *[]resourcev1.ResourceClaim {
 		return &l.Items
 	}, func(c *resourcev1.ResourceClaim) bool {
 		owners := c.OwnerReferences
 		c.ObjectMeta = essential(c.ObjectMeta)
-		c.OwnerReferences = owners // a claim from a template is owned by its pod
+		c.OwnerReferences = owners // the claim of a template is owned by its pod
 		c.Spec = resourcev1.ResourceClaimSpec{}
 		c.Status.Devices = nil
 		return true
@@ -25,7 +25,7 @@ func resourceClaims() *kind {
 	return k
 }
 
-// ResourceClaim returns a claim of the pod, with its allocation and the pods that may use it.
+// ResourceClaim returns a claim of the pod. It contains the allocation, and the pods that may use it.
 func (c *Cache) ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error) {
 	got, err := c.read(pod, resourceKind, pod.Namespace, name)
 	if err != nil {

@@ -21,33 +21,33 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times for refreshing tokens, the same as a kubelet's:
-// https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#launch-a-pod-using-service-account-token-projection
+// Times for refreshing tokens. They are the same as a kubelet's. See
+// https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#launch-a-pod-using-service-account-token-projection.
 const (
-	maxTokenAge = 24 * time.Hour   // a token is refreshed after this time at the latest
-	jitterParts = 40               // the refresh is earlier by a random part of life/spread
-	checkEvery  = 10 * time.Minute // maximum sleep, since the clock may jump
-	refusedMin  = 30 * time.Second // first pause after the server refused a token, doubling to
+	maxTokenAge = 24 * time.Hour   // maximum age of a token before it is refreshed
+	jitterParts = 40               // the refresh is earlier by a random part of the lifetime/jitterParts
+	checkEvery  = 10 * time.Minute // maximum sleep, because the clock may jump
+	refusedMin  = 30 * time.Second // first pause after the server has refused a token; it doubles up to the maximum
 	refusedMax  = 10 * time.Minute
-	skew        = 5 * time.Minute // tolerated difference of clocks
+	skew        = 5 * time.Minute // tolerated difference between clocks
 )
 
-// A token is one token request of one pod.
+// A token is a token request of a pod, with the token.
 type token struct {
-	store.Token // empty until it is known
+	store.Token // empty until the token is known
 	pod         podName
 	err         error
 	failures    int
 	backoff     retry.Backoff
-	retry       time.Time     // no attempt before this time, after a failure
+	retry       time.Time     // after a failure, there is no attempt before this time
 	due         time.Time     // time of the refresh, monotonic; zero if the token is from an earlier run, or missing
-	early       time.Duration // random advance of the refresh
+	early       time.Duration // random time by which the refresh is earlier
 	busy        chan struct{} // closed when the request in flight has ended; nil if there is none
 }
 
 type podName struct{ namespace, name, account string }
 
-// tokens are the tokens of all pods.
+// tokens manages the tokens of all pods.
 type tokens struct {
 	client  *kube.Client
 	store   Store
@@ -57,11 +57,11 @@ type tokens struct {
 	wake    chan struct{} // capacity 1: a token may be due
 
 	mu         sync.Mutex
-	quiet      time.Time // the server could not be reached: no request before
-	retryAfter time.Time // Retry-After of the server: no request before, even when the link is up again
+	quiet      time.Time // no request before this time, because the server could not be reached
+	retryAfter time.Time // no request before this time, also after the link is up again: the server's Retry-After
 	missed     retry.Backoff
 	all        map[store.TokenKey]*token
-	loaded     map[store.TokenKey]store.Token // from the store, not requested by a pod yet
+	loaded     map[store.TokenKey]store.Token // tokens from the store that no pod has requested yet
 }
 
 func newTokens(cfg *Config) *tokens {
@@ -71,7 +71,7 @@ func newTokens(cfg *Config) *tokens {
 	}
 }
 
-// Token returns the token of a projection. It may be expired if there is no newer one.
+// Token returns the token of a projection. The token may have expired if there is no newer one.
 func (c *Cache) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
 	t := c.tokens
 	k := tokenKey(pod, p)
@@ -94,8 +94,8 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register records the token requests of a pod. If the pod ran before (ran), a missing token is
-// requested at once, since Prepare may not be called for a long time.
+// register records the token requests of a pod. If ran is set, the pod ran before. A missing token is then
+// requested at once, because Prepare may not be called for a long time.
 func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *tokens) forget(uid types.UID) {
 	}
 }
 
-// retry allows all failed requests to be repeated at once, and reads the clock again.
+// retry permits an immediate retry of all failed requests, and reads the clock again.
 func (t *tokens) retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,8 +155,8 @@ func (n *token) refreshAt() time.Time {
 	return n.Issued.Add(min(lifetime(n.Token)*8/10, maxTokenAge) - n.early)
 }
 
-// untilRequest returns the time until a token should be requested. If the clock is before the time
-// of issue, the clock is wrong, and the monotonic time decides.
+// untilRequest returns the time until a token should be requested. If the clock shows a time before the
+// time of issue, the clock is wrong and the monotonic time decides.
 func (n *token) untilRequest(clock time.Time) time.Duration {
 	var wait time.Duration
 	behind := clock.Before(n.Issued.Add(-skew))
@@ -166,7 +166,7 @@ func (n *token) untilRequest(clock time.Time) time.Duration {
 		wait = n.refreshAt().Sub(clock)
 	case behind:
 		wait = time.Until(n.due)
-	default: // the monotonic clock stops while the machine sleeps; the wall clock may be wrong
+	default: // the monotonic clock stops while the machine sleeps, and the wall clock may be wrong
 		soonest := n.due.Add(-lifetime(n.Token) * 7 / 10)
 		wait = min(time.Until(n.due), max(n.refreshAt().Sub(clock), time.Until(soonest)))
 	}
@@ -190,14 +190,14 @@ func (t *tokens) run(ctx context.Context) {
 				return
 			}
 			if !t.recordReached(err) {
-				break // the other requests would fail too
+				break // the other requests would fail, too
 			}
 		}
 		timer.Reset(t.sleep())
 	}
 }
 
-// recordReached reports whether the server could be reached, and sets the pause if not.
+// recordReached reports whether the server could be reached. If not, it sets the pause.
 func (t *tokens) recordReached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +210,8 @@ func (t *tokens) recordReached(err error) bool {
 	return false
 }
 
-// due returns the tokens to refresh now. It omits tokens that a pod has requested and waits for.
+// due returns the keys of the tokens to refresh now. It omits tokens that are being requested, and first
+// requests that did not fail.
 func (t *tokens) due() []store.TokenKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,8 +245,8 @@ func (t *tokens) sleep() time.Duration {
 	return max(wait, retryMin, time.Until(t.quiet))
 }
 
-// obtain requests a token if there is none or if refresh is set. If a request is in flight, it
-// waits for that one instead.
+// obtain requests a token if it is unknown, or if refresh is set. If a request for the token is in flight,
+// obtain waits for that request.
 func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()
 	n := t.all[k]
@@ -347,7 +348,7 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 	}
 }
 
-// problems returns the tokens that have expired or could not be requested.
+// problems returns a problem for each token that has expired or could not be requested.
 func (t *tokens) problems() (all []Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	component = "kubelet" // the events' source, so that the filters of users work
+	component = "kubelet" // source of the events; it is a kubelet's, so that the filters of users work
 
-	maxEvents    = 1024 // kept in memory, four for each of 250 pods; the oldest are dropped
+	maxEvents    = 1024 // maximum number of events in memory: four for each of 250 pods; the oldest are dropped
 	perObject    = 25   // budget of each object for distinct or repeated events that are sent at once
 	refill       = 5 * time.Minute
-	recentEvents = 20               // maximum length of Recent
-	repeatEvery  = 5 * time.Second  // minimum interval between updates of one event's count
-	similar      = 10 * time.Minute // window for events of an object that differ in their message only
-	mostAlike    = 10               // such events before the next ones are combined
+	recentEvents = 20               // maximum number of events that Recent returns
+	repeatEvery  = 5 * time.Second  // minimum interval between updates of an event's count
+	similar      = 10 * time.Minute // window for events of an object that differ only in their message
+	mostAlike    = 10               // number of such events before the next ones are combined
 )
 
-// EventsConfig has the dependencies and settings of an Events.
+// EventsConfig contains the dependencies and settings of an Events.
 type EventsConfig struct {
 	Client *kube.Client // nil if events are not sent
 	Node   string
@@ -49,26 +49,26 @@ type EventsConfig struct {
 	Log   *slog.Logger
 }
 
-// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe
-// for concurrent use. It keeps a bounded number of events. Events that the API server does not
-// have, and warnings, are stored after some seconds, many at a time, so that they survive a
-// restart. Events that were sent before that are not written to the disk.
+// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe for
+// concurrent use. The number of events is limited. Events that the API server does not have, and warnings,
+// are stored after some seconds, so that they survive a restart. One write stores many events. An event
+// that is sent before then is not written to the disk.
 type Events struct {
 	EventsConfig
 	wake    chan struct{} // capacity 1
 	changed chan struct{} // capacity 1: there may be an event to store
-	wrote   time.Time     // the last write to the store; used by keep only
+	wrote   time.Time     // time of the last write to the store; used only by keep
 	failing bool          // the last write has failed
 
 	mu       sync.Mutex
 	kept     []*record                   // oldest first
-	byObject map[types.UID][]*record     // the same records by object
-	removed  []string                    // names of dropped events that are still in the store
-	objects  map[types.UID]*rate.Limiter // budgets of objects
+	byObject map[types.UID][]*record     // the events in kept, by object
+	removed  []string                    // names of dropped events that the store still has
+	objects  map[types.UID]*rate.Limiter // budgets, by object
 	names    int64
-	seq      int64 // of the newest
+	seq      int64 // sequence number of the newest event
 	dropped  int
-	sent     time.Time // when the server last accepted an event
+	sent     time.Time // time when the server last accepted an event
 }
 
 // NewEvents loads the stored events. It starts no goroutine.
@@ -91,7 +91,7 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	return e, nil
 }
 
-// Pod records an event of a pod, or of one of its containers if container is set. eventType is
+// Pod records an event of a pod. If container is set, it is an event of that container. eventType is
 // v1.EventTypeNormal or v1.EventTypeWarning. The reasons are a kubelet's.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	about := podReference(p)
@@ -99,7 +99,7 @@ func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	e.add(about, nil, eventType, reason, message)
 }
 
-// PodWith records an event of a pod with annotations.
+// PodWith is like Pod, with annotations for the event.
 func (e *Events) PodWith(annotations map[string]string, p *v1.Pod, eventType, reason, message string) {
 	e.add(podReference(p), annotations, eventType, reason, message)
 }
@@ -108,7 +108,7 @@ func podReference(p *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// Node records an event of the node. As with a kubelet, the UID of the object is the node's name.
+// Node records an event of the node. The UID in the event is the node's name, as with a kubelet.
 func (e *Events) Node(eventType, reason, message string) {
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}
 	e.add(about, nil, eventType, reason, message)
@@ -167,13 +167,13 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	}
 }
 
-// put adds an event as the newest. The caller holds mu.
+// put adds an event as the newest one. The caller must hold mu.
 func (e *Events) put(r *record) {
 	e.kept = append(e.kept, r)
 	e.byObject[r.key.uid] = append(e.byObject[r.key.uid], r)
 }
 
-// remove removes an event. The caller holds mu.
+// remove removes an event. The caller must hold mu.
 func (e *Events) remove(r *record) {
 	is := func(other *record) bool { return other == r }
 	e.kept = slices.DeleteFunc(e.kept, is)
@@ -183,13 +183,13 @@ func (e *Events) remove(r *record) {
 	}
 }
 
-// countSimilar counts the recent events that differ from key in their message only. It returns 0 if
-// the event with this key exists.
+// countSimilar counts the recent events that differ from key only in their message. If an event with this
+// key exists, countSimilar returns 0.
 func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 	for _, r := range e.byObject[key.uid] {
 		k := r.key
 		if k.message == key.message {
-			if k == key { // a repeated event is not combined
+			if k == key { // repeated events are not combined
 				return 0
 			}
 			continue
@@ -202,11 +202,11 @@ func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 	return n
 }
 
-// spendBudget takes one event from the budget of an object. It reports whether there was one left.
+// spendBudget takes one event from the budget of an object. It reports whether the budget was not empty.
 func (e *Events) spendBudget(uid types.UID, now time.Time) bool {
 	b, ok := e.objects[uid]
 	if !ok {
-		if len(e.objects) > maxEvents { // a full budget is the same as none
+		if len(e.objects) > maxEvents { // a full budget need not be kept
 			maps.DeleteFunc(e.objects, func(_ types.UID, b *rate.Limiter) bool { return b.TokensAt(now) >= perObject })
 		}
 		b = rate.NewLimiter(rate.Every(refill), perObject)
@@ -215,7 +215,7 @@ func (e *Events) spendBudget(uid types.UID, now time.Time) bool {
 	return b.AllowN(now, 1)
 }
 
-// Recent returns the last events of an object, oldest first.
+// Recent returns the last events of an object, with the oldest first.
 func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -225,7 +225,7 @@ func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	return all[max(0, len(all)-recentEvents):]
 }
 
-// All returns all events that are kept, oldest first.
+// All returns all events in memory, with the oldest first.
 func (e *Events) All() (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -246,11 +246,11 @@ func (e *Events) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return e.tell(kube.Unbound(ctx))
+	return e.sendAll(kube.Unbound(ctx))
 }
 
-// tell sends events to the API server until ctx ends.
-func (e *Events) tell(ctx context.Context) error {
+// sendAll sends events to the API server until ctx ends.
+func (e *Events) sendAll(ctx context.Context) error {
 	tokens := rate.NewLimiter(rate.Inf, 0)
 	if e.QPS > 0 {
 		tokens = rate.NewLimiter(rate.Limit(e.QPS), max(e.Burst, 1))
@@ -277,8 +277,8 @@ func (e *Events) tell(ctx context.Context) error {
 	}
 }
 
-// sleep waits for d, a retry signal, or, unless deaf, a new event. It returns false when ctx has
-// ended.
+// sleep waits for d, for a retry signal, or, unless deaf is set, for a new event. It returns false if ctx
+// has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -298,7 +298,8 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	return true
 }
 
-// next returns a copy of the oldest event to send, or the time after which to call it again.
+// next returns a copy of the oldest event that should be sent now. If there is none, it returns the time
+// until the next call.
 func (e *Events) next() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -324,16 +325,16 @@ func (e *Events) next() (*record, time.Duration) {
 	return nil, wait
 }
 
-// send creates an event or updates its count. An event that the server rejects is not retried.
+// send creates an event, or updates its count. An event that the server rejects is not sent again.
 func (e *Events) send(ctx context.Context, r *record) error {
 	var err error
 	if r.told > 0 {
 		err = e.patch(ctx, r)
 	}
-	if r.told == 0 || apierrors.IsNotFound(err) { // the server removes events after an hour
+	if r.told == 0 || apierrors.IsNotFound(err) { // the server may have removed the event: it keeps events for an hour
 		_, err = kube.Create(ctx, e.Client, e.event(r))
 	}
-	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run sent it, but did not store that
+	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run has sent it, but has not stored that it did
 		err = e.patch(ctx, r)
 	}
 	if err != nil && !isRefusal(err) {
@@ -369,7 +370,7 @@ func (e *Events) patch(ctx context.Context, r *record) error {
 	return err
 }
 
-// takeToken takes a token and returns 0, or returns the time until the next token.
+// takeToken takes a token and returns 0. If there is no token, it returns the time until the next one.
 func takeToken(tokens *rate.Limiter) time.Duration {
 	r := tokens.Reserve()
 	wait := r.Delay()

@@ -13,19 +13,19 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// An item is the state of one pod that is to be reported. It is guarded by the Outbox's mu.
+// An item is the state of one pod, as it is to be reported. The Outbox's mu protects it.
 type item struct {
 	name     types.NamespacedName
 	uid      types.UID     // UID of a pod of the API server; empty for a mirror pod
 	manifest *v1.Pod       // the manifest that the node wants; nil if it does not want the pod
 	want     *v1.PodStatus // the newest status; nil if there is none
-	begins   bool          // want only says that the pod is about to start or to become ready
-	ends     bool          // want says that all its containers have ended
+	begins   bool          // want only means that the pod is about to start or to become ready
+	ends     bool          // want means that all containers of the pod have ended
 	finish   bool          // nothing of the pod is left on the node
 	server   *view         // the server's version; nil if the pod does not exist there
 
 	due   time.Time // time of the next attempt; zero if none is scheduled
-	busy  bool      // a request is in flight
+	busy  bool      // true while a request is in flight
 	tries int       // consecutive refusals
 }
 
@@ -35,7 +35,7 @@ type view struct {
 	version  uint64
 	deleting bool
 	mirror   bool
-	hash     string // of a mirror pod: the hash of its manifest
+	hash     string // hash of the manifest of a mirror pod
 	status   v1.PodStatus
 }
 
@@ -46,21 +46,21 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 	return v
 }
 
-// dueWithin makes the item due within d.
+// dueWithin makes the item due within d at the latest.
 func (it *item) dueWithin(d time.Duration) {
 	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
 		it.due = at
 	}
 }
 
-// onlyStarting reports whether the only news is that the pod is about to start or to become ready.
-// It is false if the server's version is ready.
+// onlyStarting reports whether the status only means that the pod is about to start or to become ready. It
+// is false if the pod is ready in the server's version.
 func (it *item) onlyStarting() bool {
 	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !isReady(&it.server.status))
 }
 
-// endsSoon reports whether the pod is deleted and its containers have ended. Soon nothing of it will
-// be left on the node, and then one request can report the end.
+// endsSoon reports whether the pod is deleted and its containers have ended. Soon nothing of it is left on
+// the node, and then one request can report the end.
 func (it *item) endsSoon() bool {
 	return it.uid != "" && it.ends && !it.finish && it.server != nil && it.server.deleting
 }
@@ -68,14 +68,14 @@ func (it *item) endsSoon() bool {
 // hasEnded reports whether a pod has ended.
 func hasEnded(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
-// see records the server's version, unless it is older than the known one.
+// see records the server's version, unless the known version is newer.
 func (it *item) see(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
 }
 
-// urgency returns the maximum delay for sending the status now, if before was sent.
+// urgency returns the maximum delay for sending the status now after the status before.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):
@@ -90,7 +90,7 @@ func urgency(before, now *v1.PodStatus) time.Duration {
 	return normalDelay
 }
 
-// isStarting reports whether a pod is about to start or to become ready, and has no problem.
+// isStarting reports whether a pod is about to start or to become ready, without a problem.
 func isStarting(s *v1.PodStatus) bool {
 	if s.Phase != v1.PodPending {
 		return justStarted(s)
@@ -105,9 +105,9 @@ func isStarting(s *v1.PodStatus) bool {
 	return true
 }
 
-// justStarted reports whether all containers of a pod have just started for the first time, and one
-// is not ready. Most programs answer their first probes soon, and then one request reports both.
-// The times are compared with this node's own clock.
+// justStarted reports whether all containers of a pod have just started for the first time, and one of them
+// is not ready. Most programs pass their first probes soon, and then one request reports both changes. The
+// times are compared with the clock of this node, which has set them.
 func justStarted(s *v1.PodStatus) bool {
 	waits := false
 	for _, c := range s.ContainerStatuses {
@@ -145,7 +145,7 @@ func states(s *v1.PodStatus) (all []state) {
 	return all
 }
 
-// isRefusal reports whether the server has rejected the request because of the object itself.
+// isRefusal reports whether the server has rejected a request because of the object in it.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
 		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)

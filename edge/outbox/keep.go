@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	storeAfter = 10 * time.Second // delay before an event is written, unless it is sent before
+	storeAfter = 10 * time.Second // delay before an event is written; events that are sent before then are not written
 	storeEvery = time.Minute      // minimum interval between writes of events
-	// storeSeldom replaces storeEvery while Spare is true: a power cut loses younger events.
+	// storeSeldom replaces storeEvery while Spare returns true. A power cut loses events that are younger.
 	storeSeldom = 30 * time.Minute
 	combined    = "(combined from similar events): "
 )
@@ -23,17 +23,17 @@ const (
 // An EventStore stores events across restarts. *store.Store is one.
 type EventStore interface {
 	Events(ctx context.Context) ([]store.Event, error)
-	// UpdateEvents writes events and removes them by name, all or none.
+	// UpdateEvents writes events and removes others by name. It does everything or nothing.
 	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
 }
 
-// stored is the state of a record in the store.
+// stored describes the row of a record in the store.
 type stored struct {
 	count, told int32
 	there       bool
 }
 
-// load adds the stored events of the last run.
+// load adds the events that the last run has stored.
 func (e *Events) load(ctx context.Context) error {
 	all, err := e.Store.Events(ctx)
 	if err != nil {
@@ -54,13 +54,13 @@ func (e *Events) load(ctx context.Context) error {
 	return nil
 }
 
-// mustStore reports whether an event is to be stored: the API server does not have it, or it is a
-// warning, which users look for.
+// mustStore reports whether an event should be in the store. This is so if the API server does not have it,
+// or if it is a warning, which users look for.
 func (r *record) mustStore() bool {
 	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.overBudget
 }
 
-// keep writes changes until ctx ends, and then once more. It does nothing while no event occurs.
+// keep writes changes until ctx ends, and writes once more then. It does nothing while no event occurs.
 func (e *Events) keep(ctx context.Context) {
 	for {
 		select {
@@ -85,8 +85,8 @@ func (e *Events) storeInterval() time.Duration {
 	return storeEvery
 }
 
-// write stores the difference in one transaction. Unless last is set, it omits events that will be
-// sent soon.
+// write stores the differences in one transaction. It omits events that will be sent soon, unless last is
+// set.
 func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()
@@ -121,10 +121,10 @@ func (e *Events) write(ctx context.Context, last bool) {
 	e.removed = e.removed[gone:]
 }
 
-// difference returns the rows to write and to remove, and the resulting state of each record in
-// the store. later reports whether an event was omitted because it may be sent soon. Normal events
-// of a node without a cluster are written only when the agent ends, which spares the flash. The
-// caller holds mu.
+// difference returns the rows to write, the rows to remove, and the resulting state of each record in the
+// store. later reports whether an event was omitted because it may be sent soon. On a node without a
+// cluster, normal events are written only when the agent ends. This avoids wear of the flash memory. The
+// caller must hold mu.
 func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
@@ -146,14 +146,15 @@ func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map
 	return put, now, remove, later
 }
 
-// Dropped returns the number of events that were dropped unsent since the agent started.
+// Dropped returns the number of events since the start of the agent that were dropped before they could be
+// sent.
 func (e *Events) Dropped() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.dropped
 }
 
-// drop removes the oldest events above maxEvents. The caller holds mu.
+// drop removes the oldest events if there are more than maxEvents. The caller must hold mu.
 func (e *Events) drop() {
 	over := len(e.kept) - maxEvents
 	if over <= 0 {

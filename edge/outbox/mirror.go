@@ -16,14 +16,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// mirror makes the server's mirror pod of a static pod match the manifest and the status.
-// https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/
+// mirror updates the server's mirror pod of a static pod to the manifest and the status. See
+// https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	owner := o.NodeUID()
 	switch {
 	case now.server == nil && now.manifest == nil:
 		return nil
-	case now.manifest == nil && !o.Spoken(): // a source may still want it
+	case now.manifest == nil && !o.Spoken(): // a source may still deliver the pod
 		o.retryLater(it)
 		return nil
 	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[keys.ConfigHash]):
@@ -39,7 +39,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 		}
 		p := &v1.Pod{}
 		m, err := kube.Create(ctx, o.Client, mirrorOf(now.manifest, owner))
-		if apierrors.IsAlreadyExists(err) { // the watch will report it, if it is a mirror pod
+		if apierrors.IsAlreadyExists(err) { // if the existing pod is a mirror pod, it is used
 			if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 				m = &p.ObjectMeta
 				if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
@@ -61,7 +61,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	return o.patch(ctx, it, now)
 }
 
-// retryLater schedules another attempt, after other parts may have reported.
+// retryLater schedules another attempt. By then a source or the Node may be known.
 func (o *Outbox) retryLater(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,10 +80,10 @@ func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	return m
 }
 
-// hideOwn removes the references to objects in this node's manifests from a mirror pod. An API
-// server rejects mirror pods that reference ConfigMaps, Secrets or claims, which would mean its
-// own objects. The volumes become emptyDirs, the variables have no value.
-// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+// hideOwn removes references to objects of this node's manifests from the spec of a mirror pod. An API
+// server rejects mirror pods that reference ConfigMaps, Secrets or claims. It would take them for
+// references to its own objects. The volumes become emptyDirs, and the variables get no value. See
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction.
 func hideOwn(spec *v1.PodSpec) {
 	own := false
 	podspec.Names(spec, func(string, string) { own = true })

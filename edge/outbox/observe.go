@@ -2,8 +2,8 @@ package outbox
 
 import v1 "k8s.io/api/core/v1"
 
-// Listed receives all pods of this node that the server has. It replaces all known versions: a
-// server that was restored from a backup has older ones.
+// Listed receives all pods of this node that the server has. It replaces all known versions, because a
+// server that was restored from a backup has older versions.
 func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Lock()
 	there := map[*item]bool{}
@@ -32,7 +32,7 @@ func (o *Outbox) Seen(p *v1.Pod) {
 	if it.finish || it.server.deleting || it.uid == "" {
 		it.dueWithin(0)
 	} else {
-		it.dueWithin(normalDelay) // in case another client overwrote the status; usually it is the node's own change
+		it.dueWithin(normalDelay) // another client may have overwritten the status, but usually the change is the node's own
 	}
 	o.signal()
 }
@@ -53,7 +53,7 @@ func (o *Outbox) Gone(p *v1.Pod) {
 	o.signal()
 }
 
-// itemOf returns the item of a pod of the server. The caller holds mu.
+// itemOf returns the item of one of the server's pods. The caller must hold mu.
 func (o *Outbox) itemOf(p *v1.Pod) *item {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return o.mirrorItem(nameOf(p))
@@ -61,14 +61,14 @@ func (o *Outbox) itemOf(p *v1.Pod) *item {
 	return o.podItem(nameOf(p), p.UID)
 }
 
-// see records the server's version of a pod. The caller holds mu.
+// see records the server's version of a pod. The caller must hold mu.
 func (o *Outbox) see(p *v1.Pod) *item {
 	it := o.itemOf(p)
 	it.see(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
 	return it
 }
 
-// drop removes an item that neither the node nor the server has. The caller holds mu.
+// drop removes an item if neither the node nor the server has the pod. The caller must hold mu.
 func (o *Outbox) drop(it *item) {
 	if it.busy || it.server != nil || it.finish || it.manifest != nil {
 		return
@@ -80,7 +80,7 @@ func (o *Outbox) drop(it *item) {
 	}
 }
 
-// dropWanted removes the node's version of a pod of the API server.
+// dropWanted removes the node's status and manifest of a pod of the API server.
 func (o *Outbox) dropWanted(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

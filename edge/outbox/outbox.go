@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	parallel         = 4                // concurrent requests while the server answers
-	firstStatusDelay = time.Second      // delay of a first status, in case more news follow
-	normalDelay      = 5 * time.Second  // delay of other changes
-	firstStatusEvery = time.Second / 10 // minimum interval of first statuses: most starting pods soon have more news
+	parallel         = 4                // maximum number of concurrent requests while the server answers
+	firstStatusDelay = time.Second      // delay of a first status, because more changes often follow
+	normalDelay      = 5 * time.Second  // delay of less urgent changes
+	firstStatusEvery = time.Second / 10 // minimum interval between first statuses, because most starting pods soon change again
 	patience         = 20 * time.Second // maximum additional delay of a first status
 	firstRetry       = time.Second / 2
-	lastRetry        = time.Minute     // after the server has failed for half an hour
+	lastRetry        = time.Minute     // reached after the server has failed for half an hour
 	refused          = 5 * time.Minute // maximum interval between attempts that the server rejects
 )
 
-// Config has the dependencies of an Outbox.
+// Config contains the dependencies of an Outbox.
 type Config struct {
 	Client *kube.Client
 	Node   string
-	// NodeUID returns the UID of the Node, which owns the mirror pods; empty: not known yet. No
-	// mirror pod is created before it is known.
+	// NodeUID returns the UID of the Node, which owns the mirror pods. It is empty if it is not known yet.
+	// No mirror pod is created before the UID is known.
 	NodeUID func() types.UID
-	// Wanted reports whether the node has a pod, to run or to end. It is called without locks.
+	// Wanted reports whether the node has a pod, either to run it or to end it. It is called without locks.
 	Wanted func(types.UID) bool
-	// Spoken reports whether all sources except the API server have delivered their sets. Until
-	// then no mirror pod is deleted.
+	// Spoken reports whether all sources except the API server have delivered their sets. Before that, no
+	// mirror pod is deleted.
 	Spoken func() bool
-	// Forget is called when nothing of a pod is left on the node and the API server knows it.
+	// Forget is called when nothing of a pod is left on the node and the API server has been told.
 	Forget func(ctx context.Context, uid types.UID) error
 	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
 	Log    *slog.Logger
@@ -50,16 +50,16 @@ type Outbox struct {
 	wake chan struct{} // capacity 1
 
 	mu           sync.Mutex
-	pods         map[types.UID]*item            // of the API server
-	mirrors      map[types.NamespacedName]*item // of static pods
-	listed       bool                           // Listed was called
-	busy         int                            // requests in flight
+	pods         map[types.UID]*item            // pods of the API server
+	mirrors      map[types.NamespacedName]*item // mirror pods of static pods
+	listed       bool                           // true after the first call of Listed
+	busy         int                            // number of requests in flight
 	pause        time.Time                      // nothing is sent before this time
-	asked        time.Time                      // Retry-After of the server: pause is never earlier
-	lastFirst    time.Time                      // when a first status was last sent
-	trouble      retry.Backoff                  // of the server
-	retrySignals int                            // number of signals of Retry
-	offline      bool                           // nothing is sent before the next signal of Retry
+	asked        time.Time                      // the server's Retry-After; pause is never earlier
+	lastFirst    time.Time                      // time when a first status was last sent
+	trouble      retry.Backoff                  // back-off for failures of the server
+	retrySignals int                            // number of values received from Retry
+	offline      bool                           // nothing is sent until Retry receives a value
 }
 
 // New returns an Outbox. It starts no goroutine.
@@ -73,14 +73,14 @@ func New(c Config) (*Outbox, error) {
 	}, nil
 }
 
-// Put sets the newest status of a pod, and the pod as the node wants it. The caller must not
-// modify them afterwards. Put does not block. Call it for all stored statuses when the agent
-// starts. A pod that waits for the end of another pod with its name has no status yet.
+// Put sets the newest status of a pod, and the manifest that the node wants. The caller must not modify
+// them afterwards. Put does not block. Call Put for all stored statuses when the agent starts. A pod that
+// waits for the end of another pod with the same name has no status yet.
 func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.item(p)
-	if it.manifest == nil || it.manifest.UID != p.UID { // a static pod that replaces another one
+	if it.manifest == nil || it.manifest.UID != p.UID { // the static pod has replaced another one
 		it.want = nil
 	}
 	it.manifest = p
@@ -94,8 +94,9 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.signal()
 }
 
-// Finish reports that nothing of a pod is left on the node. The pod is forgotten: at once if it is
-// not from the API server, otherwise after its last status was sent and the pod was deleted there.
+// Finish reports that nothing of a pod is left on the node. The pod is forgotten. A static pod is forgotten
+// at once. A pod of the API server is forgotten after its last status was sent and the server has deleted
+// it.
 func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	if !fromAPI(p) {
 		o.mu.Lock()
@@ -139,7 +140,7 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// item returns the item of a pod that the node wants. The caller holds mu.
+// item returns the item of a pod that the node wants. The caller must hold mu.
 func (o *Outbox) item(p *v1.Pod) *item {
 	if fromAPI(p) {
 		return o.podItem(nameOf(p), p.UID)
@@ -211,7 +212,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the items to send now, marked as busy, and the time after which to call it again.
+// next returns the items to send now and marks them as busy. It also returns the time until the next call.
 func (o *Outbox) next() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,7 +246,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 		}
 	}
 	switch turn := o.lastFirst.Add(firstStatusEvery); {
-	case len(last) == 0 || o.busy > 0: // most pods have started before their turn
+	case len(last) == 0 || o.busy > 0: // most pods start before their turn comes
 	case now.Before(turn):
 		later(turn)
 	default:
@@ -255,7 +256,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 	return due, wait
 }
 
-// send sends the next request for one item and schedules the following one.
+// send sends the next request for one item, and schedules the next attempt if one is needed.
 func (o *Outbox) send(ctx context.Context, it *item) {
 	o.mu.Lock()
 	heard := o.retrySignals
@@ -274,16 +275,16 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		o.trouble.Reset()
 		it.tries++
 		it.dueWithin(min(firstRetry<<min(it.tries, 12), refused))
-		o.Log.Warn("the API server rejects the status of a pod, it is retried",
+		o.Log.Warn("the API server rejects the status of a pod: the status is sent again later",
 			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.dueWithin(0)
-		o.offline = o.retrySignals == heard // otherwise the link has changed since the request began
+		o.offline = o.retrySignals == heard // if Retry has received a value during the request, the link has changed
 	default:
 		it.dueWithin(0)
 		if now := time.Now(); !now.Before(o.pause) {
 			if !o.trouble.Failing() {
-				o.Log.Warn("the status of pods cannot be sent, as the API server does not answer; it is retried",
+				o.Log.Warn("the statuses of pods cannot be sent and are retried, because the API server does not answer",
 					"pod", it.name.String(), "uid", it.uid, "error", err)
 			}
 			asked := kube.RetryAfter(err)

@@ -6,22 +6,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// During a rush many pods start or end at once. The API server is then busy with their tokens and
-// statuses, which users wait for. So events that are not warnings are delayed.
+// A rush is a time in which many pods start or end at once. The API server is then busy with their tokens
+// and statuses, and users wait for these. So events that are not warnings are delayed.
 const (
-	calmEvents    = 20 // events within a lull that are not a rush yet
+	calmEvents    = 20 // number of events within rushWindow that are not a rush yet
 	rushWindow    = time.Second
 	maxEventDelay = 10 * time.Second // maximum delay of an event
 	maxWaiting    = maxEvents * 3 / 4
 )
 
-// rushDelay returns the delay of events that are not warnings; 0: there is no rush. The caller holds
-// mu.
+// rushDelay returns the delay of events that are not warnings, or 0 if there is no rush. The caller must
+// hold mu.
 func (e *Events) rushDelay(now time.Time) time.Duration {
 	if len(e.kept) <= calmEvents {
 		return 0
 	}
-	wait := rushWindow - now.Sub(e.kept[len(e.kept)-1-calmEvents].last) // the newest are at the end
+	wait := rushWindow - now.Sub(e.kept[len(e.kept)-1-calmEvents].last) // the newest events are at the end
 	if wait <= 0 {
 		return 0
 	}
@@ -38,8 +38,8 @@ func (e *Events) rushDelay(now time.Time) time.Duration {
 	return wait
 }
 
-// beingSent reports whether the API server accepts events, or soon will: waiting events are not
-// written to the disk then. The caller holds mu.
+// beingSent reports whether the API server accepts events, or is expected to accept them soon. Waiting
+// events are not written to the disk then. The caller must hold mu.
 func (e *Events) beingSent(now time.Time) bool {
 	return now.Sub(e.sent) < storeAfter || e.rushDelay(now) > 0
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// sync makes the server's version of one pod match the item. It works on a copy of the item;
-// changes in the meantime make the item due again.
+// sync updates the server's version of one pod to the item. It works on a copy of the item. A change in the
+// meantime makes the item due again.
 func (o *Outbox) sync(ctx context.Context, it *item) error {
 	o.mu.Lock()
 	now := *it
@@ -26,7 +26,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	}
 	switch {
 	case now.server == nil || now.finish && !now.server.deleting:
-		// The server does not have the pod, or wants it to run: it need not be told that the pod
+		// If the server does not have the pod, or wants it to run, it does not need a report that the pod
 		// has ended.
 		if now.finish {
 			return o.forget(ctx, it)
@@ -52,7 +52,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 }
 
 func (o *Outbox) forget(ctx context.Context, it *item) error {
-	o.dropWanted(it) // before Forget, after which the pod may be wanted again
+	o.dropWanted(it) // called before Forget, because the pod may be wanted again after Forget
 	if err := o.Forget(ctx, it.uid); err != nil {
 		o.mu.Lock()
 		it.finish = true
@@ -62,7 +62,7 @@ func (o *Outbox) forget(ctx context.Context, it *item) error {
 	return nil
 }
 
-// patch sends the difference of the status. A pod that does not exist any more is not an error.
+// patch sends the difference between the statuses. It is no error if the pod does not exist any more.
 func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	before, after, data, err := now.change()
 	if err != nil || data == nil {
@@ -70,12 +70,12 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	}
 	ns, name := now.name.Namespace, now.name.Name
 	m, err := kube.Patch[v1.Pod](ctx, o.Client, ns, name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
-	if apierrors.IsConflict(err) { // another pod has the name, or other clients keep writing to it
+	if apierrors.IsConflict(err) { // another pod has the name, or other clients keep writing to the pod
 		var p *v1.Pod
 		if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 			m, err = &p.ObjectMeta, nil
 			if p.UID == now.server.uid {
-				err = apierrors.NewConflict(v1.Resource("pods"), now.name.Name, fmt.Errorf("others write to it"))
+				err = apierrors.NewConflict(v1.Resource("pods"), now.name.Name, fmt.Errorf("other clients write to it"))
 			}
 		}
 	}
@@ -92,21 +92,21 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	return nil
 }
 
-// change returns the node's part of the server's status and of the wanted one, and the patch
-// between them; nil: they are equal.
+// change returns the node's part of the server's status and of the wanted status, and the patch between
+// them. The patch is nil if they are equal.
 func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
 	before, after = ownPart(it.server.status, it.want), withServerFields(ownPart(*it.want, it.want), it.server.status)
 	data, err = patch.Status(it.server.uid, before, after)
 	return before, after, data, err
 }
 
-// pending reports whether the server's version is not known to match the item.
+// pending reports whether the server's version may differ from the item.
 func (it *item) pending(listed bool) bool {
 	switch {
 	case it.finish || !listed && it.want != nil:
 		return true
 	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[keys.ConfigHash]):
-		return true // the mirror pod is missing, or has another manifest
+		return true // the mirror pod is missing, or it was created from another manifest
 	case it.want == nil || it.server == nil:
 		return false
 	}
@@ -114,8 +114,8 @@ func (it *item) pending(listed bool) bool {
 	return err != nil || data != nil
 }
 
-// mergedStatus returns the status that the server has after a patch from before to after. The
-// answer of the request does not contain it, and the watch may report it late.
+// mergedStatus returns the server's status after a patch from before to after. The answer to the request
+// does not contain the status, and the watch may report it late.
 func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
 	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
@@ -128,8 +128,8 @@ func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 	return after
 }
 
-// delete removes a pod from the server; a missing pod is not an error. It does not count for the
-// rate limit, because the status that was sent before has counted.
+// delete deletes a pod from the server. It is no error if the pod does not exist. The rate limit does not
+// apply, because each deletion follows a status for which it has applied.
 func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
 	err := kube.Delete[v1.Pod](kube.Unbound(ctx), o.Client, it.name.Namespace, it.name.Name, at)
@@ -148,8 +148,8 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 	}
 }
 
-// ownPart returns the part of a status that the node sets. The condition DisruptionTarget belongs to
-// the node if it has a kubelet's reason, or if told has it: other clients set it too.
+// ownPart returns the part of a status that the node sets. The condition DisruptionTarget is part of it if
+// it has a kubelet's reason, or if told has the condition. Other clients set this condition, too.
 func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
@@ -166,8 +166,8 @@ func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	return s
 }
 
-// withServerFields copies values from the server that a node does not change: the start time, the
-// QoS class, and the times of unchanged conditions.
+// withServerFields copies the values that a node does not change from the server's status: the start time,
+// the QoS class, and the times of unchanged conditions.
 func withServerFields(s, server v1.PodStatus) v1.PodStatus {
 	if server.StartTime != nil {
 		s.StartTime = server.StartTime

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// equal is a fast test for most objects that need no patch. It compares times by their seconds, as
-// JSON does.
+// equal is a fast test for equality. Most objects need no patch. It compares times by their seconds,
+// because JSON has only these.
 var equal = func() func(a, b any) bool {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
@@ -23,15 +23,16 @@ var equal = func() func(a, b any) bool {
 	return e.DeepEqual
 }()
 
-// merged are the lists with a merge key of which the node has all elements: a patch replaces them.
+// merged contains the lists with a merge key whose elements all belong to the node. A patch replaces such a
+// list.
 var merged = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
 
-// conditions is a list with elements of other programs: a patch has only the changed elements.
+// conditions is a list that has elements of other programs. A patch contains only the changed elements.
 const conditions, conditionKey = "conditions", "type"
 
-// Status returns the patch from one status to another, or nil if they are equal. With a UID the
-// patch applies to the object with that UID only; for another object with the same name the server
-// returns a conflict.
+// Status returns the patch from one status to another. It returns nil if they are equal. If uid is set, the
+// patch applies only to the object with that UID. For another object with the same name the server returns
+// a conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
 	if equal(before, after) {
 		return nil, nil
@@ -65,7 +66,7 @@ func Status(uid types.UID, before, after any) ([]byte, error) {
 	return data, nil
 }
 
-// fields returns the JSON fields of an object, without nulls.
+// fields returns the JSON fields of an object, without null values.
 func fields(v any) (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -81,7 +82,7 @@ func fields(v any) (map[string]any, error) {
 	return m, nil
 }
 
-// trim removes nulls, which would mean a removal in a patch.
+// trim removes null values, because they would remove fields in a patch.
 func trim(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -102,7 +103,7 @@ func both(a, b map[string]any) map[string]any {
 	return all
 }
 
-// change returns the patch of a field.
+// change returns the patch of one field.
 func change(name string, old, now any) any {
 	switch now := now.(type) {
 	case []any:

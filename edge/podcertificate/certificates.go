@@ -31,26 +31,27 @@ type Store interface {
 	RemoveCertificates(ctx context.Context, uid types.UID) error
 }
 
-// Config has the dependencies of a Certificates.
+// Config contains the dependencies of a Certificates.
 type Config struct {
 	Client  *kube.Client
 	Store   Store
 	Node    string           // the name of this node
 	NodeUID func() types.UID // returns the UID of the Node; empty if it is not known yet
-	Changed func(types.UID)  // called when a certificate of the pod has changed; must not block
+	Changed func(types.UID)  // is called when a certificate of the pod has changed; must not block
 	Events  event.Sink
 	Now     func() time.Time // clock for the expiry of certificates; the default is time.Now
 	Log     *slog.Logger
 }
 
-// Certificates holds the certificates of this node's pods. Its methods are safe for concurrent use.
+// Certificates obtains and renews the certificates of this node's pods. Its methods are safe for concurrent
+// use.
 type Certificates struct {
 	cfg    Config
 	signal chan struct{} // capacity 1: a projection needs a goroutine
 
 	mu      sync.Mutex
 	all     map[store.CertificateKey]*projection
-	pending []*projection // wait for Run to start their goroutine
+	pending []*projection // projections that wait for Run to start their goroutine
 	loaded  map[store.CertificateKey]state
 }
 
@@ -74,7 +75,7 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 	for _, r := range rows {
 		var s state
 		if err := json.Unmarshal(r.State, &s); err != nil {
-			c.cfg.Log.Error("a stored certificate of a pod cannot be decoded, a new one is requested", "volume", r.Volume, "error", err)
+			c.cfg.Log.Error("a stored certificate of a pod cannot be decoded: a new one is requested", "volume", r.Volume, "error", err)
 		}
 		c.loaded[r.CertificateKey], had[r.UID] = s, true
 	}
@@ -87,7 +88,7 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// Run requests and renews certificates until ctx ends. It returns after its goroutines.
+// Run requests and renews certificates until ctx ends. It returns after all its goroutines have ended.
 func (c *Certificates) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -114,8 +115,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 }
 
-// Prepare registers the pod and waits for missing certificates, for at most patience. After that
-// Credentials returns the reason why there is none.
+// Prepare registers the pod and waits for missing certificates, but no longer than patience. If a
+// certificate is still missing then, Credentials returns the reason.
 func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits := c.register(pod)
 	if len(waits) == 0 {
@@ -132,7 +133,7 @@ func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return ctx.Err()
 }
 
-// register records the sources of a pod and returns channels to wait for.
+// register records the sources of a pod. It returns a channel for each missing certificate.
 func (c *Certificates) register(pod *v1.Pod) (waits []<-chan struct{}) {
 	if source, ok := pod.Annotations[keys.ConfigSource]; ok && source != keys.SourceAPI {
 		return nil // a static pod has no service account
@@ -170,8 +171,8 @@ func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCer
 	return []<-chan struct{}{p.attempt}
 }
 
-// Credentials returns the key and the certificate chain of a source of a pod's projected volume, as
-// PEM. It does not block.
+// Credentials returns the key and the certificate chain for a source of a pod's projected volume, in PEM.
+// It does not block.
 func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +193,7 @@ func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key,
 	return nil, nil, fmt.Errorf("podCertificate of signer %s: it was not requested yet", p.want.SignerName)
 }
 
-// Release forgets a pod that was removed or has ended.
+// Release removes a pod that was deleted or has ended.
 func (c *Certificates) Release(ctx context.Context, uid types.UID) error {
 	c.mu.Lock()
 	had := false
@@ -224,14 +225,14 @@ func (c *Certificates) Retry() {
 	}
 }
 
-// A State is the number of projections of a signer that are in a state. The states are those of the
-// metric kubelet_podcertificate_states.
+// A State is a state of projections, with the number of a signer's projections in it. The names of the
+// states are those of the metric kubelet_podcertificate_states.
 type State struct {
 	Signer, State string
 	Count         int
 }
 
-// States returns all counts, sorted.
+// States returns the states of all signers, sorted.
 func (c *Certificates) States() (all []State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -419,7 +419,7 @@ func TestFaults(t *testing.T) {
 		forbid.Store("POST", true)
 		w.uid.Store(types.UID(""))
 		w.prepare(p)
-		w.wants(p, "no Node of this name")
+		w.wants(p, "no Node with this name")
 		w.uid.Store(types.UID("uid-of-node"))
 		time.Sleep(time.Minute)
 		w.wants(p, "no such pod")

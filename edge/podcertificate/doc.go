@@ -1,5 +1,4 @@
-// Package podcertificate obtains certificates for pods: those of podCertificate sources in projected
-// volumes.
+// Package podcertificate obtains certificates for pods with podCertificate sources in projected volumes.
 //
 //	pod --Prepare--> projection, one for each source
 //	                   |  new key, PodCertificateRequest --create--> API server --> signer
@@ -7,20 +6,20 @@
 //	                   '--> store (sealed) --> Credentials --> files
 //	                            '--Changed(UID)--> files of running pods
 //
-// The states of a projection, which follow from what is stored:
+// States of a projection. They follow from the stored data.
 //
 //	nothing --> requested --issued--> fresh --beginRefreshAt--> fresh and requested --issued--> fresh
 //	                '--denied, failed--> over: the signer's decision is final for this pod
 //
-// Each projection has one goroutine, and only that one changes it. It sleeps until the certificate
-// is due for renewal, without any traffic; a watch exists only while a request is open. The key is
-// created on the node. It is in memory, in the sealed store and in the pod's volume only. The state
-// is stored: after a restart, with or without a link, a pod has the same certificate, and an open
-// request continues. A certificate that could not be renewed stays in the volume even after it has
-// expired; its verifiers decide whether to accept it.
+// Each projection has one goroutine, and only that goroutine changes it. The goroutine sleeps until the
+// certificate is due for renewal, and causes no traffic. A watch exists only while a request is open. The
+// key is created on the node. It exists only in memory, in the sealed store and in the pod's volume. The
+// state is stored. So after a restart, with or without a link, a pod has the same certificate, and an open
+// request continues. A certificate that could not be renewed stays in the volume, even after it has
+// expired. Its verifiers decide whether to accept it.
 //
-// It is a hook. Prepare waits for the signer only briefly. A signer that needs a person's approval
-// may take days; the pod reports that it waits.
+// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. A
+// signer that needs a person's approval may take days; the pod reports that it waits.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate

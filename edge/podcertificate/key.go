@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// newKey creates a key of a keyType of the API, as PKCS#8 PEM.
+// newKey creates a key of one of the API's key types. The result is PKCS#8 in PEM.
 func newKey(keyType string) ([]byte, error) {
 	var private crypto.Signer
 	var err error
@@ -62,7 +62,7 @@ func parseKey(key []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// proofOf returns a certificate request (PKCS#10) that only proves the possession of the key.
+// proofOf returns a certificate request (PKCS#10). It only proves the possession of the key.
 func proofOf(key []byte) ([]byte, error) {
 	private, err := parseKey(key)
 	if err != nil {
@@ -75,11 +75,11 @@ func proofOf(key []byte) ([]byte, error) {
 	return proof, nil
 }
 
-// maxChain is the maximum size of a decoded certificate chain, in bytes. That of a CSR is 64 KiB.
+// maxChain is the maximum size of a decoded certificate chain, in bytes. For a CSR, the maximum is 64 KiB.
 const maxChain = 1 << 20
 
-// chainOf validates the issued chain: it must have certificates only, and the first one must belong
-// to the key. Comments and headers are removed.
+// chainOf validates the issued chain. It must only contain certificates, and the first one must belong to
+// the key. chainOf removes comments and headers.
 func chainOf(issued string, key []byte) ([]byte, error) {
 	if err := weight.PEM(maxChain, issued); err != nil {
 		return nil, fmt.Errorf("the certificate chain %w", err)

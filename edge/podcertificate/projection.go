@@ -15,12 +15,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times that are visible in the cluster are the same as a kubelet's.
+// Times that are visible in the cluster. They are the same as a kubelet's.
 const (
 	spread     = 5 * time.Minute  // spreads the renewals of pods that started at the same time
 	overdue    = 10 * time.Minute // after beginRefreshAt
-	checkEvery = 10 * time.Minute // maximum sleep, since the clock may jump
-	retryMin   = time.Second      // first window after a failure, growing to
+	checkEvery = 10 * time.Minute // maximum sleep, because the clock may jump
+	retryMin   = time.Second      // window of the first retry
 	retryMax   = time.Minute
 )
 
@@ -34,23 +34,23 @@ type state struct {
 	RequestKey []byte
 }
 
-// A projection is one podCertificate source of one pod. Only its goroutine changes it, and holds the
-// Certificates' mu while it does.
+// A projection is one podCertificate source of one pod. Only its goroutine changes it, and it must hold the
+// Certificates' mu for that.
 type projection struct {
 	store.CertificateKey
 	state
 	pod     *v1.Pod
 	want    *v1.PodCertificateProjection
-	early   time.Duration // random delay of the renewal after beginRefreshAt
+	early   time.Duration // random time from beginRefreshAt to the renewal
 	asked   chan struct{} // capacity 1: requests an attempt
-	attempt chan struct{} // closed when there is a certificate, or an error
+	attempt chan struct{} // closed when there is a certificate or an error
 	stop    context.CancelFunc
 	dropped bool
 
-	err              error  // of the last attempt
-	final            error  // the signer's final decision, and
-	reason           string // its kind: Denied or Failed
-	toldLate, toldEx bool   // the events were recorded
+	err              error  // error of the last attempt
+	final            error  // the final decision of the signer
+	reason           string // kind of the final decision: Denied or Failed
+	toldLate, toldEx bool   // true after the event was recorded
 }
 
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
@@ -67,8 +67,8 @@ func (p *projection) ask() {
 	}
 }
 
-// tell wakes all callers that wait for the first result.
-func (p *projection) tell() {
+// finishAttempt wakes all callers that wait for the first result.
+func (p *projection) finishAttempt() {
 	select {
 	case <-p.attempt:
 	default:
@@ -78,7 +78,7 @@ func (p *projection) tell() {
 
 func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.early) }
 
-// stateName returns the state's name in the kubelet's metric.
+// stateName returns the name of the state in the kubelet's metric.
 func (p *projection) stateName(now time.Time) string {
 	switch {
 	case p.final != nil && p.reason == "Denied":
@@ -95,7 +95,7 @@ func (p *projection) stateName(now time.Time) string {
 	return "fresh"
 }
 
-// follow obtains a certificate and renews it until ctx ends or the signer has refused.
+// follow obtains and renews a certificate until ctx ends or the signer refuses.
 func (c *Certificates) follow(ctx context.Context, p *projection) {
 	again := retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
 	for {
@@ -107,7 +107,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		over := p.final != nil
 		p.err = err
 		if err != nil {
-			p.tell()
+			p.finishAttempt()
 		}
 		c.mu.Unlock()
 		if over {
@@ -138,7 +138,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 	}
 }
 
-// step does the next step of a projection, if there is one.
+// step executes the next step of a projection, if there is one.
 func (c *Certificates) step(ctx context.Context, p *projection) error {
 	if p.Request != "" {
 		return c.await(ctx, p, false)
@@ -155,7 +155,7 @@ func (c *Certificates) step(ctx context.Context, p *projection) error {
 	return c.await(ctx, p, true)
 }
 
-// settle applies the result of an open request. done is false if there is none yet.
+// settle applies the result of an open request. It returns false if there is no result yet.
 func (c *Certificates) settle(ctx context.Context, p *projection, r *certificatesv1beta1.PodCertificateRequest) (done bool) {
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
@@ -171,7 +171,7 @@ func (c *Certificates) settle(ctx context.Context, p *projection, r *certificate
 			var err error
 			next.Chain, err = chainOf(r.Status.CertificateChain, p.RequestKey)
 			if err == nil && (r.Status.BeginRefreshAt == nil || r.Status.NotAfter == nil) {
-				err = errors.New("it does not say when it expires")
+				err = errors.New("it has no beginRefreshAt or notAfter")
 			}
 			if err != nil {
 				c.end(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s: %s", r.Namespace, r.Name, err))
@@ -186,23 +186,23 @@ func (c *Certificates) settle(ctx context.Context, p *projection, r *certificate
 	return false
 }
 
-// end records the signer's decision that there will be no certificate.
+// end records the signer's decision not to issue a certificate.
 func (c *Certificates) end(p *projection, reason, message string) {
 	c.mu.Lock()
 	p.final, p.reason = errors.New(message), reason
-	p.tell()
+	p.finishAttempt()
 	c.mu.Unlock()
 	c.cfg.Events.Pod(p.pod, "", v1.EventTypeWarning, reason, message)
 	c.cfg.Changed(p.UID)
 }
 
-// set stores a state and then applies it.
+// set stores a state and applies it.
 func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	data, err := json.Marshal(next)
 	if err == nil {
 		err = c.cfg.Store.PutCertificate(ctx, store.Certificate{CertificateKey: p.CertificateKey, State: data})
 	}
-	if err != nil && ctx.Err() == nil { // it is used without being stored
+	if err != nil && ctx.Err() == nil { // the certificate is used without being stored
 		c.cfg.Log.Error("a certificate of a pod could not be stored: it is missing after a restart without the API server",
 			"pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "error", err)
 	}
@@ -212,12 +212,12 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	p.state = next
 	if issued {
 		p.early, p.toldLate, p.toldEx = retry.Within(spread), false, false
-		p.tell()
+		p.finishAttempt()
 	}
 }
 
-// reportExpiry records an event for a certificate that is overdue for renewal, and one for an
-// expired certificate, each once.
+// reportExpiry records an event when a certificate is overdue for renewal, and another one when it has
+// expired. It records each event once.
 func (c *Certificates) reportExpiry(p *projection) {
 	if p.Key == nil {
 		return

@@ -20,13 +20,13 @@ import (
 )
 
 var (
-	errNoNode  = errors.New("the API server has no Node of this name yet")
+	errNoNode  = errors.New("the API server has no Node with this name yet")
 	errDeleted = errors.New("the PodCertificateRequest was deleted before its signer answered")
 	errEnded   = errors.New("the watch of the PodCertificateRequest ended")
 )
 
-// newRequest creates a key and a name for a request. Both are stored before the API server gets the
-// request, so that no certificate is issued whose key is lost.
+// newRequest creates a key and a name for a request. It stores both before the API server gets the request.
+// So the key of an issued certificate is never lost.
 func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	key, err := newKey(p.want.KeyType)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// create creates the PodCertificateRequest of the open request. The caller retries it while the API
-// server rejects it, which may not know the pod yet.
+// create creates the PodCertificateRequest of the open request on the API server. The API server rejects it
+// while it does not know the pod yet, so the caller retries.
 func (c *Certificates) create(ctx context.Context, p *projection) error {
 	node := c.cfg.NodeUID()
 	if node == "" {
@@ -65,14 +65,15 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.want.UserAnnotations,
 		},
 	})
-	if err != nil && !apierrors.IsAlreadyExists(err) { // it exists if the answer to an earlier attempt was lost
+	if err != nil && !apierrors.IsAlreadyExists(err) { // the request exists if the answer to an earlier attempt was lost
 		return fmt.Errorf("create a PodCertificateRequest: %w", err)
 	}
 	return nil
 }
 
-// read returns the open request, nil if the API server does not have it. It selects the name and
-// this node, as node authorization demands. The result is not from a cache.
+// read returns the open request, or nil if the API server does not have it. It selects by the name of the
+// request and this node, because the node authorizer requires that. The result does not come from the
+// server's cache.
 func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1beta1.PodCertificateRequest, metav1.ListOptions, error) {
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),
@@ -91,7 +92,7 @@ func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1
 // await waits until the signer has answered the open request.
 func (c *Certificates) await(ctx context.Context, p *projection, created bool) error {
 	r, o, err := c.read(ctx, p)
-	if err == nil && r == nil && !created { // never created, or deleted
+	if err == nil && r == nil && !created { // the request was never created, or it was deleted
 		if err := c.create(ctx, p); err != nil {
 			return err
 		}
@@ -106,7 +107,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	if c.settle(ctx, p, r) {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, checkEvery) // then late checks the expiry
+	soon, stop := context.WithTimeout(ctx, checkEvery) // follow checks the expiry after this time
 	defer stop()
 	w, err := kube.Watch[certificatesv1beta1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// delay is the time before the slices of a missing driver are deleted, the same as a kubelet's.
+// delay is the time before the slices of a missing driver are deleted. It is the same as a kubelet's.
 const delay = 30 * time.Second
 
-// Config has the dependencies of a Sweeper.
+// Config contains the dependencies of a Sweeper.
 type Config struct {
 	Client *kube.Client
 	Node   string          // name of this node
@@ -31,15 +31,14 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use, and only Run
-// blocks.
+// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use. Only Run blocks.
 type Sweeper struct {
 	Config
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
 	here   map[string]bool      // reachable drivers
-	gone   map[string]time.Time // drivers that became unreachable, and when their slices are deleted
+	gone   map[string]time.Time // drivers that became unreachable, with the times when their slices are deleted
 	others time.Time            // time when the slices of all other drivers are deleted; zero if that is done
 }
 
@@ -61,7 +60,7 @@ func (s *Sweeper) Here(driver string) {
 	delete(s.gone, driver)
 }
 
-// Gone reports that a driver is not reachable any more.
+// Gone reports that a driver has become unreachable.
 func (s *Sweeper) Gone(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *Sweeper) Gone(driver string) {
 // Run deletes slices until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) error {
 	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
-	failing := false // so that an outage is logged once
+	failing := false // true during an outage, which is logged once
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	for {
@@ -98,7 +97,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			}
 			if ctx.Err() == nil && !failing {
 				failing = true
-				s.Log.Warn("ResourceSlices of missing drivers cannot be deleted, it is retried", "node", s.Node, "error", err)
+				s.Log.Warn("the ResourceSlices of missing drivers cannot be deleted; the deletion is retried", "node", s.Node, "error", err)
 			}
 			if _, ended := kube.Wait(ctx, &again, err, s.Retry); ended != nil {
 				return nil
@@ -134,7 +133,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 			due = append(due, driver)
 		}
 	}
-	var known []string // drivers whose slices are not due, or were deleted above
+	var known []string // drivers whose slices are not due or are deleted separately
 	rest := !s.others.IsZero() && !s.others.After(now)
 	if rest {
 		known = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
@@ -142,13 +141,13 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	s.mu.Unlock()
 	slices.Sort(due)
 	for _, driver := range due {
-		if s.back(driver) {
+		if s.returned(driver) {
 			continue
 		}
 		if err := s.delete(ctx, selection.Equals, driver); err != nil {
 			return err
 		}
-		s.Log.Info("a DRA driver has not come back: its ResourceSlices were deleted", "driver", driver, "node", s.Node)
+		s.Log.Info("a DRA driver has not registered again: its ResourceSlices were deleted", "driver", driver, "node", s.Node)
 		s.mu.Lock()
 		delete(s.gone, driver)
 		s.mu.Unlock()
@@ -166,8 +165,9 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// back reports whether a driver came back, or disappeared again later.
-func (s *Sweeper) back(driver string) bool {
+// returned reports whether the slices of a driver are not due any more: the driver registered again, and
+// may have disappeared again later.
+func (s *Sweeper) returned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, gone := s.gone[driver]
@@ -185,7 +185,7 @@ func (s *Sweeper) delete(ctx context.Context, op selection.Operator, drivers ...
 	}
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(which...).String()}
 	err := kube.DeleteAll[resourcev1.ResourceSlice](ctx, s.Client, "", o)
-	if err != nil && !apierrors.IsNotFound(err) { // NotFound: the server does not have the API
+	if err != nil && !apierrors.IsNotFound(err) { // NotFound means that the server does not have the API
 		return fmt.Errorf("delete the ResourceSlices of this node: %w", err)
 	}
 	return nil

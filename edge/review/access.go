@@ -10,21 +10,21 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Access authorizes by SubjectAccessReview.
+// Access authorizes requests by SubjectAccessReview.
 type Access struct {
 	client          *kube.Client
 	allowed, denied time.Duration
 	answers         *answers[authorizationv1.SubjectAccessReviewStatus]
 }
 
-// NewAccess returns an Access that caches answers for allowed
-// (authorization.webhook.cacheAuthorizedTTL) and denied (cacheUnauthorizedTTL).
+// NewAccess returns an Access. It caches positive answers for allowed
+// (authorization.webhook.cacheAuthorizedTTL) and negative answers for denied (cacheUnauthorizedTTL).
 func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
 	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
 }
 
-// Authorize returns whether the user may do what spec says, with a reason. An error means that
-// the API server gave no answer.
+// Authorize reports whether the user may do what spec describes, with a reason. An error means that the API
+// server did not answer.
 func (a *Access) Authorize(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {

@@ -20,10 +20,10 @@ const (
 	timeout       = 10 * time.Second
 )
 
-// An answers is a cache of answers of the API server. Its times are monotonic, so steps of the
-// wall clock neither prolong nor shorten the life of an answer.
+// An answers is a cache of the API server's answers. Its times are monotonic. So a step of the wall clock
+// does not change the life of an answer.
 type answers[V any] struct {
-	salt    [32]byte // keeps tokens secret from readers of the memory, and from timing attacks
+	salt    [32]byte // conceals tokens from readers of the memory and from timing attacks
 	flights singleflight.Group
 	slots   *semaphore.Weighted
 
@@ -42,8 +42,8 @@ func newAnswers[V any]() *answers[V] {
 	return a
 }
 
-// get returns the answer from the cache or from ask, which also returns the time to cache it.
-// ask continues when its caller's context ends, since other callers may wait for the result.
+// get returns a cached answer, or calls ask. ask also returns the time for which to cache its answer. It
+// continues after the caller's context has ended, because other callers may wait for the result.
 func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.key(question)
@@ -54,7 +54,7 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 		return v, nil
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
-		if v, ok := a.cached(key); ok { // another call stored it since the first look
+		if v, ok := a.cached(key); ok { // another call has stored the answer in the meantime
 			return v, nil
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -102,8 +102,8 @@ func (a *answers[V]) cached(key string) (V, bool) {
 	return none, false
 }
 
-// add stores an answer. If the cache is full it drops the expired answers, or else the one that
-// expires next.
+// add stores an answer. If the cache is full, add removes the expired answers. If there are none, it
+// removes the answer that expires next.
 func (a *answers[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

@@ -10,22 +10,22 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Tokens authenticates bearer tokens by TokenReview:
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/
+// Tokens authenticates bearer tokens by TokenReview. See
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 type Tokens struct {
 	client  *kube.Client
 	ttl     time.Duration
 	answers *answers[*authenticationv1.UserInfo]
 }
 
-// NewTokens returns a Tokens that caches answers, positive and negative, for ttl
+// NewTokens returns a Tokens. It caches positive and negative answers for ttl
 // (authentication.webhook.cacheTTL).
 func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
 	return &Tokens{client: c, ttl: ttl, answers: newAnswers[*authenticationv1.UserInfo]()}
 }
 
-// AuthenticateToken returns the user of a token, which callers must not modify; nil if the token
-// is not valid. An error means that the API server gave no answer.
+// AuthenticateToken returns the user of a token, or nil if the token is not valid. Callers must not modify
+// the user. An error means that the API server did not answer.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
 	if token == "" {
 		return nil, nil
@@ -37,7 +37,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 			return nil, 0, fmt.Errorf("review a token: %w", err)
 		case r.Status.Authenticated:
 			return &r.Status.User, t.ttl, nil
-		case r.Status.Error != "": // which may be temporary
+		case r.Status.Error != "": // the error may be temporary
 			return nil, 0, fmt.Errorf("review a token: %s", r.Status.Error)
 		}
 		return nil, t.ttl, nil

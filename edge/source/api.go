@@ -22,40 +22,40 @@ import (
 
 const (
 	apiFirstRetry = 500 * time.Millisecond
-	apiLastRetry  = time.Minute      // after an outage of half an hour
-	apiSteady     = 10 * time.Second // duration of a watch that resets the back-off
+	apiLastRetry  = time.Minute      // reached after an outage of half an hour
+	apiSteady     = 10 * time.Second // minimum duration of a watch that resets the back-off
 	apiBatch      = 512              // maximum number of events in one update
 )
 
 // An APISink receives the pods of the API server. *desired.Desired is one.
 type APISink interface {
 	Sink
-	// Update receives changes to the set of a source. After an error the full set is sent with
-	// Set.
+	// Update receives changes to the set of a source. If it returns an error, the source sends the full set
+	// with Set.
 	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
 }
 
-// An Observer receives the server's version of all pods of this node, including mirror pods. It is
-// called after the sink, by one goroutine, and must not retain its arguments.
+// An Observer receives the server's versions of all pods of this node, including mirror pods. One goroutine
+// calls it after the sink. It must not retain its arguments.
 type Observer interface {
 	Listed(pods []v1.Pod) // all pods
 	Seen(pod *v1.Pod)     // a new or changed pod
 	Gone(pod *v1.Pod)     // a removed pod
 }
 
-// A History detects that the API server lost history. *history.History is one.
+// A History detects that the API server has lost changes. *history.History is one.
 type History interface {
-	Doubt()                           // a watch ended: the server may have been replaced
-	Settle(ctx context.Context) error // called before a list, or an earlier version, is used
-	// Resume is called before a watch continues from a version.
+	Doubt()                           // reports that a watch ended: another server may answer now
+	Settle(ctx context.Context) error // must be called before a list or an earlier version is used
+	// Resume must be called before a watch continues from a version.
 	Resume(ctx context.Context, version string) error
-	Seen(version string) // called before the sink receives an object of this version
-	// Listed compares the versions of two lists, and reports whether the second is older.
+	Seen(version string) // must be called before the sink receives an object of this version
+	// Listed compares the versions of two lists. It reports whether the second one is older.
 	Listed(ctx context.Context, before, now string) bool
 	Rewritten() <-chan struct{} // receives a value when all earlier versions are invalid
 }
 
-// anyHistory is a History that detects nothing.
+// anyHistory is a History that never detects a loss.
 type anyHistory struct{}
 
 func (anyHistory) Doubt()                                      {}
@@ -65,7 +65,7 @@ func (anyHistory) Seen(string)                                 {}
 func (anyHistory) Listed(context.Context, string, string) bool { return false }
 func (anyHistory) Rewritten() <-chan struct{}                  { return nil }
 
-// APIConfig has the dependencies of an API.
+// APIConfig contains the dependencies of an API.
 type APIConfig struct {
 	Client   *kube.Client
 	Node     string          // name of this node
@@ -77,12 +77,12 @@ type APIConfig struct {
 	Log      *slog.Logger
 }
 
-// API is the source of the pods that the scheduler bound to this node.
+// API is the source of the pods that are bound to this node.
 type API struct {
 	APIConfig
 	version   string // resource version from which the watch continues; empty if the source must list first
-	newest    string // of the last list or event, to compare the next list with
-	warned    bool   // the current outage was logged
+	newest    string // version of the last list or event; the next list is compared with it
+	warned    bool   // true if the current outage was logged
 	rewritten <-chan struct{}
 }
 
@@ -97,9 +97,9 @@ func NewAPI(c APIConfig) (*API, error) {
 	return &API{APIConfig: c, rewritten: c.History.Rewritten()}, nil
 }
 
-// Run delivers the pods to the sink until ctx ends. A watch that ended continues at its last
-// version. The full set is listed only if the server does not know that version any more, or if
-// the sink returned an error.
+// Run delivers the pods to the sink until ctx ends. When a watch ends, the next watch continues at the last
+// version. The pods are listed only if the server cannot continue from that version, or if the sink has
+// returned an error.
 func (a *API) Run(ctx context.Context) error {
 	again := retry.Backoff{First: apiFirstRetry, Soon: apiLastRetry / 4, Most: apiLastRetry}
 	for {
@@ -126,7 +126,7 @@ func (a *API) report(err error) {
 	case a.warned, errors.Is(err, kube.ErrNoLink):
 		a.Log.Debug("the pods of the API server cannot be followed yet", "error", err)
 	default:
-		a.Log.Warn("the pods of the API server cannot be followed, the known pods stay", "error", err)
+		a.Log.Warn("the pods of the API server cannot be followed: the known pods are kept", "error", err)
 		a.warned = true
 	}
 }
@@ -145,7 +145,7 @@ func (a *API) follow(ctx context.Context) error {
 	}
 	if a.version == "" {
 		if err := a.list(ctx); err != nil {
-			if !errors.Is(err, kube.ErrNoLink) { // package link reports that one
+			if !errors.Is(err, kube.ErrNoLink) { // package link reports a missing link
 				a.Sink.Fail(desired.API, []desired.Problem{{Message: err.Error()}})
 			}
 			return err
@@ -172,7 +172,7 @@ func (a *API) options(version string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node, ResourceVersion: version, AllowWatchBookmarks: true}
 }
 
-// dropVersion drops the version if the history was rewritten or a new list is requested.
+// dropVersion drops the version if the history was rewritten or if a new list is requested.
 func (a *API) dropVersion() {
 	select {
 	case <-a.rewritten:
@@ -191,11 +191,11 @@ func (a *API) watchError(err error) error {
 	return fmt.Errorf("watch the pods of this node: %w", err)
 }
 
-// errNotTaken means that the sink has failed to apply an update.
+// errNotTaken means that the sink could not apply an update.
 var errNotTaken = errors.New("not taken")
 
-// list delivers the full set. It reads the newest state, not one from the server's cache
-// (resourceVersion 0): an older one would end pods, or start ended pods again.
+// list delivers the full set. It reads the newest state. The server's cache (resourceVersion 0) may have an
+// older state, which would end pods, or start pods again that have ended.
 func (a *API) list(ctx context.Context) error {
 	o := a.options("")
 	o.AllowWatchBookmarks = false
@@ -204,7 +204,7 @@ func (a *API) list(ctx context.Context) error {
 		return fmt.Errorf("list the pods of this node: %w", err)
 	}
 	if lacksVersion(all.ResourceVersion) { // an API server always sets it
-		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the pods stay")
+		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
 	}
 	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
 		a.newest = ""
@@ -228,8 +228,8 @@ func (a *API) list(ctx context.Context) error {
 
 func lacksVersion(version string) bool { return version == "" || version == "0" }
 
-// next waits for an event and returns it with all events that are queued behind it. It ends a
-// watch whose history was rewritten, because such a watch may receive no more events.
+// next waits for an event. It returns the event and all events that are queued. If the history was
+// rewritten, it ends the watch, because the watch may not receive any further events.
 func (a *API) next(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
 	select {
 	case <-ctx.Done():
@@ -260,7 +260,7 @@ func (a *API) next(ctx context.Context, events <-chan apiwatch.Event) (batch []a
 	return batch, true
 }
 
-// take applies a batch of events. For each pod it uses the newest one.
+// take applies a batch of events. It uses only the newest event of each pod.
 func (a *API) take(ctx context.Context, batch []apiwatch.Event) error {
 	latest := map[types.UID]apiwatch.Event{}
 	version := a.version

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// claimOf returns the claim of a pod of the API server. It returns false for a mirror pod, which
-// only represents a static pod of this node.
+// claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, which only
+// represents a static pod of this node.
 func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return desired.Claim{}, false
@@ -21,8 +21,9 @@ func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	return desired.Claim{Pod: neededFields(p), Ending: endingOf(p)}, true
 }
 
-// endingOf returns nil for a pod that is not being deleted. As with a kubelet, the minimum grace
-// period is one second, for a pod that a finalizer keeps after a forced deletion.
+// endingOf returns how a pod ends. It returns nil for a pod that is not being deleted. The minimum grace
+// period is one second, as with a kubelet. It applies to a pod that a finalizer keeps after a forced
+// deletion.
 func endingOf(p *v1.Pod) *desired.Ending {
 	if p.DeletionTimestamp == nil {
 		return nil
@@ -37,11 +38,11 @@ func endingOf(p *v1.Pod) *desired.Ending {
 	return &desired.Ending{Grace: time.Duration(max(*seconds, 1)) * time.Second, Forced: *seconds == 0}
 }
 
-// neededFields returns a copy of a pod with the fields that its containers and local users can read,
-// without the status, whose changes would each cost a write to the disk. It keeps these parts of
-// the status: the QoS class, the generated ResourceClaims, and the conditions of readiness gates.
-// The status of a pod that has ended (by eviction, or on this node before its store was lost) is
-// kept completely: it does not change any more, and no other copy of it exists.
+// neededFields returns a copy of a pod with the fields that its containers and local users can read. The
+// copy has no status, because each change of the status would cost a write to the disk. Three parts of the
+// status are kept: the QoS class, the generated ResourceClaims, and the conditions of readiness gates. If
+// the pod has ended, the whole status is kept, because it does not change any more and no other copy of it
+// exists. The pod may have ended by eviction, or on this node before the store was lost.
 func neededFields(p *v1.Pod) *v1.Pod {
 	n := &v1.Pod{Spec: p.Spec}
 	n.ObjectMeta = metav1.ObjectMeta{

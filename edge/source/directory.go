@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// quiet is the time without events before a directory is read: writing a file causes several
-	// events, and half a file may be a valid manifest.
+	// quiet is the time without events before a directory is read. Writing a file causes several events,
+	// and a partially written file may be a valid manifest.
 	quiet = 100 * time.Millisecond
 	// restless is the maximum time from an event until the directory is read.
 	restless = time.Second
 )
 
-// DirectoryConfig has the dependencies and settings of a Directory.
+// DirectoryConfig contains the dependencies and settings of a Directory.
 type DirectoryConfig struct {
 	Path     string        // a directory, or a single file (--pod-manifest-path)
-	Interval time.Duration // fileCheckFrequency: interval of checks without an event
+	Interval time.Duration // fileCheckFrequency: interval between checks without an event
 	Decode   Decode
 	Sink     ManifestSink
 	Log      *slog.Logger
 }
 
-// A Directory is the source "file". It reads all files of a directory except those whose names
-// begin with a dot. It follows symbolic links, and ignores subdirectories. See
+// A Directory is the source "file". It reads all files of a directory whose names do not begin with a dot.
+// It follows symbolic links, and ignores subdirectories. See
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 type Directory struct {
 	DirectoryConfig
-	files   map[string]file // by path, as last read
-	told    bool            // the sink has accepted files
-	removed bool            // an event said that Path itself was removed or renamed
+	files   map[string]file // the files as last read, by path
+	told    bool            // true if the sink has accepted files
+	removed bool            // true after an event that Path itself was removed or renamed
 	gone    map[string]bool // files that were removed or renamed since the last update of the sink
 }
 
@@ -49,20 +49,20 @@ func NewDirectory(c DirectoryConfig) (*Directory, error) {
 	if err != nil || c.Path == "" || c.Interval <= 0 {
 		return nil, fmt.Errorf("manifest path %q, checked every %s: both must be set", c.Path, c.Interval)
 	}
-	c.Path = path // it is stored with the pods, so it must not depend on the notation
+	c.Path = path // the path is stored with the pods, so it must be absolute
 	return &Directory{DirectoryConfig: c, gone: map[string]bool{}}, nil
 }
 
-// Run delivers the manifests to the sink, at first and after each change, until ctx ends.
+// Run delivers the manifests to the sink at first, and then after each change, until ctx ends.
 func (d *Directory) Run(ctx context.Context) error {
 	w := newWatch(d.Path, d.Log)
 	defer w.close()
 	tick := time.NewTicker(d.Interval)
 	defer tick.Stop()
 	var read <-chan time.Time
-	var since time.Time // of the first event that was not handled yet
+	var since time.Time // time of the first event that was not handled yet
 	for {
-		w.follow() // before reading, so that later changes cause events
+		w.follow() // called before files are read, so that no later change is missed
 		d.check(ctx)
 		if d.open() {
 			read, since = time.After(restless), time.Now()
@@ -75,7 +75,7 @@ func (d *Directory) Run(ctx context.Context) error {
 				if !d.mayChangeSet(e) {
 					continue
 				}
-			case err := <-w.errors(): // such as an overflow of the queue
+			case err := <-w.errors(): // for example an overflow of the queue
 				d.Log.Debug("inotify", "path", d.Path, "error", err)
 			case <-read:
 				read, again = nil, true
@@ -92,7 +92,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 }
 
-// open reports whether a file was skipped because it was open for writing. Closing it causes no
+// open reports whether a file was skipped because it was open for writing. Closing such a file causes no
 // event.
 func (d *Directory) open() bool {
 	for _, f := range d.files {
@@ -103,8 +103,9 @@ func (d *Directory) open() bool {
 	return false
 }
 
-// mayChangeSet reports whether an event may change the set. It records the removal of Path itself or
-// of a file that was read. The watch of the parent directory reports other files, too.
+// mayChangeSet reports whether an event may change the set of files. It records the removal of Path itself,
+// and of files that were read. It ignores other files, which the watch of the parent directory also
+// reports.
 func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		d.removed = d.removed || e.Name == d.Path
@@ -115,16 +116,16 @@ func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 	return e.Name == d.Path || filepath.Dir(e.Name) == d.Path
 }
 
-// check reads changed files, and updates the sink if a file changed or if the last update of the
-// sink failed.
+// check reads changed files. It updates the sink if a file has changed, or if the last update of the sink
+// has failed.
 func (d *Directory) check(ctx context.Context) {
 	files, changed, err := scan(d.Path, d.files, d.Decode)
 	switch {
 	case err == nil:
 		d.removed = false
 	case errors.Is(err, fs.ErrNotExist) && d.removed:
-		// Path was removed while it was watched, so its pods end. A path that is merely missing,
-		// as when its disk is not mounted, ends no pod.
+		// Path was removed while it was watched, so its pods end. If Path is merely missing, for example
+		// because its disk is not mounted, no pod ends.
 		files, changed, err = nil, len(d.files) > 0, nil
 	default:
 		d.told = false
@@ -146,7 +147,7 @@ func (d *Directory) check(ctx context.Context) {
 			without.claims = append(without.claims, f.claims...)
 		}
 	}
-	// The sink reports its own errors as problems; the next check retries.
+	// The sink reports its own errors as problems, and the next check retries.
 	if len(back) > 0 {
 		if d.told = d.Sink.Set(ctx, desired.File, without.claims, problems) == nil; !d.told {
 			return
@@ -156,8 +157,8 @@ func (d *Directory) check(ctx context.Context) {
 	d.told = deliver(ctx, d.Sink, desired.File, all, problems) == nil
 }
 
-// recreatedFiles returns the files that were removed and created again. As with a kubelet, their
-// pods end and start again, even if unchanged. A file that cannot be read yet stays in d.gone.
+// recreatedFiles returns the files that were removed and created again. Their pods end and start again,
+// even if they are unchanged, as with a kubelet. A file that cannot be read yet is kept in d.gone.
 func (d *Directory) recreatedFiles() map[string]bool {
 	back := map[string]bool{}
 	for name := range d.gone {

@@ -20,28 +20,27 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// fresh is the age of a file's last change below which the file is read at every check: a second
-// change within one tick of the file system's clock is not visible.
+// fresh is the age up to which a changed file is read at every check. A second change within one tick of
+// the file system's clock would not be visible.
 const fresh = 3 * time.Second
 
-// patience is the time for which a file that is open for writing, but does not change, is not
-// read.
+// patience is the time after which a file is read although it is open for writing, if it does not change.
 const patience = 5 * time.Second
 
-// errOpen says that a file is open for writing.
-var errOpen = errors.New("is being written; it is read when that has ended")
+// errOpen means that a file is open for writing.
+var errOpen = errors.New("is being written: it is read after that")
 
-// A file is the result of the last read of one manifest.
+// A file is the result of the last read of a manifest.
 type file struct {
 	id      identity
-	settled bool      // the file need not be read again while id is the same
-	open    time.Time // when it was first seen open for writing, with this id
+	settled bool      // true if the file need not be read again while id stays the same
+	open    time.Time // time when it was first seen open for writing with this id
 	content
 	problems []desired.Problem
 }
 
-// An identity changes with the content of a file. It includes the time of the inode's last
-// change, which programs cannot set.
+// An identity changes when the content of a file changes. It includes the time of the last change of the
+// inode, which programs cannot set.
 type identity struct {
 	dev, ino      uint64
 	size          int64
@@ -56,8 +55,8 @@ func identify(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scan reads the manifests at path, a directory or one file. It does not read files that are
-// unchanged since old. An error means that path itself cannot be read.
+// scan reads the manifests at path, which is a directory or a file. It does not read the files that have
+// not changed since old. It returns an error if path itself cannot be read.
 func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := list(path)
 	if err != nil {
@@ -90,7 +89,7 @@ func list(path string) ([]string, error) {
 		return []string{path}, nil
 	}
 	if !fi.IsDir() {
-		return nil, fmt.Errorf("%s is neither a directory nor a file but %s", path, kind(fi))
+		return nil, fmt.Errorf("%s is neither a directory nor a file, but %s", path, kind(fi))
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -105,8 +104,8 @@ func list(path string) ([]string, error) {
 	return names, nil
 }
 
-// readIfChanged reads one file unless it is unchanged. there is false for a missing file, and for a
-// symbolic link to a directory.
+// readIfChanged reads a file if it has changed. there is false for a missing file, and for a symbolic link
+// to a directory.
 func readIfChanged(name string, before file, decode Decode) (f file, there bool) {
 	fi, err := os.Stat(name)
 	switch {
@@ -146,10 +145,10 @@ func failedFile(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
-// read reads a file of at most manifest.MaxSize. It does not block, as opening a FIFO would.
-// During the read it holds a lease (fcntl(2)) if the file system supports leases: the kernel
-// refuses the lease while the file is open for writing, and delays writers until it is released.
-// Half a manifest can be valid.
+// read reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. It holds a
+// lease of the file (fcntl(2)) if the file system supports leases. The kernel refuses the lease while the
+// file is open for writing, and delays writers until the lease ends. The lease is needed because a
+// partially written manifest can be valid.
 func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -163,7 +162,7 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	if !fi.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("%s is %s, not a manifest", name, kind(fi))
 	}
-	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK) // closing ends it
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK) // closing the file ends the lease
 	if errors.Is(err, unix.EAGAIN) && !evenIfOpen {
 		return nil, fi, errOpen
 	}
@@ -171,11 +170,11 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	return data, fi, err
 }
 
-// readLimited reads all data, or fails if there are more than a manifest may have.
+// readLimited reads all data. It returns an error if there are more than a manifest may have.
 func readLimited(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxSize+1))
 	if err == nil && len(data) > manifest.MaxSize {
-		err = fmt.Errorf("%s has more than the %d MiB a manifest may have", name, manifest.MaxSize>>20)
+		err = fmt.Errorf("%s is larger than %d MiB, the maximum for a manifest", name, manifest.MaxSize>>20)
 	}
 	return data, err
 }
@@ -192,7 +191,7 @@ func kind(fi fs.FileInfo) string {
 	return "of type " + fi.Mode().Type().String()
 }
 
-// sortedFiles iterates over the files by their paths.
+// sortedFiles iterates over the files in the order of their paths.
 func sortedFiles(files map[string]file) iter.Seq2[string, file] {
 	return func(yield func(string, file) bool) {
 		for _, name := range slices.Sorted(maps.Keys(files)) {

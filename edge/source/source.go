@@ -11,31 +11,31 @@ import (
 
 // A Sink receives the set of a source. *desired.Desired is one.
 type Sink interface {
-	// Set receives the full set of a source, which replaces the former one. The pods of an
-	// origin with a problem are kept. After an error the source calls Set again.
+	// Set receives the full set of a source and replaces the former one. The pods of an origin with a
+	// problem are kept. If Set returns an error, the source calls it again.
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
-	// Fail receives the reason why a source cannot read its set: all its pods stay.
+	// Fail receives the reason why a source cannot read its set. All pods of the source are kept.
 	Fail(source string, problems []desired.Problem)
 }
 
 // A ManifestSink receives the set of a source of manifests.
 type ManifestSink interface {
 	Sink
-	// SetObjects receives the objects of a source that are not pods, before Set receives the pods
-	// that may use them. The objects of an origin with a problem are kept.
+	// SetObjects receives the objects of a source that are not pods. It is called before Set, because the
+	// pods may use them. The objects of an origin with a problem are kept.
 	SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error
 }
 
 // Decode decodes a manifest from a file or URL.
 type Decode func(data []byte, origin string) (manifest.Set, error)
 
-// content is the content of manifests.
+// content is the decoded content of manifests.
 type content struct {
 	claims  []desired.Claim
 	objects []local.Claimed
 }
 
-// deliver delivers the set of a source: first the objects, then the pods that use them.
+// deliver delivers the set of a source. It delivers the objects before the pods, which may use them.
 func deliver(ctx context.Context, to ManifestSink, source string, all content, problems []desired.Problem) error {
 	if err := to.SetObjects(ctx, source, all.objects, problems); err != nil {
 		return err
@@ -43,7 +43,7 @@ func deliver(ctx context.Context, to ManifestSink, source string, all content, p
 	return to.Set(ctx, source, all.claims, problems)
 }
 
-// parse decodes a manifest. shown is the origin without secrets, for the claims, objects and
+// parse decodes a manifest. shown is the origin without secrets. It is used in the claims, objects and
 // problems.
 func parse(decode Decode, data []byte, origin, shown string) (all content, problems []desired.Problem) {
 	if isBlank(data) {
@@ -77,7 +77,7 @@ func describe(err error, origin string) (problems []desired.Problem) {
 	return problems
 }
 
-// isBlank reports whether a manifest has only comments and white space.
+// isBlank reports whether a manifest contains only comments and white space.
 func isBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		switch line = bytes.Trim(line, " \t\r\n\x00\ufeff"); {

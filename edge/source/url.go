@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	requestTimeout = 30 * time.Second // for a whole request; a mobile link is slow
+	requestTimeout = 30 * time.Second // timeout of a whole request; a mobile link is slow
 	firstRetry     = time.Second
 	maxRedirects   = 5
 	maxHeaders     = 64 << 10 // maximum size of a response's headers, in bytes
 )
 
-// URLConfig has the dependencies and settings of a URL.
+// URLConfig contains the dependencies and settings of a URL.
 type URLConfig struct {
 	URL       string            // http or https (--manifest-url)
-	Header    http.Header       // sent to the URL's own host only (--manifest-url-header)
+	Header    http.Header       // sent only to the URL's own host (--manifest-url-header)
 	Interval  time.Duration     // httpCheckFrequency
 	Transport http.RoundTripper // the default is a new one, with TLS
 	TLS       *tls.Config       // nil for the system's certificate authorities
@@ -36,28 +36,28 @@ type URLConfig struct {
 	Log       *slog.Logger
 }
 
-// A URL is the source "http": pods and other objects that a server provides.
+// A URL is the source "http". It reads pods and other objects from a server.
 type URL struct {
 	URLConfig
 	shown  string // the URL without its password
 	client *http.Client
 
-	etag, modified string // of the last valid response
+	etag, modified string // ETag and Last-Modified of the last valid response
 	sum            [sha256.Size]byte
 	content
-	told  bool          // the sink has accepted content
+	told  bool          // true if the sink has accepted content
 	asked time.Duration // Retry-After of the last response
 }
 
 // NewURL validates the configuration.
 func NewURL(c URLConfig) (*URL, error) {
 	u, err := url.Parse(c.URL)
-	var wrong *url.Error // its text would contain the password
+	var wrong *url.Error // the text of a url.Error would contain the password
 	if errors.As(err, &wrong) {
 		return nil, fmt.Errorf("manifest URL: %w", wrong.Err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || c.Interval <= 0 {
-		return nil, fmt.Errorf("manifest URL %s, checked every %s: need an http or https URL and a time", u.Redacted(), c.Interval)
+		return nil, fmt.Errorf("manifest URL %s, checked every %s: an http or https URL and an interval are required", u.Redacted(), c.Interval)
 	}
 	if c.Transport == nil {
 		c.Transport = &http.Transport{
@@ -76,8 +76,8 @@ func NewURL(c URLConfig) (*URL, error) {
 	return s, nil
 }
 
-// Run fetches the manifests now and at every interval, until ctx ends. After a failure it retries
-// sooner, because the link is often late at boot.
+// Run fetches the manifests at once, and then at every interval, until ctx ends. After a failure it retries
+// sooner, because the link often comes up late after a boot.
 func (s *URL) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
 	again := retry.Backoff{First: firstRetry, Most: s.Interval}
@@ -99,7 +99,7 @@ func (s *URL) Run(ctx context.Context) error {
 	}
 }
 
-// check fetches once and updates the sink. It reports whether both succeeded.
+// check fetches the manifests and updates the sink. It reports whether both succeeded.
 func (s *URL) check(ctx context.Context) bool {
 	all, problems, err := s.fetch(ctx)
 	switch {
@@ -116,14 +116,14 @@ func (s *URL) check(ctx context.Context) bool {
 		return false
 	}
 	s.content = all
-	if err == nil || !s.told { // new, or the last update of the sink failed
+	if err == nil || !s.told { // the content is new, or the last update of the sink failed
 		s.told = deliver(ctx, s.Sink, desired.HTTP, all, nil) == nil
 	}
 	return s.told
 }
 
-// stableError removes the parts of an error that differ at each attempt, such as the local port, so
-// that it stays the same problem and is logged once.
+// stableError removes the parts of an error that differ between attempts, such as the local port. So
+// repeated errors are the same problem, which is logged once.
 func stableError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -160,7 +160,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return content{}, nil, err // it names the URL, without its password
+		return content{}, nil, err // the error contains the URL without its password
 	}
 	defer resp.Body.Close()
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
@@ -188,8 +188,8 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	return all, problems, nil
 }
 
-// redirect restricts redirects: not from https to http, and to another host only without the
-// configured headers, which may contain a secret.
+// redirect restricts redirects. It rejects redirects from https to http. For another host it removes the
+// configured headers, because they may contain a secret.
 func (s *URL) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)

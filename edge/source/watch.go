@@ -9,25 +9,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watch watches a path by inotify. It also watches the parent directory, which reports the
-// creation, replacement and removal of the path. Without inotify it sends no events.
+// A watch watches a path with inotify. It also watches the parent directory, to notice when the path is
+// created, replaced or removed. If inotify is not available, it sends no events.
 type watch struct {
 	path string
-	id   identity // of the watched directory
+	id   identity // identity of the watched directory
 	*fsnotify.Watcher
 }
 
 func newWatch(path string, log *slog.Logger) *watch {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("inotify is not available: changed manifests are only noticed every fileCheckFrequency", "path", path, "error", err)
+		log.Warn("inotify is not available: changed manifests are noticed only every fileCheckFrequency", "path", path, "error", err)
 		return &watch{path: path}
 	}
 	return &watch{path: path, Watcher: w}
 }
 
-// follow adds missing watches, and replaces the watch of a directory that was replaced. Paths
-// that cannot be watched are covered by the regular check.
+// follow adds missing watches. If a directory was replaced, it replaces the watch. The regular check covers
+// paths that cannot be watched.
 func (w *watch) follow() {
 	if w.Watcher == nil {
 		return
