@@ -1,5 +1,5 @@
-// Package metrics is the parent of the packages that measure. They have no side effects and know
-// nothing about pods.
+// Package metrics is the parent of the packages for measurements. These packages have no side effects and
+// know nothing about pods.
 //
 //	metrics/host     the machine: identity, memory, CPU, file systems, load, sensors
 //	metrics/cgroup   a cgroup: CPU, memory, pids, I/O, pressure; one reading for all callers
@@ -9,7 +9,7 @@
 //	metrics/exposition  the pages that Prometheus scrapes
 //	metrics/kernfile files in proc and cgroupfs, read by some of the above
 //
-// Everything is read on demand, and one reading serves all callers within a short time: the Summary
-// API, the pages for Prometheus, the CRI, eviction thresholds and islet top. Nothing here polls. It
-// is no error if something disappears while it is read, such as a terminated container.
+// Everything is read on demand. Within a short time, one reading serves all callers: the Summary API, the
+// pages for Prometheus, the CRI, eviction thresholds and islet top. Nothing here polls. It is no error if
+// something disappears while it is read, such as a container that ends.
 package metrics

@@ -162,7 +162,8 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 // certificate that seems to have expired is still used.
 func (c *clock) settle(date, proven time.Time) {
 	if date.Before(proven) {
-		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time", "was", proven, "now", date.UTC())
+		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time",
+			"was", proven, "now", date.UTC())
 	} else {
 		c.log.Info("this machine's clock is behind: the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
 	}

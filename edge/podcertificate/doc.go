@@ -18,9 +18,9 @@
 // request continues. A certificate that could not be renewed stays in the volume, even after it has
 // expired. Its verifiers decide whether to accept it.
 //
-// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. A
-// signer that needs a person's approval may take days; the pod reports that it waits.
+// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. If
+// a person must approve the request, the signer may take days. The pod reports that it waits.
 //
-// https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
+// See https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
 package podcertificate

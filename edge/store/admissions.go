@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Admission is the rejection of a pod: why it may not run on this node. It is stored until
-// the pod is removed or Admit is called.
+// An Admission is the rejection of a pod, with the reason why it may not run on this node. It is stored
+// until the pod is removed or Admit is called.
 type Admission struct {
 	Reason    string // as in PodStatus.Reason, e.g. OutOfcpu
 	Message   string
 	Grace     time.Duration // maximum grace period of its containers; 0 means that of the spec
-	Disrupted bool          // the pod ends in favor of others, as a DisruptionTarget
+	Disrupted bool          // the pod ends in favor of others; its condition is DisruptionTarget
 }
 
 // Reject durably stores the rejection of a pod.

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Allocation has the resources of a pod that was resized in place (KEP-1287). It is stored
-// until the pod is removed.
+// An Allocation contains the resources of a pod that was resized in place (KEP-1287). It is stored until
+// the pod is removed.
 type Allocation struct {
-	Generation int64       // of the pod that requested the resources
-	Resources  *v1.PodSpec // only the containers' names and resources, and the pod's resources
+	Generation int64       // generation of the pod that requested the resources
+	Resources  *v1.PodSpec // contains only the names and resources of the containers, and the resources of the pod
 }
 
-// Allocate durably stores the resources of pods, all or none. A pod that is not stored gets no
-// row.
+// Allocate durably stores the resources of pods. It stores all rows or none. It writes no row for a pod
+// that is not stored.
 func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) error {
 	rows := map[types.UID][]byte{}
 	for uid, a := range given {
@@ -46,8 +46,8 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 	return nil
 }
 
-// Allocations returns all rows. A row that cannot be decoded is logged and omitted: its pod then
-// has the resources that its sandbox was created with.
+// Allocations returns all rows. A row that cannot be decoded is logged and omitted. The pod then has the
+// resources that its sandbox was created with.
 func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, error) {
 	all := map[types.UID]Allocation{}
 	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {

@@ -11,12 +11,12 @@ import (
 
 // A CertificateKey identifies a podCertificate source of a projected volume.
 type CertificateKey struct {
-	UID    types.UID // of the pod
+	UID    types.UID // UID of the pod
 	Volume string
 	Source int // index of the source in the volume
 }
 
-// A Certificate is the state of one source: its certificate and private key.
+// A Certificate is the state of a podCertificate source. It contains the certificate and the private key.
 type Certificate struct {
 	CertificateKey
 	State []byte // encoded by edge/podcertificate
@@ -26,7 +26,8 @@ func (k CertificateKey) row() []string {
 	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
 }
 
-// PutCertificate durably stores a certificate, sealed. It is removed with its pod.
+// PutCertificate durably stores a certificate in sealed form. The certificate is removed together with its
+// pod.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 	sealed, err := s.seal.close(c.State, c.row()...)
 	if err != nil {
@@ -57,8 +58,8 @@ func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Certificates returns all rows. Rows that cannot be opened because the key is lost are logged
-// and omitted.
+// Certificates returns all rows. Rows that cannot be decrypted because the key is lost are logged and
+// omitted.
 func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
 	var all []Certificate
 	var lost unreadable

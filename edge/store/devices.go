@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Devices are the devices of one resource that a container has. They are stored until the pod is
+// Devices contains the devices of one resource that a container has. They are stored until the pod is
 // removed.
 type Devices struct {
-	UID       types.UID // of the pod
+	UID       types.UID // UID of the pod
 	Container string
 	Resource  string
 	Count     int    // number of devices
-	Given     []byte // encoded by agent/device: the devices' IDs and the plugin's response
+	Given     []byte // the device IDs and the plugin's response, encoded by agent/device
 }
 
-// GiveDevices durably stores the devices of containers, all or none. A pod that is not stored
-// gets no row.
+// GiveDevices durably stores the devices of containers. It stores all rows or none. It writes no row for a
+// pod that is not stored.
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, d := range rows {
@@ -72,8 +72,8 @@ func (s *Store) Devices(ctx context.Context) ([]Devices, error) {
 	return all, nil
 }
 
-// A Claim is a ResourceClaim that a driver has prepared, or may have. It is stored until the
-// driver has unprepared it, which can be after the removal of its pods.
+// A Claim is a ResourceClaim that a driver has prepared or may have prepared. It is stored until the driver
+// has unprepared it. That can be after the removal of its pods.
 type Claim struct {
 	UID             types.UID
 	Driver          string
@@ -81,7 +81,7 @@ type Claim struct {
 	State           []byte
 }
 
-// PutClaims durably stores claims, all or none.
+// PutClaims durably stores claims. It stores all claims or none.
 func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, c := range claims {

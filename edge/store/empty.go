@@ -10,9 +10,9 @@ import (
 // The transaction that creates the first tables writes it.
 const emptyKey = "store.empty"
 
-// Empty reports whether the database was created and Filled was not called since: on a new node,
-// and after the file was deleted while pods ran. It stays true over restarts, so that an agent
-// that was killed in between continues to restore.
+// Empty reports whether the database is new: it was created, and Filled was not called since. This is so on
+// a new node, and after the file was deleted while pods ran. It stays true after a restart. So an agent
+// that was killed during the restoration continues it.
 func (s *Store) Empty(ctx context.Context) (bool, error) {
 	_, empty, err := s.Meta(ctx, emptyKey)
 	return empty, err

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	// ErrFull means that the database's disk or quota is full. Writes that succeeded before
-	// are safe. Writing works again once there is room.
+	// ErrFull means that the database's disk or quota is full. Earlier successful writes are safe. Writes
+	// succeed again when there is room.
 	ErrFull = errors.New("no space left on the disk of the database")
 	// ErrClosed is the error of a write to a closed store.
 	ErrClosed = errors.New("the store is closed")
@@ -22,7 +22,7 @@ var (
 	errNewer = errors.New("it was written by a newer islet")
 )
 
-// explain adds the path to SQLite's errors, and advice for a full disk and a locked database.
+// explain adds the path to errors of SQLite. For a full disk or a locked database it adds advice.
 func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
@@ -34,7 +34,7 @@ func (s *Store) explain(err error) error {
 	case resultCode(err) != 0:
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	return err // the caller's own
+	return err // an error of the caller's function
 }
 
 func isFull(err error) bool {
@@ -50,8 +50,8 @@ func resultCode(err error) int {
 	return 0
 }
 
-// isBroken reports whether the file's content causes an error at opening, so that a new file helps.
-// It is false for a disk that is full or read-only.
+// isBroken reports whether opening failed because of the file's content, so that a new file helps. It is
+// false for a disk that is full or read-only.
 func isBroken(err error) bool {
 	if errors.Is(err, errNewer) {
 		return false
@@ -76,8 +76,8 @@ func isCorrupt(err error) bool {
 		c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
 }
 
-// isFrozen reports whether the disk is read-only or cannot be read. The file may be intact, but
-// cannot be used in place.
+// isFrozen reports whether the disk is read-only or cannot be read. The file may be intact, but it cannot
+// be used in its place.
 func isFrozen(err error) bool {
 	switch resultCode(err) & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:

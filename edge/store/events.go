@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// An Event is an event of this node with its count.
+// An Event is an event of this node, with its count.
 type Event struct {
-	Event *v1.Event // its name is the key
-	Seq   int64     // order of the last occurrences
+	Event *v1.Event // its name is the key of the row
+	Seq   int64     // order of the last occurrences of events
 	Told  int32     // the count that was last sent to the API server; 0 if none was sent
 }
 
-// UpdateEvents durably writes events and removes them by name, all or none.
+// UpdateEvents durably writes events and removes others by name. It does everything or nothing.
 func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (s *Store) Events(ctx context.Context) ([]Event, error) {
 			return err
 		}
 		if err := e.Event.Unmarshal(data); err != nil || e.Event.Name != name {
-			s.log.Error("a stored event cannot be decoded, leaving it out", "name", name, "error", err)
+			s.log.Error("a stored event cannot be decoded and is omitted", "name", name, "error", err)
 			return nil
 		}
 		all = append(all, e)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// AddImport durably records that the image archive with this digest has been imported. name is
-// the archive's file name.
+// AddImport durably records that the image archive with the given digest was imported. name is the name of
+// the archive's file.
 func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
@@ -19,7 +19,7 @@ func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	return nil
 }
 
-// Imported reports whether the archive with this digest has been imported.
+// Imported reports whether the archive with the given digest was imported.
 func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
 	_, found, err := s.value(ctx, "SELECT name FROM imports WHERE digest = ?", digest)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
 	return found, nil
 }
 
-// value reads one string; found is false if there is no row.
+// value reads one string. found is false if there is no row.
 func (s *Store) value(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
 	err = s.query(ctx, func() { found = false }, func(rows *sql.Rows) error {
 		found = true

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// AddLease durably leases an address to an owner (a sandbox). If another owner has the address,
-// the error wraps fs.ErrExist. It succeeds if the owner has the address already.
+// AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the
+// error wraps fs.ErrExist. It is no error if the owner has the address already.
 func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	var has string
 	err := s.commit(ctx, func(tx *sql.Tx) error {

@@ -8,26 +8,26 @@ import (
 
 // A LocalKey identifies an object of a manifest. Each source has its own objects.
 type LocalKey struct {
-	Source    string // file, http, local
-	Kind      string // ConfigMap, Secret, PersistentVolumeClaim
+	Source    string // file, http or local
+	Kind      string // ConfigMap, Secret or PersistentVolumeClaim
 	Namespace string
 	Name      string
 }
 
 func (k LocalKey) row() []string { return []string{"local", k.Source, k.Kind, k.Namespace, k.Name} }
 
-// String returns the object's name for messages.
+// String returns the object's kind and name. It is used in messages.
 func (k LocalKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
 
 // A Local is an object from a manifest of this node.
 type Local struct {
 	LocalKey
-	Origin string // the file or URL, for messages
-	Gone   bool   // no manifest has it any more; it is kept for the pods that use it
+	Origin string // the file or URL; used in messages
+	Gone   bool   // no manifest defines it any more; it is kept for the pods that use it
 	Data   []byte // protobuf
 }
 
-// UpdateLocals durably writes objects, sealed, and removes others, all or none.
+// UpdateLocals durably writes objects in sealed form, and removes others. It does everything or nothing.
 func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -63,8 +63,8 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 	return nil
 }
 
-// Locals returns all rows. Rows that cannot be opened because the key is lost are logged and
-// omitted: the manifests still have these objects.
+// Locals returns all rows. Rows that cannot be decrypted because the key is lost are logged and omitted.
+// The manifests still have these objects.
 func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 	var all []Local
 	var lost unreadable

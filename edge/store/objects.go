@@ -8,22 +8,22 @@ import (
 	"fmt"
 )
 
-// An ObjectKey identifies the API objects of an item: see package edge/object.
+// An ObjectKey identifies the API objects of an item in package edge/object.
 type ObjectKey struct {
-	Kind      string // ConfigMap, Secret, Service, PersistentVolume ...
+	Kind      string // for example ConfigMap, Secret, Service
 	Namespace string
 	Name      string // empty for all objects of the kind in the namespace
 }
 
-// An Object is the API server's last answer for a key.
+// An Object is the last answer of the API server for a key.
 type Object struct {
 	ObjectKey
-	Version string // resourceVersion to continue a watch from
-	Gone    bool   // deleted since; the data are kept for the pods that use the object
-	Data    []byte // the kind's list as protobuf; an empty list means that there is no such object
+	Version string // resourceVersion from which a watch continues
+	Gone    bool   // the API server has deleted the object; the data are kept for the pods that use it
+	Data    []byte // a list of the kind, as protobuf; an empty list means that the object does not exist
 }
 
-// PutObject durably stores an object, sealed. It writes nothing if the object is unchanged.
+// PutObject durably stores an object in sealed form. It writes nothing if the object is unchanged.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
 	sealed, err := s.seal.close(o.Data, "objects", o.Kind, o.Namespace, o.Name)
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *Store) VoidObjects(ctx context.Context) error {
 	return nil
 }
 
-// Objects returns all rows. Rows that cannot be opened because the key is lost are logged and
-// omitted: the API server still has these objects.
+// Objects returns all rows. Rows that cannot be decrypted because the key is lost are logged and omitted.
+// The API server still has these objects.
 func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	var all []Object
 	var lost unreadable
@@ -118,7 +118,7 @@ type unreadable struct {
 
 func (u *unreadable) add(err error) { u.n, u.why = u.n+1, err }
 
-// fetched is the consequence for objects that the API server has.
+// fetched describes the consequence for objects that the API server still has.
 const fetched = "they are read from the API server again"
 
 func (u *unreadable) tell(s *Store, what, then string) {

@@ -18,19 +18,19 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// applicationID ("islt") marks the file as islet's, for file(1) and for prepare.
+// applicationID ("islt") marks the file as a database of islet. prepare and file(1) read it.
 const applicationID = 0x69736c74
 
-// migrations are numbered from 1 without gaps. A released migration never changes. The previous
-// version of islet must be able to use the database of the next one, so that an update can be
-// reverted: a migration only adds tables and indexes, which the older version ignores. A
-// migration that cannot follow this rule raises readBy, and the update cannot be reverted.
+// migrations contains the migrations, which are numbered from 1 without gaps. A released migration never
+// changes. The previous version of islet must be able to use the database of the next one, so that an
+// update can be reverted. So a migration only adds tables and indexes, and the older version ignores them.
+// A migration that cannot follow this rule raises readBy. The update cannot be reverted then.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readBy is the oldest schema version whose islet can use a database of this version. It is
-// stored in meta, for that older islet to read.
+// readBy is the oldest schema version that can use a database of this version. An islet with an older
+// schema cannot. It is stored in meta, where an older islet reads it.
 const (
 	readBy    = 11
 	readByKey = "schema.readBy"
@@ -44,7 +44,7 @@ var errContent = errors.New("not an intact database of islet")
 
 var suffixes = []string{"", "-wal", "-shm"}
 
-// open opens the database file: s.db and s.read.
+// open opens the database file. It sets s.db and s.read.
 func (s *Store) open(ctx context.Context) error {
 	if err := ensurePrivate(s.path); err != nil {
 		return err
@@ -53,11 +53,11 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.files.wal = nil
-	s.files.db, _ = os.Lstat(s.path) // nil if the file was removed already: then it is not watched
+	s.files.db, _ = os.Lstat(s.path) // nil if the file was already removed; it is not watched then
 	return nil
 }
 
-// openAt opens s.db and s.read with connection strings from dsn.
+// openAt opens s.db and s.read. dsn returns their connection strings.
 func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
 	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 	return nil
 }
 
-// ensurePrivate ensures that the database's files are regular and accessible for islet only. SQLite
-// gives -wal and -shm the mode of the database.
+// ensurePrivate checks that the files of the database are regular, and makes them accessible only for
+// islet. SQLite creates the -wal and -shm files with the mode of the database.
 func ensurePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -103,9 +103,9 @@ func ensurePrivate(path string) error {
 	return nil
 }
 
-// prepare checks the database and migrates it to this version.
+// prepare checks the database and migrates it to the schema of this islet.
 func prepare(ctx context.Context, db *sql.DB) error {
-	// The first write fixes the page size, and turning on the WAL writes.
+	// The first write fixes the page size, and enabling the WAL is a write.
 	if _, err := db.ExecContext(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)+"; PRAGMA journal_mode = WAL"); err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return checkNewer(ctx, db, version, known, newer && err == nil, err)
 }
 
-// checkNewer decides whether this islet can use a database of a newer version. more: the database
-// has additional tables; without them only the version number is damaged.
+// checkNewer decides whether this islet can use a database of a newer version. more reports whether the
+// database has additional tables. If it has none, only its version number is damaged.
 func checkNewer(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
@@ -151,7 +151,7 @@ func checkNewer(ctx context.Context, db *sql.DB, version, known int, more bool, 
 	if schema == nil && !more {
 		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, known)
 	}
-	return fmt.Errorf("%w: its version is %d, this islet knows versions up to %d. Run the newer islet; nothing was changed",
+	return fmt.Errorf("%w: its version is %d, but this islet knows only versions up to %d. Run the newer islet; nothing was changed",
 		errNewer, version, known)
 }
 
@@ -174,8 +174,9 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 	return nil
 }
 
-// checkSchema detects a damaged table definition, which the quick check does not read. more
-// reports whether the database has tables that this islet does not know, as a newer one does.
+// checkSchema detects a damaged table definition. The quick check of SQLite does not read the definitions.
+// more reports whether the database has tables that this islet does not know. The database of a newer islet
+// has such tables.
 func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, err error) {
 	model, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -202,7 +203,7 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	return len(has) > len(want), nil
 }
 
-// schema returns the definition of each table and index by its name.
+// schema returns the definitions of all tables and indexes by their names.
 func schema(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, '') FROM sqlite_schema")
 	if err != nil {
@@ -233,10 +234,10 @@ func migrate(ctx context.Context, db *sql.DB, version int, script string) error 
 	return tx.Commit()
 }
 
-// setAside renames a broken database and its companions. It returns the new path.
+// setAside renames a broken database and its -wal and -shm files. It returns the new path.
 func setAside(path string, why error, log *slog.Logger) (string, error) {
 	to := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405Z")
-	for base, n := to, 1; exists(to); n++ { // the clock may stand still
+	for base, n := to, 1; exists(to); n++ { // the name can exist if the clock stands still
 		to = fmt.Sprintf("%s.%d", base, n)
 	}
 	for _, suffix := range suffixes {
@@ -253,8 +254,8 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 	return to, prune(path, to)
 }
 
-// prune removes all but the last keepBroken broken databases, which could fill the disk of a
-// board that damages them again and again. It always keeps newest, even if the clock was wrong.
+// prune removes old broken databases and keeps the last keepBroken. A board that damages its database again
+// and again would otherwise fill its disk. It always keeps newest, even if the clock was wrong.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 
 // A Pod is a pod that this node is to run.
 type Pod struct {
-	Pod      *v1.Pod       // stored as protobuf: half the bytes and a tenth of the time of JSON
+	Pod      *v1.Pod       // stored as protobuf, which takes half the bytes and a tenth of the time of JSON
 	Seq      int64         // order of arrival; unique
 	Source   string        // file, http, local or api
-	Origin   string        // the file or URL, for messages
-	Deleting bool          // the pod is to end
+	Origin   string        // the file or URL; used in messages
+	Deleting bool          // true if the pod is to end
 	Grace    time.Duration // grace period of the deletion
-	Again    bool          // to be started again under the same UID after it has ended
+	Again    bool          // true if the pod is to start again under the same UID after it has ended
 	Lives    int           // number of such restarts
 }
 
-// UpdatePods durably writes and removes rows, all or none. The other rows of a removed pod, such
-// as its admission, status and tokens, are removed with it.
+// UpdatePods durably writes and removes rows. It does everything or nothing. The rows of a removed pod in
+// other tables, such as its admission, status and tokens, are removed together with it.
 func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) error {
 	if len(put)+len(remove) == 0 {
 		return nil

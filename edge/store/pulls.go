@@ -14,32 +14,33 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A Pull records with which credential an image was pulled. It does not contain the credential.
+// A Pull records the credential with which an image was pulled. It does not contain the credential itself.
 type Pull struct {
 	Image  string     // its ID
 	Name   string     // the repository, without tag and digest; empty if it was pulled with an unknown credential
 	Source PullSource // zero if every pod of the node may use the image under this name
 }
 
-// A PullSource is the object that had the credential: a Secret, with a hash of its content, or a
-// service account.
+// A PullSource is the object that contained the credential. It is a Secret, with a hash of its content, or
+// a service account.
 type PullSource struct {
 	Kind, Namespace, Name string
 	UID                   types.UID
-	Hash                  []byte // of a Secret, by Fingerprint
+	Hash                  []byte // hash of a Secret, by Fingerprint
 }
 
-// accountPrefix precedes the name of a service account in the table. No Secret's name can begin
+// accountPrefix is the prefix of a service account's name in the table. The name of a Secret cannot begin
 // with it.
 const accountPrefix = keyring.ServiceAccount + "/"
 
-// A BegunPull is a pull that was not recorded: it is in progress, has failed, or was interrupted.
+// A BegunPull is a pull that has begun and was not recorded. It is in progress, has failed, or was
+// interrupted.
 type BegunPull struct {
 	Ref string // the reference to be pulled
 	Was string // the ID of the image that ref meant before; empty if there was none
 }
 
-// Fingerprint returns a keyed hash, which cannot be computed or guessed without the key file.
+// Fingerprint returns a keyed hash. Without the key file it cannot be computed or guessed.
 func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	key, err := s.seal.hashKey()
 	if err != nil {
@@ -50,8 +51,8 @@ func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	return mac.Sum(nil), nil
 }
 
-// BeginPull durably records that a pull begins. If the power fails before PutPull, the image
-// still counts as pulled.
+// BeginPull durably records that a pull begins. If the power fails before PutPull, the image still counts
+// as pulled.
 func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
@@ -82,9 +83,9 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
-// PutPull durably records a pull, and removes the record of BeginPull for ref if that is not
-// empty. The new hash of a Secret replaces the old one. A pull without a credential removes the
-// Secrets of the image, because every pod may use it now.
+// PutPull durably records a pull. If ref is not empty, it removes the record of BeginPull for ref. If the
+// hash of a Secret has changed, the new hash replaces the old one. A pull without a credential removes the
+// records with a Secret, because every pod may use the image now.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {
@@ -133,7 +134,7 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 	return nil
 }
 
-// PullsOf returns the pulls of an image; none: it was not pulled.
+// PullsOf returns the pulls of an image. There are none if it was not pulled.
 func (s *Store) PullsOf(ctx context.Context, image string) ([]Pull, error) {
 	return s.pulls(ctx, "WHERE image = ? AND image != ''", image)
 }

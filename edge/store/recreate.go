@@ -12,17 +12,17 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// A process keeps using a database file after its removal, and loses everything when it ends. So
-// the writer checks its files after each write, before the caller knows that it succeeded, and at
-// Close, and creates them again if necessary.
+// A process that has a database file open keeps using it after its removal, and all data are lost when the
+// process ends. So the writer checks its files after each write, and at Close. If they are missing, it
+// creates them again before the caller learns that its write succeeded.
 
 // A fileSet identifies the files of the open database.
 type fileSet struct {
 	db, wal     fs.FileInfo // nil if they are not created yet
-	lastAttempt time.Time   // of the last attempt to create them again
+	lastAttempt time.Time   // time of the last attempt to create the files again
 }
 
-// intact reports whether all files are at their paths. It also records a new -wal.
+// intact reports whether all files are still at their paths. It also records a new -wal.
 func (f *fileSet) intact(path string, s *seal) bool {
 	if now, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.db) {
 		return false
@@ -37,8 +37,8 @@ func (f *fileSet) intact(path string, s *seal) bool {
 	return !s.lost()
 }
 
-// restoreFiles creates the files of the database again, with all rows, if they were removed or
-// replaced. It tries once per repairEvery, and always if last is set. Only the writer calls it.
+// If the database's files were removed or replaced, restoreFiles creates them again with all rows. It tries
+// once every repairEvery. If last is set, it always tries. Only the writer may call it.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
 	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.intact(s.path, s.seal) {
@@ -46,7 +46,7 @@ func (s *Store) restoreFiles(last bool) {
 	}
 	f.lastAttempt = time.Now()
 	if err := s.recreateFiles(); err != nil {
-		s.log.Error("the database was removed while islet runs, and cannot be created again yet: its rows are lost if the agent ends",
+		s.log.Error("the database was removed while islet runs and cannot be created again yet: its rows are lost if the agent ends",
 			"database", s.path, "error", err)
 		return
 	}
@@ -75,7 +75,7 @@ func (s *Store) recreateFiles() error {
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	s.closeFiles() // errors do not matter: the copy has all rows
+	s.closeFiles() // errors are ignored, because the copy has all rows
 	from, ctx := made, context.Background()
 	err := s.putInPlace(made)
 	if err == nil {
@@ -84,14 +84,14 @@ func (s *Store) recreateFiles() error {
 	if err == nil {
 		return nil
 	}
-	if full := s.fillMemory(ctx, from, err); full != nil { // on success it logs and reports err
+	if full := s.fillMemory(ctx, from, err); full != nil { // if it succeeds, it logs and reports err
 		s.startEmpty(full)
 	}
 	return err
 }
 
-// putInPlace renames the new file to the database's path. Files that are there are kept with the
-// suffix .replaced.
+// putInPlace renames the new file to the database's path. Existing files are kept with the suffix
+// .replaced.
 func (s *Store) putInPlace(made string) error {
 	for _, suffix := range suffixes {
 		if err := os.Rename(s.path+suffix, s.path+".replaced"+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {

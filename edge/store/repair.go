@@ -13,21 +13,21 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// repairEvery is the minimum interval between repairs: a failing card would be worn out by them,
-// and they would not help.
+// repairEvery is the minimum interval between repairs. On a failing card, more repairs would not help and
+// would wear it out.
 const repairEvery = time.Minute
 
-// A repair is a reader's request to the writer.
+// A repair is a request of a reader to the writer.
 type repair struct {
 	why  error
-	done chan<- bool // receives whether a retry of the read may succeed
+	done chan<- bool // receives true if a retry of the read may succeed
 }
 
 // readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.Disk(filepath.Dir(path)) }
 
-// replace sets a broken database aside and opens a new one with all rows that can be read. If the
-// disk is read-only, the new database is in memory.
+// replace sets a broken database aside, and opens a new one with all rows that can be read. If the disk is
+// read-only, the new database is in memory.
 func (s *Store) replace(ctx context.Context, why error) error {
 	aside, err := setAside(s.path, why, s.log)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *Store) replace(ctx context.Context, why error) error {
 	return nil
 }
 
-// openMemory opens a database in memory with all rows of the one on the disk, which can be read
-// but not written.
+// openMemory opens a database in memory with all rows of the one on the disk. It is used when the disk can
+// be read but not written.
 func (s *Store) openMemory(ctx context.Context, why error) error {
 	return s.fillMemory(ctx, s.path, why)
 }
@@ -75,10 +75,10 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	return nil
 }
 
-// memories counts the databases in memory, whose names must be unique within a process.
+// memories is the number of databases in memory so far. Their names must be unique within a process.
 var memories atomic.Int64
 
-// memoryDSN returns connection strings of a new database in memory, which connections can share.
+// memoryDSN returns connection strings for a new database in memory. Several connections can share it.
 func memoryDSN() func(pragmas ...string) string {
 	name := fmt.Sprintf("/islet-%d", memories.Add(1))
 	return func(pragmas ...string) string { return connection(name, "memdb", pragmas...) }
@@ -88,9 +88,9 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// repairDatabase replaces a broken database by a new one, or by one in memory if the disk has
-// become read-only. why is the error of the failed operation; repairDatabase reports whether to
-// retry it. Only the writer calls it.
+// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new
+// database is in memory. why is the error of the failed operation. repairDatabase reports whether to retry
+// that operation. Only the writer may call it.
 func (s *Store) repairDatabase(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || isFrozen(why) && readOnly(s.path)
 	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
@@ -99,7 +99,7 @@ func (s *Store) repairDatabase(why error) bool {
 	s.lastRepair = time.Now()
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	s.log.Error("the database is broken or cannot be written: creating it again", "database", s.path, "error", why)
+	s.log.Error("the database is broken or cannot be written, and is created again", "database", s.path, "error", why)
 	s.closeFiles()
 	ctx := context.Background()
 	var err error
@@ -115,10 +115,10 @@ func (s *Store) repairDatabase(why error) bool {
 	return true
 }
 
-// startEmpty opens an empty database in memory, as the last resort. It reports whether that
-// succeeded. Only the writer calls it, with the gate locked.
+// startEmpty opens an empty database in memory. It is the last resort. It reports whether that succeeded.
+// Only the writer may call it, with the gate locked.
 func (s *Store) startEmpty(why error) bool {
-	s.log.Error("the database could not be created again: starting with an empty one in memory", "database", s.path, "error", why)
+	s.log.Error("the database could not be created again: islet starts with an empty one in memory", "database", s.path, "error", why)
 	if err := s.openAt(context.Background(), memoryDSN()); err != nil {
 		s.log.Error("no database could be opened", "error", err)
 		s.db, s.read = closedDatabase(), closedDatabase()

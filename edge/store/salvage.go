@@ -12,24 +12,25 @@ import (
 	"github.com/islet-edge/islet/edge/store/pages"
 )
 
-// pageSize is the page size of all databases that islet created.
+// pageSize is the page size of all databases that islet creates.
 const pageSize = 1024
 
-// mostSalvaged is the maximum size of a broken database that is read. A node's is far smaller.
+// mostSalvaged is the maximum size of a broken database that is read, in bytes. Real databases are far
+// smaller.
 const mostSalvaged = 256 << 20
 
-// A shape identifies the rows of a table by the columns of a record: their types in the stored
-// order, the key first. The columns of a table are the same in all versions of the schema. No row
-// matches two shapes, so their order does not matter; TestShapes checks both against the schema.
+// A shape identifies the rows of a table by the types of their columns, in the stored order, which begins
+// with the key columns. The columns of a table are the same in all versions of the schema. No row matches
+// two shapes, so the order of the shapes does not matter. TestShapes checks this against the schema.
 type shape struct {
 	table, columns string
-	types          string // t text, i integer, b blob
+	types          string // t means text, i integer, b blob
 	check          func(v []any) bool
 }
 
 func shapes() []shape {
 	anyRow := func([]any) bool { return true }
-	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // no key of meta has a colon
+	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // the keys of meta contain no colon
 	return []shape{
 		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", func(v []any) bool { return v[0] != "" }},
 		{"objects", "kind, namespace, name, version, gone, data", "ttttib", anyRow},
@@ -73,8 +74,8 @@ func (s shape) matches(v []any) bool {
 	return s.check(v)
 }
 
-// salvage copies all rows that can be read from a database's files at path to an open database,
-// and returns their number.
+// salvage copies all readable rows from the files of the database at path to an open database. It returns
+// their number.
 func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
 	if err != nil {
@@ -95,7 +96,7 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 			if !s.matches(row.Values) {
 				continue
 			}
-			// If a row occurs twice, the second one is a stale copy on an old page.
+			// If a row occurs twice, the second one is an old copy.
 			q := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(s.types)-1))
 			result, err := tx.ExecContext(ctx, q, row.Values...)
 			if err != nil {
@@ -110,8 +111,8 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	return n, tx.Commit()
 }
 
-// readFile reads a regular file. Blocks that the disk cannot read become zeros. It returns no data
-// for a missing file.
+// readFile reads a regular file. Blocks that the disk cannot read are returned as zeros. For a missing file
+// readFile returns no data.
 func readFile(path string) ([]byte, error) {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
@@ -139,7 +140,7 @@ func readFile(path string) ([]byte, error) {
 		if errors.Is(err, io.EOF) {
 			return data[:at], nil
 		}
-		for ; at < end; at += pageSize { // page by page: one of them is unreadable
+		for ; at < end; at += pageSize { // reads page by page, because one page is unreadable
 			_, _ = f.ReadAt(data[at:min(at+pageSize, end)], int64(at))
 		}
 		at = end

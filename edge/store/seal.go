@@ -17,17 +17,17 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// KeyFile is the name of the file beside the database with the key that seals confidential
-// columns.
+// KeyFile is the name of the key file, which is in the directory of the database. The key seals
+// confidential columns.
 const KeyFile = "store.key"
 
 const keySize = 32 // AES-256
 
-// errNoKey means that sealed data cannot be opened any more.
+// errNoKey means that the key file is missing, so that sealed data cannot be opened.
 var errNoKey = errors.New("the key file is gone")
 
-// A seal encrypts columns of the database with AES-256-GCM. A sealed value is bound to its row:
-// it cannot be opened in another row. The key file is created with the first sealed value and is
+// A seal encrypts columns of the database with AES-256-GCM. A sealed value is bound to its row. It cannot
+// be opened as a value of another row. The key file is created before the first value is sealed. It is
 // never replaced.
 type seal struct {
 	path string
@@ -38,7 +38,7 @@ type seal struct {
 	hash []byte      // key for hashes, derived from key
 }
 
-// close seals data for the row of a table; row has the table's name and the key columns.
+// close seals data for a row. row contains the name of the table and the key columns.
 func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(true)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	return aead.Open(nil, sealed[:n], sealed[n:], identity(row))
 }
 
-// identity is unique for each row, because no column contains a zero byte.
+// identity returns text that is unique for each row, because no column contains a zero byte.
 func identity(row []string) []byte { return []byte(strings.Join(row, "\x00")) }
 
 func (s *seal) cipher(make bool) (cipher.AEAD, error) {
@@ -98,7 +98,7 @@ func (s *seal) cipher(make bool) (cipher.AEAD, error) {
 	return s.aead, err
 }
 
-// lost reports whether the key file was removed after it was read.
+// lost reports whether the key file was removed since it was read.
 func (s *seal) lost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +144,8 @@ func readKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// makeKey creates a key file. The file is complete and on the disk before it gets its name. An
-// existing key file is kept.
+// makeKey creates a key file. The file is complete and on the disk before it gets its name. An existing key
+// file is kept.
 func makeKey(path string) error {
 	key := make([]byte, keySize)
 	if _, err := rand.Read(key); err != nil {

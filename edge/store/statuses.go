@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PutStatus stores the status of a pod later: within a few seconds, or at Close. A newer status
-// replaces it. PutStatus does not block.
+// PutStatus stores the status of a pod within a few seconds, or at Close. If a newer status arrives before
+// then, only that one is stored. PutStatus does not block.
 func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 	data, err := status.Marshal()
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStat
 	}
 	return s.commit(ctx, func(tx *sql.Tx) error {
 		s.mu.Lock()
-		for uid := range raw { // so that older ones are not written after these
+		for uid := range raw { // so that an older status is not written afterwards
 			delete(s.statuses, uid)
 		}
 		s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStat
 	})
 }
 
-// Statuses returns the newest status of each pod, including those that are not written yet.
+// Statuses returns the newest status of each pod. It includes statuses that are not written yet.
 func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, error) {
 	raw := map[types.UID][]byte{}
 	err := s.query(ctx, func() { clear(raw) }, func(rows *sql.Rows) error {
@@ -77,7 +77,7 @@ func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, erro
 	return all, nil
 }
 
-// dropStatuses removes the pending statuses of pods that were removed.
+// dropStatuses drops the pending statuses of removed pods.
 func (s *Store) dropStatuses(uids []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *Store) dropStatuses(uids []types.UID) {
 	}
 }
 
-// flush writes the pending statuses and reports success. It needs no fsync: a power cut may lose
-// the statuses of the last seconds, but does not damage the file.
+// flush writes the pending statuses and reports whether it succeeded. It needs no fsync. A power cut may
+// lose the statuses of the last seconds, but it does not damage the file.
 func (s *Store) flush() bool {
 	s.mu.Lock()
 	pending := maps.Clone(s.statuses)
@@ -101,8 +101,8 @@ func (s *Store) flush() bool {
 		err = s.transact(coalesced, store)
 	}
 	if err != nil {
-		if !s.failing { // log once: on a full disk the log must not grow
-			s.log.Warn("the status of pods could not be stored and is retried", "error", s.explain(err))
+		if !s.failing { // logs once, because the log must not grow on a full disk
+			s.log.Warn("the statuses of pods could not be stored and are retried", "error", s.explain(err))
 		}
 		s.failing = true
 		return false

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	flushEvery = 5 * time.Second // maximum age of a status that is not written
+	flushEvery = 5 * time.Second // maximum time before a status is written
 	readers    = 2               // maximum number of connections for reading
 	readerIdle = 10 * time.Second
 )
@@ -28,37 +28,37 @@ type Store struct {
 	log  *slog.Logger
 	seal *seal
 
-	db   *sql.DB      // one connection, used by the writer only
-	read *sql.DB      // for all readers
-	gate sync.RWMutex // read-locked while read is used, locked while db and read are replaced
+	db   *sql.DB      // the only connection for writing; used only by the writer
+	read *sql.DB      // connections for reading
+	gate sync.RWMutex // read-locked while read is used; locked while db and read are replaced
 
-	repairs    chan repair   // to the writer
-	again      chan struct{} // capacity 1: rows may be missing after a repair
-	lastRepair time.Time     // the last repair; used by the writer
-	files      fileSet       // used by the writer
+	repairs    chan repair   // requests to the writer
+	again      chan struct{} // capacity 1: signals that rows may be missing after a repair
+	lastRepair time.Time     // time of the last repair; used only by the writer
+	files      fileSet       // used only by the writer
 
 	health sync.Mutex // guards now
 	now    Health
 
-	writes  chan write    // to the writer
-	dirty   chan struct{} // capacity 1: statuses is not empty
+	writes  chan write    // changes for the writer
+	dirty   chan struct{} // capacity 1: signals that statuses is not empty
 	stop    chan struct{}
-	done    chan struct{} // the writer has ended
-	failing bool          // the writer's last flush failed
+	done    chan struct{} // closed when the writer has ended
+	failing bool          // true if the writer's last flush has failed
 	close   sync.Once
 	closed  error
 
 	riders riders
 
 	mu       sync.Mutex
-	statuses map[types.UID][]byte // newest ones that are not written
+	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at path and migrates it to this version of islet. A broken
-// file is renamed together with its -wal and -shm, and replaced by a new one with all rows that
-// can be read: see Rebuilt. The database of a newer islet is used if its migrations allow that,
-// and is an error otherwise; it is never renamed. A full disk is no error. If the disk is
-// read-only, the database is in memory: see Health.
+// Open opens or creates the database at path and migrates it to this version of islet. A broken file is
+// renamed together with its -wal and -shm. A new file with all readable rows replaces it; see Rebuilt. The
+// database of a newer islet is used if its migrations permit that. Otherwise Open returns an error. Such a
+// database is never renamed. A full disk is no error. If the disk is read-only, the database is opened in
+// memory; see Health.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		repairs: make(chan repair), again: make(chan struct{}, 1),
@@ -86,15 +86,15 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// A Health describes problems of the database; the zero value: none.
+// A Health describes problems of the database. The zero value means that there are none.
 type Health struct {
 	Aside    string // path of the broken database that was replaced; empty if there is none
-	Salvaged int    // number of rows that were read from it
+	Salvaged int    // number of rows that were copied from the broken database
 	Volatile string // why all data are in memory only; empty if they are on the disk
 }
 
-// Rebuilt reports whether a broken database was replaced by a new one, and returns the path of
-// the broken one.
+// Rebuilt reports whether a broken database was replaced with a new one. It returns the path of the broken
+// one.
 func (s *Store) Rebuilt() (aside string, yes bool) {
 	h := s.Health()
 	return h.Aside, h.Aside != ""
@@ -113,8 +113,8 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// Repaired returns a channel that receives a value after the database was replaced during use.
-// Receivers write all their rows again, since some may be missing; unchanged rows cost nothing.
+// Repaired returns a channel that receives a value after the database was replaced during use. Receivers
+// should write all their rows again, because some may be missing. Unchanged rows cost no write.
 func (s *Store) Repaired() <-chan struct{} { return s.again }
 
 // Close writes pending statuses and closes the database.
@@ -131,9 +131,10 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// dsn returns connection strings. The caches are small, as a node's whole database is. The file
-// is locked exclusively, so the index of the -wal is on the heap: a -shm file could not be
-// created on a full disk, and a second agent must not use the same database.
+// dsn returns a function for the connection strings of the database at path. The caches are small, because
+// the database of a node is small. The file is locked exclusively, because a second agent must not use the
+// same database. SQLite then keeps the index of the -wal on the heap and creates no -shm file, which would
+// fail on a full disk.
 func dsn(path string) func(pragmas ...string) string {
 	return func(pragmas ...string) string { return connection(path, "unix-excl", pragmas...) }
 }

@@ -12,7 +12,7 @@ import (
 
 // A TokenKey identifies a token request of a pod.
 type TokenKey struct {
-	UID      types.UID // of the pod
+	UID      types.UID // UID of the pod
 	Audience string    // empty for the server's default
 	Seconds  int64     // expirationSeconds
 }
@@ -21,14 +21,14 @@ type TokenKey struct {
 type Token struct {
 	TokenKey
 	Token           string
-	Issued, Expires time.Time // whole seconds of the server's clock
+	Issued, Expires time.Time // in whole seconds of the server's clock
 }
 
 func (k TokenKey) row() []string {
 	return []string{"tokens", string(k.UID), k.Audience, strconv.FormatInt(k.Seconds, 10)}
 }
 
-// PutToken durably stores a token, sealed. It is removed with its pod.
+// PutToken durably stores a token in sealed form. The token is removed together with its pod.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
 	sealed, err := s.seal.close([]byte(t.Token), t.row()...)
 	if err != nil {
@@ -47,8 +47,7 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 	return nil
 }
 
-// Tokens returns all rows. Rows that cannot be opened because the key is lost are logged and
-// omitted.
+// Tokens returns all rows. Rows that cannot be decrypted because the key is lost are logged and omitted.
 func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 	var all []Token
 	var lost unreadable

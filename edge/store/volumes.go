@@ -8,16 +8,16 @@ import (
 
 // A VolumeKey identifies a mount point of a volume.
 type VolumeKey struct {
-	Volume string // volume ID, unique over all pods
+	Volume string // ID of the volume, unique over all pods
 	Pod    string // UID; empty if the volume is mounted for the whole node
 	Path   string
 }
 
-// A Volume is the record of a mount. It is not sealed, because a mount must be known even if the
-// key is lost. It must not contain secrets.
+// A Volume records a mount. It is not sealed, because the mount must be known even if the key is lost. It
+// must not contain secrets.
 type Volume struct {
 	VolumeKey
-	Data []byte // what the driver needs for the unmount
+	Data []byte // data that the driver needs for the unmount
 }
 
 // PutVolume durably records a mount point before anything is mounted there.

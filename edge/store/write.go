@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A write is a durable change for the writer. do may be called more than once, so it must assign
-// its results, not accumulate them.
+// A write is a durable change for the writer. The function do may be called more than once. So it must set
+// its results and not accumulate them.
 type write struct {
 	do   func(tx *sql.Tx) error
 	done chan<- error
 }
 
-// commit passes a durable change to the writer and waits for the result. A context that ends
-// after that does not end the wait: the caller must know the result of the change.
+// commit passes a change to the writer and waits until it is durable. After that, the end of ctx does not
+// end the wait, because the caller must know the result of the change.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	done := make(chan error, 1)
 	select {
@@ -29,7 +29,7 @@ func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	}
 }
 
-// write runs the writer, which owns the writing connection, until the store is closed.
+// write is the loop of the writer. It owns the connection for writing and ends when the store is closed.
 func (s *Store) write() {
 	defer close(s.done)
 	var flush <-chan time.Time
@@ -57,8 +57,8 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change together with all waiting ones, and sends each its result. If the common
-// transaction fails, each change gets its own, so that a failing change does not fail the others.
+// group commits a change in one transaction with all waiting changes, and sends the results. If that
+// transaction fails, each change gets its own, so that one change cannot make the others fail.
 func (s *Store) group(first write) {
 	all := []write{first}
 	for more := true; more; {
@@ -80,13 +80,13 @@ func (s *Store) group(first write) {
 			results[i] = s.transact(synced, w)
 		}
 	}
-	s.restoreFiles(false) // before the results: a change that succeeded survives kill -9
+	s.restoreFiles(false) // called before the results are sent, because a change that succeeded must survive kill -9
 	for i, w := range all {
 		w.done <- results[i]
 	}
 }
 
-// Values of PRAGMA synchronous: whether a commit waits for the disk.
+// Values of PRAGMA synchronous. They determine whether a commit waits for the disk.
 const (
 	synced    = "FULL"
 	coalesced = "NORMAL"
@@ -111,7 +111,7 @@ func (s *Store) transact(class string, all ...write) error {
 	return nil
 }
 
-// rollback rolls back. SQLite may have rolled back already, as on a full disk.
+// rollback rolls a transaction back. It is no error if SQLite has rolled back already, as on a full disk.
 func rollback(tx *sql.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && resultCode(err) == 0 {
 		return fmt.Errorf("roll back: %w", err)
@@ -119,8 +119,8 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// query calls scan for each row. It calls start before the first row. If the database was
-// replaced during the query, the query is repeated: start, which drops the rows, is called again.
+// query calls scan for each row. It calls start before the first row. If the database was replaced during
+// the query, query repeats it. It calls start again, which must drop the rows.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
 	if err != nil && s.requestRepair(ctx, err) {

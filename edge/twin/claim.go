@@ -9,31 +9,32 @@ import (
 	"strings"
 )
 
-// unknown stands for the hardware of a machine without serial numbers and network cards.
+// unknown is the hardware of a machine without serial numbers and network cards.
 const unknown = "-"
 
 // longest is the maximum length of a claim, in bytes.
 const longest = 80
 
-// A claim is a machine's entry in the Lease: the hardware that uses the node's name, and its boot.
+// A claim is the entry of a machine in the Lease. It identifies the hardware that uses the node's name, and
+// the boot.
 type claim struct {
-	hardware string // hash of its first mark, or unknown
+	hardware string // hash of the machine's first mark, or unknown
 	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a person
-	since    uint64 // version of the Lease when this boot first read it
+	since    uint64 // version of the Lease that this boot read first
 }
 
 func (c claim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim parses the annotation's value; ok is false if it is not a valid claim.
+// parseClaim parses the value of the annotation. ok reports whether it is a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), longest+1)], ".")
 	if len(s) > longest || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
 		return claim{}, false
 	}
-	term, err := strconv.ParseUint(parts[2], 10, 32) // each term is one takeover by hand, so 32 bits suffice
+	term, err := strconv.ParseUint(parts[2], 10, 32) // 32 bits suffice, because each term is a takeover by a person
 	since, err2 := strconv.ParseUint(parts[3], 10, 64)
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
@@ -49,7 +50,7 @@ func (c claim) outranks(o claim) bool {
 	return c.boot < o.boot
 }
 
-// digits is the length of a hash.
+// digits is the number of digits of a hash.
 const digits = 10
 
 func isHash(s string) bool {
@@ -61,8 +62,8 @@ func hashOf(s string) string {
 	return hex.EncodeToString(sum[:digits/2])
 }
 
-// Marks identify a machine: hashes of its serial numbers and of the permanent addresses of its
-// network cards.
+// Marks identifies a machine. It contains hashes of the serial numbers and of the permanent addresses of
+// the network cards.
 type Marks struct {
 	Serials []string `json:"serials,omitempty"`
 	Cards   []string `json:"cards,omitempty"`
@@ -77,7 +78,7 @@ func hashesOf(all []string) (out []string) {
 	return out
 }
 
-// hardware returns the machine's name in a claim.
+// hardware returns the value that identifies the machine in a claim.
 func (m Marks) hardware() string {
 	switch {
 	case len(m.Serials) > 0:
@@ -88,7 +89,7 @@ func (m Marks) hardware() string {
 	return unknown
 }
 
-// differsFrom reports whether two sets of marks certainly belong to two machines.
+// differsFrom reports whether two sets of marks certainly belong to different machines.
 func (m Marks) differsFrom(o Marks) bool {
 	a, b := m.Serials, o.Serials
 	if len(a) == 0 || len(b) == 0 {
@@ -100,8 +101,8 @@ func (m Marks) differsFrom(o Marks) bool {
 // mostCards is the maximum number of network cards in Marks.
 const mostCards = 16
 
-// add returns m with the marks of a later look at the same machine. A card may appear late, or
-// be missing for a while.
+// add returns m and the marks of a later reading of the same machine. A card may appear late, or be missing
+// for some time.
 func (m Marks) add(now Marks) Marks {
 	if len(now.Serials) > 0 {
 		m.Serials = now.Serials

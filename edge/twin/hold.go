@@ -10,20 +10,20 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A Hold blocks the start of pods that would write to the same volumes as another machine with
-// the name of this node. It is a pod hook: see package agent/pod/hook.
+// A Hold prevents the start of pods that write to shared volumes while another machine has the name of this
+// node. Both machines would write to the same volumes. It implements a hook of package agent/pod/hook.
 type Hold struct {
 	Twin *Twin // nil if the node has no cluster
-	// Running reports whether a pod runs. Running pods are not blocked, and their containers
-	// restart.
+	// Running reports whether a pod is running. A running pod is not blocked, and its containers are
+	// restarted.
 	Running func(types.UID) bool
 }
 
-// Name implements the hook.
+// Name returns the name of the hook.
 func (Hold) Name() string { return "twin" }
 
-// Prepare returns an error for a pod of the API server that writes to a volume outside of this
-// machine, while another machine has the node's name. Pods that run already are exempt.
+// Prepare returns an error for a pod of the API server that writes to a shared volume, while another
+// machine has the node's name. It returns no error for a pod that is already running.
 func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 	if h.Twin == nil || pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
@@ -47,12 +47,12 @@ func (t *Twin) Held() string {
 	if t.state != barred {
 		return ""
 	}
-	return t.why()
+	return t.whyNotOwner()
 }
 
-// sharedVolume returns the name of a volume that the pod can write to and that another machine
-// could mount too; empty: there is none. Only PersistentVolumeClaims and CSI volumes can lie
-// outside of this machine.
+// sharedVolume returns the name of a volume that the pod can write to and that another machine could mount.
+// It is empty if there is no such volume. Only PersistentVolumeClaims and CSI volumes can be outside of
+// this machine.
 func sharedVolume(pod *v1.Pod) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

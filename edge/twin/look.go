@@ -18,42 +18,42 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// longestLook is the maximum interval between two reads of the Lease by a machine that backs off.
+// longestLook is the maximum interval between two reads of the Lease by a machine that has backed off.
 const longestLook = 30 * time.Minute
 
-// A watch is the observation of the Lease by a machine that does not have the name.
+// A watch contains the observations of the Lease by a machine that does not have the name.
 type watch struct {
 	looks   int
-	renewed time.Time // renewTime at the last look; only compared for equality
-	alive   bool      // another machine renews the Lease
+	renewed time.Time // renewTime at the last look; it is only compared for equality
+	alive   bool      // true if another machine renews the Lease
 	wait    time.Duration
 	next    time.Time // time of the next look; zero means at once
 }
 
-// Admit decides whether this machine may use the API server. An empty why: it may. Otherwise wait
-// is the time until Admit reads the Lease again. An error means that the Lease could not be read.
-// Call it from one goroutine only, while the API server answers.
+// Admit decides whether this machine may use the API server. The result why is empty if it may. Otherwise
+// wait is the time until Admit reads the Lease again. An error means that the Lease could not be read. Only
+// one goroutine may call Admit, and only while the API server answers.
 func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
 	if why, wait = t.due(); why == "" || wait > 0 {
 		return why, wait, nil
 	}
 	ctx = kube.Ungated(ctx)
 	lease, err := kube.Get[coordinationv1.Lease](ctx, c, v1.NamespaceNodeLease, t.cfg.Node)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // no machine can announce itself there
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // without a Lease, no other machine can be found
 		lease, err = &coordinationv1.Lease{}, nil
 	}
 	if err != nil {
 		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
 	if t.evaluate(lease) {
-		_ = t.notify(ctx, c) // a failure is repeated at the next look
+		_ = t.notify(ctx, c) // after a failure, the next look repeats it
 	}
 	why, wait = t.due()
 	return why, wait, nil
 }
 
-// due returns why this machine does not have the name, and the time until the next look. It reads
-// the network cards again, because they may appear late.
+// due returns the reason why this machine does not have the name, and the time until the next look. It
+// reads the network cards again, because they may appear late.
 func (t *Twin) due() (why string, wait time.Duration) {
 	needsCard := func() bool { return t.state == barred && t.rec.Backed == "" }
 	t.mu.Lock()
@@ -69,17 +69,17 @@ func (t *Twin) due() (why string, wait time.Duration) {
 	if t.state == standing {
 		return "", 0
 	}
-	return t.why(), max(0, time.Until(t.watch.next))
+	return t.whyNotOwner(), max(0, time.Until(t.watch.next))
 }
 
-// claimName gives the name to this machine.
+// claimName sets the state in which this machine has the name.
 func (t *Twin) claimName() {
 	t.state, t.watch, t.claim.hardware = standing, watch{}, t.now.hardware()
 	t.signal()
 }
 
-// why returns the reason for not having the name, or for not deciding yet.
-func (t *Twin) why() string {
+// whyNotOwner returns the reason why this machine does not have the name, or why this is not decided yet.
+func (t *Twin) whyNotOwner() string {
 	switch {
 	case t.rec.Backed != "":
 		return t.rec.Backed
@@ -95,7 +95,7 @@ func (t *Twin) why() string {
 	return why
 }
 
-// evaluate evaluates the Lease, and reports whether to write a notice to it.
+// evaluate evaluates the Lease. It reports whether to write a notice into the Lease.
 func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	return (t.state == barred || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.notice()
 }
 
-// notice is the value of the annotation that tells the other machine about this one.
+// notice returns the value of the annotation that announces this machine to the other one.
 func (t *Twin) notice() string { return t.claim.hardware + "." + t.claim.boot }
 
 func parseNotice(s string) (o otherMachine, ok bool) {
@@ -143,10 +143,10 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// TakeOver gives the name to this machine by a person's decision. had reports whether it had the
-// name before. Without force it returns an error while another machine renews the Lease, or while
-// that is not decided yet although the API server answers: both machines would run pods with the
-// same volumes.
+// TakeOver lets this machine have the name, because a person has decided so. had reports whether the
+// machine had the name before. Without force it returns an error in two cases: while another machine renews
+// the Lease, and while that is not yet known although the API server answers. In these cases both machines
+// would run pods with the same volumes.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()
@@ -170,7 +170,7 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 	return false, nil
 }
 
-// versionOf returns 0 if s is not a number.
+// versionOf parses a resource version. It returns 0 if s is not a number.
 func versionOf(s string) uint64 {
 	v, _ := strconv.ParseUint(s, 10, 64)
 	return v

@@ -18,7 +18,8 @@ import (
 // metaTwin is the store's key for the record, as JSON.
 const metaTwin = "twin"
 
-// rounds is the number of renewals without a foreign claim after which earlier ones are forgotten.
+// rounds is the number of renewals without another machine's claim after which earlier claims are
+// forgotten.
 const rounds = 4
 
 // Meta stores small values. *store.Store is one.
@@ -27,7 +28,7 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config has the dependencies and settings of a Twin.
+// Config contains the dependencies and settings of a Twin.
 type Config struct {
 	Node  string                           // name of this node and of its Lease
 	Boot  string                           // bootid.Read; empty if it is not known
@@ -40,24 +41,24 @@ type Config struct {
 // A record is stored, so that it survives a reboot.
 type record struct {
 	Node   string `json:"node"`
-	Marks  Marks  `json:"marks"`            // of the machine that last had the name with this store
-	Term   uint64 `json:"term,omitempty"`   // of its claim
-	Boot   string `json:"boot,omitempty"`   // of its claim
-	Since  uint64 `json:"since,omitempty"`  // of its claim
-	Taking bool   `json:"taking,omitempty"` // TakeOver was called, and the claim is not written yet
+	Marks  Marks  `json:"marks"`            // marks of the machine that last had the name with this store
+	Term   uint64 `json:"term,omitempty"`   // term of its claim
+	Boot   string `json:"boot,omitempty"`   // boot of its claim
+	Since  uint64 `json:"since,omitempty"`  // since of its claim
+	Taking bool   `json:"taking,omitempty"` // true if TakeOver was called and the claim is not written yet
 	Backed string `json:"backed,omitempty"` // why this machine backed off; empty if it did not
 }
 
-// A state says whether this machine has the name.
+// A state describes whether this machine has the name.
 type state int
 
 const (
-	standing state = iota // it has the name, as far as it knows
-	newcomer              // it never had the name, and reads the Lease before it claims
-	barred                // another machine has it
+	standing state = iota // the machine has the name, as far as it knows
+	newcomer              // the machine never had the name, and reads the Lease before it claims the name
+	barred                // another machine has the name
 )
 
-// A Twin is safe for concurrent use.
+// A Twin decides whether this machine has the name of its node. It is safe for concurrent use.
 type Twin struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
@@ -65,20 +66,20 @@ type Twin struct {
 	mu    sync.Mutex
 	state state
 	rec   record
-	now   Marks // of this machine
-	claim claim // of this boot
-	// For the state standing:
-	acknowledged bool // the Lease had the claim of this boot
+	now   Marks // current marks of this machine
+	claim claim // claim of this boot
+	// The following fields are used in the state standing.
+	acknowledged bool // the Lease contained the claim of this boot
 	write        bool // the next renewal writes the claim
 	clear        bool // the next renewal removes the notice of a twin
-	writes       int  // writes of the claim since it was last acknowledged
-	earlier      int  // how often an earlier claim replaced this machine's
-	quiet        int  // renewals since then
+	writes       int  // number of writes of the claim since it was last acknowledged
+	earlier      int  // number of times that an earlier claim replaced this machine's claim
+	quiet        int  // number of renewals since then
 	other        otherMachine
-	watch        watch // for the other states
+	watch        watch // used in the other states
 }
 
-// otherMachine is the machine that backed off from this one.
+// otherMachine is the machine that has backed off from this one.
 type otherMachine struct {
 	hardware, boot string
 	seen           time.Time // zero if there is no other machine
@@ -110,15 +111,15 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	case t.rec.Backed != "" || t.rec.Marks.differsFrom(t.now):
 		t.state = barred
 		c.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover",
-			"error", t.why())
+			"error", t.whyNotOwner())
 	case t.rec.Boot == t.claim.boot && !t.rec.Taking:
 		t.acknowledged, t.claim.since = true, t.rec.Since
 	}
 	return t, nil
 }
 
-// Changed returns a channel that receives a value when another machine was found, or when this
-// machine may use the name now. There is one channel, for one reader.
+// Changed returns a channel that receives a value when another machine is found, or when this machine may
+// use the name again. All calls return the same channel, which must have only one reader.
 func (t *Twin) Changed() <-chan struct{} { return t.changed }
 
 func (t *Twin) signal() {
@@ -128,8 +129,8 @@ func (t *Twin) signal() {
 	}
 }
 
-// Annotations returns the annotations of the Lease that the next renewal sets, or removes where the
-// value is nil. A nil map changes none. created: the renewal creates the Lease.
+// Annotations returns the annotations of the Lease that the next renewal sets. A nil value removes the
+// annotation. A nil map changes no annotation. created means that the renewal creates the Lease.
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,8 +147,8 @@ func (t *Twin) Annotations(created bool) map[string]any {
 	return out
 }
 
-// Renewed evaluates the Lease that the server returned for a renewal. again reports whether to
-// renew at once, to write the claim.
+// Renewed evaluates the Lease that the server returned for a renewal. again reports whether to renew the
+// Lease again at once, to write the claim.
 func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	t.mu.Lock()
 	if t.state != standing {
@@ -196,7 +197,7 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	return again
 }
 
-// judgeEarlier evaluates the claim of an earlier boot; ok: there is one.
+// judgeEarlier evaluates the claim of an earlier boot. ok reports whether there is such a claim.
 func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:
@@ -209,7 +210,7 @@ func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	t.write = true
 }
 
-// judgeLater evaluates the claim of a machine that is running: it replaced the claim of this boot.
+// judgeLater evaluates the claim of a running machine, which has replaced the claim of this boot.
 func (t *Twin) judgeLater(found claim) {
 	t.quiet, t.write = 0, true
 	if !found.outranks(t.claim) {
@@ -224,7 +225,7 @@ func (t *Twin) judgeLater(found claim) {
 	}
 }
 
-// recordTwin records a machine that has backed off or will.
+// recordTwin records a machine that has backed off or will back off.
 func (t *Twin) recordTwin(o otherMachine) {
 	o.seen = time.Now()
 	news := t.other.boot != o.boot || !t.twinSeen()
@@ -239,21 +240,21 @@ func (t *Twin) backOffByTerm(found claim) {
 	t.backOff(fmt.Sprintf("the machine with hardware %s took the name of this node over by islet takeover", found.hardware))
 }
 
-// backOff makes this machine back off.
+// backOff sets the state in which another machine has the name.
 func (t *Twin) backOff(why string) {
 	t.state, t.write, t.rec.Backed, t.watch = barred, false, why, watch{}
 	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
 	t.signal()
 }
 
-// recordOwner records that this machine has the name. It reads the network cards again.
+// recordOwner records that this machine has the name, with the given marks.
 func (t *Twin) recordOwner(now Marks) {
 	t.now = now
 	t.rec = record{Node: t.cfg.Node, Marks: t.rec.Marks.add(t.now), Term: t.claim.term, Boot: t.claim.boot, Since: t.claim.since}
 }
 
-// readMarks reads the marks of this machine. The caller holds mu, which is released meanwhile:
-// the kernel may take long, and other callers read the state of the name.
+// readMarks reads the marks of this machine. The caller must hold mu. readMarks releases it in the
+// meantime, because the kernel may take long and other callers read the state.
 func (t *Twin) readMarks() Marks {
 	t.mu.Unlock()
 	defer t.mu.Lock()
@@ -271,7 +272,8 @@ func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	}
 }
 
-// twinTTL is how long a twin is reported after its last notice. It writes one every longestLook.
+// twinTTL is the time for which a twin is reported after its last notice. A twin writes a notice every
+// longestLook.
 const twinTTL = 4 * longestLook
 
 func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < twinTTL }
@@ -288,7 +290,8 @@ func (t *Twin) Report() string {
 		"give it another name, or a state directory of its own", t.other.hardware)
 }
 
-// Conditions returns the condition DuplicateNode while another machine uses the name, else none.
+// Conditions returns the condition DuplicateNode while another machine uses the name. Otherwise it returns
+// none.
 func (t *Twin) Conditions() []v1.NodeCondition {
 	if t == nil {
 		return nil

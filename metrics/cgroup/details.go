@@ -15,68 +15,68 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// userTick is the unit of cpuacct.stat: USER_HZ, which is 100 on every architecture that islet
+// userTick is the unit of cpuacct.stat. It is USER_HZ, which is 100 on every architecture that islet
 // supports.
 const userTick = 10 * time.Millisecond
 
-// Details are Figures and the figures that are needed less often.
+// Details contains Figures, and the figures that are needed less often.
 type Details struct {
 	Figures
-	Created       time.Time     // of the cgroup
+	Created       time.Time     // creation time of the cgroup
 	User, System  time.Duration // of CPU
-	Periods       uint64        // in which a CPU quota was in force
-	Throttled     uint64        // of these, how many exhausted the quota
+	Periods       uint64        // number of periods in which a CPU quota was in force
+	Throttled     uint64        // number of periods that exhausted the quota
 	ThrottledTime time.Duration
-	Bursts        uint64 // periods with more CPU time than the quota
+	Bursts        uint64 // number of periods with more CPU time than the quota
 	BurstTime     time.Duration
 	Shares        uint64 // weight of CPU time relative to other cgroups; 0 if unknown
-	Quota, Period uint64 // of CPU time, in microseconds; Quota 0: no limit
+	Quota, Period uint64 // in microseconds of CPU time; if Quota is 0, there is no limit
 
 	Cache, Mapped, Kernel    uint64 // bytes
 	ActiveFile, InactiveFile uint64 // bytes
-	OwnFaults, OwnMajor      uint64 // page faults of this cgroup without its children
+	OwnFaults, OwnMajor      uint64 // page faults of the processes in this cgroup, without its children
 	Peak                     uint64 // bytes: the maximum memory usage so far; 0 if unknown
-	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit limits swap, with cgroup v1 memory and swap together
-	SwapMax                  uint64 // bytes: limit of swap; valid only if SwapLimited
+	Reservation, SwapLimit   uint64 // bytes; 0 means none. SwapLimit limits swap; with cgroup v1 it limits memory and swap together
+	SwapMax                  uint64 // bytes: limit of swap; only valid if SwapLimited
 	SwapLimited              bool
-	LimitHits                uint64 // how often the memory limit was reached
+	LimitHits                uint64 // number of times that the memory limit was reached
 	OOMKills                 uint64
 	MaxPIDs                  uint64 // 0 means no limit
-	Processes                uint64 // in this cgroup without its children
+	Processes                uint64 // number of processes in this cgroup, without its children
 	First                    int    // PID of one of these processes; 0 if there is none
 	IO                       []IO   // by device
 	Pressure                 Pressures
 
-	id     uint64    // inode number that identifies the cgroup while it exists
-	limits time.Time // when the limits were read
-	all    time.Time // when everything was read
+	id     uint64    // inode number, which identifies the cgroup while it exists
+	limits time.Time // time when the limits were read
+	all    time.Time // time when all files were read
 }
 
-// An IO counts the bytes and operations of one block device.
+// An IO contains the byte and operation counters of one block device.
 type IO struct {
 	Device                string // major:minor
 	ReadBytes, WriteBytes uint64
 	Reads, Writes         uint64
 }
 
-// Pressures are the pressure stall information of a cgroup; nil: the kernel does not provide it.
-// https://docs.kernel.org/accounting/psi.html
+// Pressures contains the pressure stall information of a cgroup. A field is nil if the kernel does not
+// provide it. See https://docs.kernel.org/accounting/psi.html.
 type Pressures struct{ CPU, Memory, IO *Pressure }
 
-// A Pressure says how long processes were stalled for lack of a resource.
+// A Pressure contains the times for which processes waited for a resource.
 type Pressure struct{ Some, Full Stall }
 
-// A Stall is the time for which some or all processes were stalled: in total, and as a percentage
-// of the last 10, 60 and 300 seconds.
+// A Stall is the time for which some or all processes waited: the total time, and percentages of the last
+// 10, 60 and 300 seconds.
 type Stall struct {
 	Total                time.Duration
 	Avg10, Avg60, Avg300 float64
 }
 
-// ReadDetails is Read with all details.
+// ReadDetails is like Read, but it reads all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails copies the limits of before if they were read a short time ago.
+// readDetails is like ReadDetails. If the limits in before were read a short time ago, it copies them.
 func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
@@ -96,7 +96,7 @@ func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	return d, memory.err()
 }
 
-// created sets the creation time of a cgroup, or its modification time if the former is unknown.
+// created sets the creation time of a cgroup. If it is not known, it sets the modification time.
 func (d *Details) created(fd int) {
 	var st unix.Statx_t
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_MTIME, &st) != nil {
@@ -109,7 +109,7 @@ func (d *Details) created(fd int) {
 	d.Created = time.Unix(t.Sec, int64(t.Nsec))
 }
 
-// count evaluates the list of processes.
+// count sets the figures that follow from the list of processes.
 func (d *Details) count(list []byte) {
 	first, _, _ := bytes.Cut(list, []byte("\n"))
 	d.First, _ = strconv.Atoi(kernfile.View(first))
@@ -170,7 +170,7 @@ func (d *Details) readV2(dir *dir, before *Details) {
 	}
 	d.created(dir.fd)
 	d.limits, d.MaxPIDs = d.At, dir.number("pids.max")
-	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // only one of them is set, depending on the pod's QoS class
+	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // the pod's QoS class determines which one is set
 	d.SwapMax, d.SwapLimited = dir.limit("memory.swap.max")
 	d.SwapLimit = d.SwapMax
 	d.Quota, d.Period = dir.numbers("cpu.max")
@@ -178,7 +178,7 @@ func (d *Details) readV2(dir *dir, before *Details) {
 }
 
 // readWaiting reads the figures that can change while no process runs: written pages, and the stall of a
-// waiting process. Unchanged values are not copied; same reports whether all are unchanged.
+// waiting process. Unchanged values are not copied. same reports whether all values are unchanged.
 func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
 	all, same = parseIO(dir.text("io.stat"), d.IO)
 	p.CPU = dir.pressure("cpu.pressure", d.Pressure.CPU)
@@ -187,8 +187,7 @@ func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
 	return all, p, same && p == d.Pressure
 }
 
-// sharesOf converts a weight of cgroup v2 to CPU shares. It is the inverse of the conversion by OCI
-// runtimes.
+// sharesOf converts a weight of cgroup v2 to CPU shares. OCI runtimes convert in the other direction.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -196,8 +195,8 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
-// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. It returns
-// before if nothing has changed.
+// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. If nothing has
+// changed, it returns before.
 func parseIO(text []byte, before []IO) (out []IO, same bool) {
 	n := 0
 	for line := range bytes.Lines(text) {
@@ -223,7 +222,7 @@ func parseIO(text []byte, before []IO) (out []IO, same bool) {
 	return before, true
 }
 
-// parseDevice parses a line of io.stat. The device's name refers to the line's memory.
+// parseDevice parses a line of io.stat. The name of the device refers to the memory of the line.
 func parseDevice(line []byte) (io IO, ok bool) {
 	device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	if len(rest) == 0 {
@@ -254,8 +253,8 @@ func (io *IO) field(name string) *uint64 {
 	return nil
 }
 
-// pressure parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same with full. It
-// returns nil if the file does not exist or accounting is off, and before if nothing has changed.
+// pressure parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same with full. It returns nil
+// if the file does not exist or if accounting is off. If nothing has changed, it returns before.
 func (d *dir) pressure(file string, before *Pressure) *Pressure {
 	return pressureFrom(before, d.text(file))
 }
@@ -283,7 +282,7 @@ func ReadPressures(dir string) Pressures {
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
-// parsePressure parses a pressure file; found is false if there is no pressure in it.
+// parsePressure parses a pressure file. found reports whether the file contains a pressure.
 func parsePressure(text []byte) (p Pressure, found bool) {
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -322,7 +321,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 	defer pids.close()
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
-	d.CPU = time.Duration(acct.number("cpuacct.usage")) // first, so that later CPU time changes the next reading
+	d.CPU = time.Duration(acct.number("cpuacct.usage")) // read first, so that CPU time used from now on changes the next reading
 	known := d.takeLimits(before)
 	d.count(memory.text("cgroup.procs"))
 	memory.pairs("memory.stat", func(k string, n uint64) {
@@ -357,7 +356,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 		}
 	})
 	d.ioV1(blkio)
-	if known && d.Quota == 0 { // without a quota it was never throttled
+	if known && d.Quota == 0 { // without a quota, the cgroup was never throttled
 		return
 	}
 	cpu := memory.other(r.dir("cpu", path))
@@ -368,8 +367,8 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 	}
 	d.created(memory.fd)
 	d.limits, d.MaxPIDs = d.At, pids.number("pids.max")
-	d.Reservation = bound(memory.number("memory.soft_limit_in_bytes"))
-	d.SwapLimit = bound(memory.number("memory.memsw.limit_in_bytes"))
+	d.Reservation = noLimitAsZero(memory.number("memory.soft_limit_in_bytes"))
+	d.SwapLimit = noLimitAsZero(memory.number("memory.memsw.limit_in_bytes"))
 	d.SwapLimited = d.SwapLimit > 0 && d.Limit > 0
 	if d.SwapLimited {
 		d.SwapMax = d.SwapLimit - min(d.SwapLimit, d.Limit)
@@ -394,8 +393,8 @@ func (d *Details) cpuV1(cpu *dir) {
 	})
 }
 
-// ioV1 reads the counters that do not depend on a device's scheduler, for the cgroup and its
-// children: lines such as "8:0 Read 123".
+// ioV1 reads the I/O counters of the cgroup and its children that do not depend on a device's scheduler. A
+// line is, for example, "8:0 Read 123".
 func (d *Details) ioV1(blkio *dir) {
 	at := func(device string) *IO {
 		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })

@@ -15,18 +15,18 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Mountpoint is where the cgroup hierarchies are mounted.
+// Mountpoint is the directory in which the cgroup hierarchies are mounted.
 const Mountpoint = "/sys/fs/cgroup"
 
 // v2Magic is the file system type of cgroup v2.
 const v2Magic = 0x63677270
 
-// Figures are the resource usage of a cgroup and its children.
+// Figures contains the resource usage of a cgroup and its children.
 type Figures struct {
 	At         time.Time
-	CPU        time.Duration // since the cgroup was created
+	CPU        time.Duration // CPU time since the cgroup was created
 	Memory     uint64        // bytes, including the page cache
-	WorkingSet uint64        // bytes that cannot be reclaimed easily, as a kubelet computes them
+	WorkingSet uint64        // bytes that cannot be reclaimed easily, computed as in a kubelet
 	RSS        uint64        // bytes of anonymous memory
 	Swap       uint64        // bytes
 	Limit      uint64        // bytes; 0 means no limit
@@ -35,7 +35,8 @@ type Figures struct {
 	PIDs       uint64
 }
 
-// Available returns the bytes of memory left below the limit, or 0 without a limit.
+// Available returns the number of bytes between the memory usage and the limit. It returns 0 if there is no
+// limit.
 func (f Figures) Available() uint64 {
 	if f.Limit <= f.WorkingSet {
 		return 0
@@ -43,12 +44,12 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
-// needed returns the bytes of memory that a cgroup cannot do without: normally the working set as a
-// kubelet computes it, and all of its memory if the cgroup thrashes at its limit. The working set
-// excludes inactive file pages, because they can be reclaimed. When a cgroup thrashes, these pages
-// are reclaimed and read again continuously. If more than an eighth of the limit is reclaimable,
-// processes are not waiting because of this limit but because of the limit of a child, whose pod
-// must not affect others.
+// needed returns the number of bytes of memory that a cgroup needs. It is normally the working set,
+// computed as in a kubelet. If the cgroup thrashes at its limit, it is the whole memory usage. The working
+// set excludes inactive file pages, because they can be reclaimed. In a cgroup that thrashes, these pages
+// are reclaimed and read again continuously. The result is not increased if more than an eighth of the
+// limit is reclaimable. Then processes wait because of the limit of a child, and that pod must not affect
+// others.
 func (f Figures) needed(memory *Pressure) uint64 {
 	atLimit := f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8
 	if atLimit && memory != nil && memory.Full.thrashes() {
@@ -57,9 +58,8 @@ func (f Figures) needed(memory *Pressure) uint64 {
 	return f.WorkingSet
 }
 
-// thrashes reports whether all processes were stalled for most of the last 10 seconds, and for 12
-// of the last 60. That is the percentage at which systemd-oomd acts (oomd.conf(5)), in half of its
-// time.
+// thrashes reports whether all processes were stalled for most of the last 10 seconds, and for 12 of the
+// last 60 seconds. It is the percentage at which systemd-oomd acts (oomd.conf(5)), but half the time.
 func (s Stall) thrashes() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
 
 // A Reader reads cgroups below one mount point.
@@ -69,17 +69,17 @@ type Reader struct {
 	proc string // empty: /proc
 }
 
-// NewReader returns a Reader for the cgroup version that is mounted at root, normally Mountpoint.
+// NewReader returns a Reader for the cgroup version that is mounted at root. root is normally Mountpoint.
 func NewReader(root string) Reader {
 	var st syscall.Statfs_t
 	return Reader{root: root, v2: syscall.Statfs(root, &st) == nil && st.Type == v2Magic}
 }
 
-// Unified reports whether the version is cgroup v2.
+// Unified reports whether the cgroup version is v2.
 func (r Reader) Unified() bool { return r.v2 }
 
-// dir returns the directory of a cgroup in the hierarchy of a controller. cgroup v2 has only one
-// hierarchy.
+// dir returns the directory of a cgroup in the hierarchy of a controller. There is only one hierarchy in
+// cgroup v2.
 func (r Reader) dir(controller, path string) string {
 	if r.v2 {
 		return filepath.Join(r.root, path)
@@ -111,27 +111,25 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// Needed returns the bytes of memory that a cgroup cannot do without: the WorkingSet of its
-// figures, or more while all its processes are stalled on memory. Only cgroup v2 reports the
-// latter.
+// Needed returns the number of bytes of memory that a cgroup needs. It is the WorkingSet of f, or more
+// while all processes of the cgroup are stalled on memory. Only cgroup v2 reports such stalls.
 func (r Reader) Needed(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet
 	}
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // on error there is no accounting
+	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // an error means that accounting is off
 	return f.needed(pressureFrom(nil, text))
 }
 
-// Used returns the CPU time of a cgroup and its children. It reads only one file, so it is a cheap
-// check whether anything has run. ok is false if the cgroup does not exist or its CPU time is not
-// counted.
+// Used returns the CPU time of a cgroup and its children. It reads only one file. So it is a cheap check
+// whether any process has run. ok is false if the cgroup does not exist, or if its CPU time is not counted.
 func (r Reader) Used(path string) (time.Duration, bool) {
 	b := kernfile.Get()
 	defer b.Put()
 	if !r.v2 {
-		n, ok := r.one(b, "cpuacct", path, "cpuacct.usage", nil)
+		n, ok := r.readNumber(b, "cpuacct", path, "cpuacct.usage", nil)
 		return time.Duration(n), ok
 	}
 	text, _ := b.File(maxFile, r.root, path, "/cpu.stat") // on error the text is empty
@@ -201,27 +199,28 @@ func (f *Figures) statV1(k string, n uint64, inactive *uint64) {
 
 func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
 	if limit {
-		f.Limit = bound(memory.number("memory.limit_in_bytes"))
+		f.Limit = noLimitAsZero(memory.number("memory.limit_in_bytes"))
 	}
 	f.Memory, f.PIDs = memory.number("memory.usage_in_bytes"), pids.number("pids.current")
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
-// bound returns a limit of cgroup v1, whose kernel writes a number near the maximum for "none".
-func bound(n uint64) uint64 {
+// noLimitAsZero returns a limit of cgroup v1. It returns 0 for the number near the maximum that the kernel
+// shows if there is no limit.
+func noLimitAsZero(n uint64) uint64 {
 	if n > math.MaxInt64/2 {
 		return 0
 	}
 	return n
 }
 
-// micros converts microseconds without overflow.
+// micros converts a number of microseconds without overflow.
 func micros(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// Processes returns the processes in a cgroup, without those in its children. A missing cgroup has
-// none.
+// Processes returns the processes in a cgroup, without those in its children. For a missing cgroup it
+// returns none.
 func (r Reader) Processes(path string) ([]int, error) {
 	d, err := open(r.dir("memory", path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -242,8 +241,8 @@ func (r Reader) Processes(path string) ([]int, error) {
 	return out, d.err()
 }
 
-// Children returns the names of a cgroup's direct children, in no particular order. A missing
-// cgroup has none.
+// Children returns the names of a cgroup's direct children, in no particular order. For a missing cgroup it
+// returns none.
 func (r Reader) Children(path string) ([]string, error) {
 	return subdirectories(r.dir("memory", path))
 }

@@ -14,20 +14,21 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxFile is the most bytes that are read of a file. Only the list of processes can be longer.
+// maxFile is the maximum number of bytes that are read from a file. Only the list of processes can be
+// longer.
 const maxFile = 1 << 20
 
-// A dir is the directory of a cgroup in one hierarchy. If its fd is -1, it is missing and has no
+// A dir is the directory of a cgroup in one hierarchy. If its fd is -1, the directory is missing and has no
 // files.
 type dir struct {
 	fd   int
 	name string
 	*kernfile.Buffer
 	first  *dir  // the first dir of the cgroup, which stores the error and owns the buffer; nil in the first dir itself
-	failed error // the first error except for missing files
+	failed error // the first error; missing files are not errors
 }
 
-// open opens a cgroup. The error wraps fs.ErrNotExist if it does not exist.
+// open opens the directory of a cgroup. If the cgroup does not exist, the error wraps fs.ErrNotExist.
 func open(name string) (*dir, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -36,8 +37,8 @@ func open(name string) (*dir, error) {
 	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
-// other opens the same cgroup in another hierarchy. The result is missing if it does not exist
-// there.
+// other opens the directory of the same cgroup in another hierarchy. If it does not exist there, other
+// returns a missing dir.
 func (d *dir) other(name string) *dir {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,10 +57,11 @@ func (d *dir) close() {
 	}
 }
 
-// err returns the first error except for missing files.
+// err returns the first error. Missing files are not errors.
 func (d *dir) err() error { return d.failed }
 
-// note stores an error, unless it means that the controller is missing or the cgroup was removed.
+// note stores an error. It ignores errors which mean that the controller is missing or that the cgroup was
+// removed.
 func (d *dir) note(dir, file string, err error) {
 	if to := cmp.Or(d.first, d); to.failed == nil && !missing(err) {
 		to.failed = fmt.Errorf("%s/%s: %w", dir, file, err)
@@ -70,9 +72,9 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// text returns the content of a file, which is valid until the next file is read. It is empty if
-// the file is missing. A file longer than maxFile is cut after a complete line: a pod may have
-// any number of processes, and must still have figures.
+// text returns the content of a file. It is valid until the next file is read. It is empty if the file is
+// missing. If a file is longer than maxFile, it is cut after a complete line. A pod may have any number of
+// processes, and its figures must still be read.
 func (d *dir) text(file string) []byte {
 	if d.fd == -1 {
 		return nil
@@ -94,9 +96,9 @@ func (d *dir) text(file string) []byte {
 	return text
 }
 
-// one reads a file with a number without opening its directory first. If inode is not nil, it is
-// set to the file's inode number. ok is false on any error.
-func (r Reader) one(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
+// readNumber reads a file with a number. It does not open the directory of the cgroup first. If inode is
+// not nil, readNumber sets it to the file's inode number. ok is false on any error.
+func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
 		return 0, false
@@ -117,7 +119,7 @@ func (r Reader) one(b *kernfile.Buffer, controller, path, file string, inode *ui
 	return n, err == nil
 }
 
-// inode returns a file's inode number, or 0 if it is missing.
+// inode returns a file's inode number. It is 0 if the file is missing.
 func (d *dir) inode(file string) uint64 {
 	var st unix.Stat_t
 	if d.fd == -1 || unix.Fstatat(d.fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -132,7 +134,7 @@ func (d *dir) number(file string) uint64 {
 	return n
 }
 
-// limit reads a file with a limit, which may be zero; limited is false if there is no limit.
+// limit reads a file with a limit. The limit may be zero. limited is false if there is no limit.
 func (d *dir) limit(file string) (n uint64, limited bool) {
 	s := bytes.TrimSpace(d.text(file))
 	limited = len(s) > 0 && string(s) != "max"
@@ -142,7 +144,7 @@ func (d *dir) limit(file string) (n uint64, limited bool) {
 	return n, limited
 }
 
-// numbers reads a file with one or two numbers. "max" is returned as 0.
+// numbers reads a file with one or two numbers. It returns "max" as 0.
 func (d *dir) numbers(file string) (first, second uint64) {
 	s := bytes.TrimSpace(d.text(file))
 	if len(s) == 0 {
@@ -167,8 +169,8 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	return 0
 }
 
-// pairs calls f for each line with a name and a number in a file. The name is valid only during the
-// call. Other lines are skipped.
+// pairs calls f for each line of a file that consists of a name and a number. The name is valid only during
+// the call. Other lines are skipped.
 func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.text(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -178,8 +180,8 @@ func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	}
 }
 
-// links returns the link count of a directory, which in cgroupfs is two more than its number of
-// children, or 0 if it does not exist.
+// links returns the link count of a directory, or 0 if it does not exist. In cgroupfs the link count is the
+// number of children plus two.
 func links(name string) uint64 {
 	var st unix.Stat_t
 	if unix.Lstat(name, &st) != nil {
@@ -188,10 +190,11 @@ func links(name string) uint64 {
 	return uint64(st.Nlink)
 }
 
-// maxChildren is how many children of a cgroup are listed at most.
+// maxChildren is the maximum number of children that are listed for a cgroup.
 const maxChildren = 4096
 
-// subdirectories returns the directories in a directory, or none if that does not exist.
+// subdirectories returns the names of the directories in a directory. If that does not exist, it returns
+// none.
 func subdirectories(name string) ([]string, error) {
 	f, err := os.Open(name)
 	if missing(err) {
@@ -209,7 +212,7 @@ func subdirectories(name string) ([]string, error) {
 				out = append(out, e.Name())
 			}
 		}
-		if err != nil { // the end, or the directory was just removed
+		if err != nil { // the end of the directory, or the directory was just removed
 			break
 		}
 	}

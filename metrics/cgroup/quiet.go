@@ -6,16 +6,16 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxQuiet is how long a reading of a cgroup stays valid while none of its processes runs, and how
-// long its limits do. In that time, somebody else may change a limit, or the kernel may account
-// fewer pages. The node calls Recent.Forget after it changes a limit itself.
+// maxQuiet is the time for which a reading of a cgroup stays valid while none of its processes runs. The
+// limits in the reading stay valid for the same time. In this time another program may change a limit, or
+// the kernel may account fewer pages. When the node itself changes a limit, it calls Recent.Forget.
 const maxQuiet = 4 * time.Minute
 
-// maxLimits is how long limits stay valid in a cgroup whose processes run.
+// maxLimits is the time for which limits stay valid while processes of the cgroup run.
 const maxLimits = time.Minute
 
-// quietFor returns maxQuiet varied by the cgroup's path, so that cgroups that were read at the same
-// time are not all read again at the same time.
+// quietFor returns a time near maxQuiet that depends on the cgroup's path. So cgroups that were read at the
+// same time are not read again at the same time.
 func quietFor(path string) time.Duration {
 	h := uint32(2166136261)
 	for i := range len(path) {
@@ -24,10 +24,10 @@ func quietFor(path string) time.Duration {
 	return maxQuiet - time.Duration(h%64)*(maxQuiet/128)
 }
 
-// readAfter is ReadDetails for a cgroup with an earlier reading. If CPU time and memory are
-// unchanged, the cgroup was idle (quiet), and only a few files are read: most pods are idle most of
-// the time, and reading all files takes ten times as long. It returns before itself if nothing has
-// changed.
+// readAfter is like ReadDetails, with an earlier reading of the cgroup. If CPU time and memory are
+// unchanged, the cgroup was idle (quiet) and readAfter reads only a few files. Most pods are idle most of
+// the time, and reading all files takes ten times as long. If nothing has changed, readAfter returns
+// before.
 func (r Reader) readAfter(before *Details, path string) (d *Details, quiet bool, err error) {
 	if before.CPU > 0 && before.id > 0 && time.Since(before.all) < quietFor(path) {
 		if !r.v2 && r.quietV1(before, path) {
@@ -43,28 +43,28 @@ func (r Reader) readAfter(before *Details, path string) (d *Details, quiet bool,
 	return d, false, err
 }
 
-// readAll reads everything, except for limits that were read a short time ago.
+// readAll reads all files. It copies limits that were read a short time ago.
 func (r Reader) readAll(path string, before *Details) (*Details, error) {
 	d, err := r.readDetails(path, before)
 	return &d, err
 }
 
-// quietV1 reports whether the earlier reading is still valid. It does not allocate memory, because
-// this is most of the work of a scrape.
+// quietV1 reports whether the earlier reading is still valid. It does not allocate memory, because a scrape
+// consists mainly of such calls.
 func (r Reader) quietV1(before *Details, path string) bool {
 	b := kernfile.Get()
 	defer b.Put()
 	id := uint64(0)
-	cpu, known := r.one(b, "cpuacct", path, "cpuacct.usage", &id)
+	cpu, known := r.readNumber(b, "cpuacct", path, "cpuacct.usage", &id)
 	if !known || time.Duration(cpu) != before.CPU || id != before.id {
 		return false
 	}
-	memory, known := r.one(b, "memory", path, "memory.usage_in_bytes", nil)
+	memory, known := r.readNumber(b, "memory", path, "memory.usage_in_bytes", nil)
 	return known && memory == before.Memory
 }
 
-// quietV2 is quietV1 and also reads the figures that change while no process runs. It returns
-// before itself if nothing has changed, or else an updated copy.
+// quietV2 is like quietV1. It also reads the figures that change while no process runs. If nothing has
+// changed, it returns before. Otherwise it returns an updated copy.
 func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
@@ -89,7 +89,8 @@ func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	return &d, true
 }
 
-// takeLimits copies the limits of before, unless they are too old or of another cgroup.
+// takeLimits copies the limits of before. It does not copy limits that are too old or belong to another
+// cgroup.
 func (d *Details) takeLimits(before *Details) bool {
 	if before == nil || before.id == 0 || before.id != d.id || d.At.Sub(before.limits) >= maxLimits {
 		return false

@@ -8,41 +8,42 @@ import (
 	"time"
 )
 
-// Recent reads each cgroup once for all callers within a short time: a scrape of several pages, the
-// calls of the CRI and the eviction thresholds share one reading. Nothing is read without a caller.
-// Readings are kept for callers that come again soon, such as scrapers, so that only changes are
-// read. Its methods are safe for concurrent use.
+// Recent reads each cgroup once for all callers within a short time. A scrape of several pages, calls of
+// the CRI and the eviction thresholds share one reading. It reads nothing without a call. Readings are kept
+// for some time. So a scraper that calls again soon causes only changes to be read. Its methods are safe
+// for concurrent use.
 type Recent struct {
 	Reader
 	age time.Duration
 
-	turns atomic.Uint64 // incremented when a reading begins and ends, which orders the readings
+	turns atomic.Uint64 // incremented when a reading begins and when it ends, to order the readings
 
 	mu     sync.Mutex
 	known  map[string]*kept
 	forget *time.Timer
 }
 
-// keep is how long a reading is kept after its last use. It is longer than common scrape intervals.
+// keep is the time for which a reading is kept after its last use. It is longer than common scrape
+// intervals.
 const keep = 2 * time.Minute
 
-// A Reading is a reading of a cgroup and the time for which it was last confirmed. Several callers
-// share the readings, so none of them sees every reading. They can compare turns to find out
-// whether anything has happened between two readings.
+// A Reading is a reading of a cgroup, with the times of its last change and its last check, in turns.
+// Several callers share the readings, so a caller does not see every reading. By comparing turns, a caller
+// finds out whether anything has changed between two readings.
 type Reading struct {
 	*Details // immutable
 	At       time.Time
-	Ran      uint64 // the turn in which it was first seen; if it is the same as before, no process of it has run since
-	changed  uint64 // the turn in which any figure last changed, including those that change while no process runs
-	seen     uint64 // the turn in which it was last checked
+	Ran      uint64 // the turn in which this usage was first seen; while it is the same, no process has run
+	changed  uint64 // the turn in which any figure last changed, including figures that change while no process runs
+	seen     uint64 // the turn of the last check
 }
 
-// holds reports whether something below this cgroup that was checked in the given turn is still
-// unchanged: the kernel adds the usage of children to their parents.
-func (r Reading) holds(turn uint64) bool { return r.changed > 0 && turn > r.changed }
+// provesUnchanged reports whether a descendant of this cgroup that was checked in the given turn is still
+// unchanged. The kernel adds the usage of a cgroup to that of its parents, so a change would be visible
+// here.
+func (r Reading) provesUnchanged(turn uint64) bool { return r.changed > 0 && turn > r.changed }
 
-// Longer returns the one of two readings, of a cgroup and of one of its descendants, that has been
-// unchanged for longer.
+// Longer returns the reading that has been unchanged for longer. below is a reading of a descendant.
 func (r Reading) Longer(below Reading) Reading {
 	if r.changed > 0 && r.changed <= below.changed {
 		return r
@@ -54,15 +55,15 @@ func (r Reading) Longer(below Reading) Reading {
 type kept struct {
 	Reading
 	children []string // their paths
-	links    uint64   // link count of the directory when children was read
-	listed   uint64   // the turn in which children was last checked
+	links    uint64   // link count of the directory when the children were read
+	listed   uint64   // the turn in which the children were last checked
 }
 
-// NewRecent returns a Recent that reads with r and returns a reading again until it is older than
-// age.
+// NewRecent returns a Recent that reads with r. It returns the same reading again until the reading is
+// older than age.
 func NewRecent(r Reader, age time.Duration) *Recent { return &Recent{Reader: r, age: age} }
 
-// ReadDetails is Reader.ReadDetails, with a reading that is at most age old.
+// ReadDetails is like Reader.ReadDetails. The reading is at most age old.
 func (r *Recent) ReadDetails(path string) (Details, error) {
 	now, err := r.Look(path)
 	d := *now.Details
@@ -70,7 +71,8 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 	return d, err
 }
 
-// Look is ReadDetails without a copy. With an error it also returns the Details that could be read.
+// Look is like ReadDetails, but it does not copy the Details. If it returns an error, it also returns the
+// Details that could be read.
 func (r *Recent) Look(path string) (Reading, error) {
 	before, known := r.find(path)
 	if known && time.Since(before.At) < r.age {
@@ -110,13 +112,13 @@ func (r *Recent) Look(path string) (Reading, error) {
 	return now, nil
 }
 
-// Unchanged returns the stored reading of a cgroup, as of the time of above, which is a reading of
-// an ancestor. ok is false if the ancestor has changed since, so that the cgroup has to be read.
+// Unchanged returns the stored reading of a cgroup. It is valid for the time of above, a reading of an
+// ancestor. ok is false if the ancestor has changed since, so that the cgroup must be read.
 func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
-	if k == nil || k.id == 0 || !above.holds(k.seen) || above.At.Sub(k.all) >= quietFor(path) {
+	if k == nil || k.id == 0 || !above.provesUnchanged(k.seen) || above.At.Sub(k.all) >= quietFor(path) {
 		return Reading{}, false
 	}
 	if k.At.Before(above.At) {
@@ -125,13 +127,13 @@ func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
 	return k.Reading, true
 }
 
-// Listed returns the stored paths of a cgroup's direct children. ok is false if there are none
-// stored, or if above, a reading of the cgroup or an ancestor, has changed since.
+// Listed returns the stored paths of a cgroup's direct children. above is a reading of the cgroup or of an
+// ancestor. ok is false if no paths are stored, or if above shows a change since then.
 func (r *Recent) Listed(path string, above Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
-	if k == nil || k.links <= 1 || !above.holds(k.listed) {
+	if k == nil || k.links <= 1 || !above.provesUnchanged(k.listed) {
 		return nil, false
 	}
 	return k.children, true
@@ -147,17 +149,17 @@ func (r *Recent) find(path string) (kept, bool) {
 	return kept{}, false
 }
 
-// Forget discards the reading of a cgroup whose limits were changed, so that it is read completely
-// the next time.
+// Forget discards the reading of a cgroup. It must be called after a change of the cgroup's limits, so that
+// they are read again.
 func (r *Recent) Forget(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, path)
 }
 
-// Children returns the sorted paths of a cgroup's direct children, which the caller must not
-// change. A stored list is returned while the number of children stays the same. A caller that
-// finds a child missing calls Forget and Children again.
+// Children returns the sorted paths of a cgroup's direct children. The caller must not modify the list. The
+// stored list is returned while the number of children is the same. A caller that finds that a child is
+// missing should call Forget and then Children again.
 func (r *Recent) Children(path string) ([]string, error) {
 	turn, links := r.turns.Add(1), links(r.dir("memory", path))
 	if list, ok := r.storedChildren(path, links, turn); ok {
@@ -179,19 +181,19 @@ func (r *Recent) Children(path string) ([]string, error) {
 	return list, nil
 }
 
-// storedChildren returns the stored children of a cgroup if their number is unchanged.
+// storedChildren returns the stored children of a cgroup. It returns false if their number has changed.
 func (r *Recent) storedChildren(path string, links, turn uint64) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
-	if k == nil || links <= 1 || k.links != links { // 1: the file system does not count links
+	if k == nil || links <= 1 || k.links != links { // a link count of 1 means that the file system does not count links
 		return nil, false
 	}
 	k.listed = turn
 	return k.children, true
 }
 
-// drop removes readings that were not used recently. It is called again while readings are left.
+// drop removes readings that were not used recently. It is called again later if some are left.
 func (r *Recent) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,7 +210,7 @@ func (r *Recent) drop() {
 	r.forget = time.AfterFunc(keep, r.drop)
 }
 
-// Read is Reader.Read, with a reading that is at most age old.
+// Read is like Reader.Read. The reading is at most age old.
 func (r *Recent) Read(path string) (Figures, error) {
 	now, err := r.Look(path)
 	f := now.Figures

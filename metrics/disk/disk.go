@@ -18,61 +18,61 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// A Usage is the disk usage of the files below a directory.
+// A Usage is the disk usage of all files below a directory.
 type Usage struct {
 	At            time.Time
 	Bytes, Inodes uint64
-	Cut           bool // there are more files than were counted
+	Cut           bool // true if not all files were counted
 }
 
-// Trees measures directories. Its methods are safe for concurrent use. The measurement of one
-// directory does not block that of another, and no call blocks longer than its context.
+// Trees measures directories. Its methods are safe for concurrent use. The measurement of one directory
+// does not block that of another. No call blocks longer than its context.
 type Trees struct {
-	Age time.Duration // how old a returned Usage may be
+	Age time.Duration // maximum age of a returned Usage
 
 	mu    sync.Mutex
 	known map[string]*tree
 	swept time.Time
 }
 
-// A tree is a measured directory.
+// A tree is a directory that is measured.
 type tree struct {
-	asked       time.Time // guarded by Trees.mu
-	part, whole turn      // locks for measurements for figures, and of every file
+	asked       time.Time // protected by Trees.mu
+	part, whole turn      // locks for measurements with the limit of files, and for those without
 	last        atomic.Pointer[measured]
 }
 
-// A turn is a lock with a timeout: it is acquired by sending and released by receiving.
+// A turn is a lock with a timeout. A send acquires it, and a receive releases it.
 type turn chan struct{}
 
-// measured is the result of a walk.
+// measured is the result of a walk through a directory.
 type measured struct {
 	Usage
 	took time.Duration
-	most uint64 // limit of files to count
+	most uint64 // maximum number of files to count
 }
 
 const (
-	// maxFiles limits a walk for figures, because a container may create any number of files.
+	// maxFiles is the maximum number of files that are counted for figures. A container may create any
+	// number of files.
 	maxFiles = 200_000
-	// patience: a Usage is returned again for at least patience times the duration of its walk. A
-	// walk over very many files may take minutes, and the container that created them must not keep
-	// a core busy.
+	// patience is the minimum age of a Usage before it is measured again, as a multiple of the duration of its walk. A walk
+	// over very many files may take minutes. The container that has created them must not keep a core busy.
 	patience = 20
 )
 
-// Usage measures dir like du -x: a file with several names is counted once, and mounted file
-// systems are not counted. A missing directory, and files that disappear, count as nothing. At most
-// 200,000 files are counted.
+// Usage measures dir like du -x. A file with several names is counted once, and mounted file systems are
+// not counted. Missing directories and files that disappear are not counted. At most 200,000 files are
+// counted.
 func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// Whole is Usage for a caller that needs every file counted, with an age of its own.
+// Whole is like Usage, but it counts all files, and it has its own maximum age.
 func (t *Trees) Whole(ctx context.Context, dir string, age time.Duration) Usage {
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
 
-// get returns the previous result while another call measures dir. A call for figures does not wait
-// for one that counts every file, because that may take minutes.
+// get returns the previous result while another call measures dir. A call for figures does not wait for a
+// call that counts all files, because that may take minutes.
 func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uint64) Usage {
 	d := t.tree(dir)
 	mine := d.part
@@ -107,12 +107,12 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uin
 	case most > maxFiles:
 		d.last.Store(found)
 	default:
-		d.last.CompareAndSwap(last, found) // unless every file was counted meanwhile
+		d.last.CompareAndSwap(last, found) // unless another call has counted all files in the meantime
 	}
 	return u
 }
 
-// before returns the last result if it is good enough for a limit of most files, or nil.
+// before returns the last result if it has counted at least most files. Otherwise it returns nil.
 func (d *tree) before(most uint64) *measured {
 	if m := d.last.Load(); m != nil && (!m.Cut || m.most >= most) {
 		return m
@@ -148,31 +148,31 @@ func measure(ctx context.Context, dir string, most uint64) Usage {
 		return w.Usage
 	}
 	w.dev = uint64(top.Dev)
-	w.one(unix.AT_FDCWD, dir, &top, 0)
+	w.count(unix.AT_FDCWD, dir, &top, 0)
 	return w.Usage
 }
 
-// A walk descends by the descriptors of directories and reads each directory in parts, because a
-// container may create symlinks and any number of files during the walk. That can make only the
-// container's own figure wrong.
+// A walk opens directories relative to their parents, and reads each directory in parts, because a
+// container may create symlinks and any number of files during the walk. Such changes can only falsify the
+// figure of that container.
 type walk struct {
 	Usage
-	ctx  context.Context //nolint:containedctx // lives as long as the walk
-	most uint64          // limit of files to count
+	ctx  context.Context //nolint:containedctx // ends the walk
+	most uint64          // maximum number of files to count
 	dev  uint64
-	seen map[inode]bool // files with several names, at most maxSeen
+	seen map[inode]bool // files with several names that were counted; at most maxSeen
 }
 
 type inode uint64
 
 const (
-	maxDepth = 1000    // directories open at the same time
+	maxDepth = 1000    // maximum number of directories that are open at the same time
 	atOnce   = 256     // names
-	maxSeen  = 200_000 // further files with several names are counted once per name
+	maxSeen  = 200_000 // above this number, files with several names are counted once for each name
 )
 
-// one counts a file and, for a directory, everything below it. It reports whether to continue.
-func (w *walk) one(at int, name string, st *unix.Stat_t, depth int) bool {
+// count counts a file. For a directory it counts everything below. It reports whether to continue.
+func (w *walk) count(at int, name string, st *unix.Stat_t, depth int) bool {
 	if uint64(st.Dev) != w.dev {
 		return true
 	}
@@ -201,7 +201,7 @@ func (w *walk) below(at int, name string, depth int) bool {
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return true // removed, or replaced by something else
+		return true // removed, or replaced with something else
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
@@ -209,7 +209,7 @@ func (w *walk) below(at int, name string, depth int) bool {
 		names, err := dir.Readdirnames(atOnce)
 		for _, name := range names {
 			var st unix.Stat_t
-			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && !w.one(fd, name, &st, depth+1) {
+			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && !w.count(fd, name, &st, depth+1) {
 				return false
 			}
 		}
@@ -219,16 +219,16 @@ func (w *walk) below(at int, name string, depth int) bool {
 	}
 }
 
-// A Device has the counters of a block device since boot.
+// A Device contains the counters of a block device since the boot.
 type Device struct {
-	Name, Number                             string // such as /dev/sda, 8:0
+	Name, Number                             string // for example /dev/sda, 8:0
 	Reads, ReadsMerged, SectorsRead          uint64
 	Writes, WritesMerged, SectorsWritten     uint64
 	ReadTime, WriteTime, BusyTime, QueueTime time.Duration
 	Current                                  uint64 // requests in progress
 }
 
-// maxText is the most bytes that are read of a file, enough for a thousand devices.
+// maxText is the maximum number of bytes that are read from a file. It is enough for a thousand devices.
 const maxText = 256 << 10
 
 // Devices returns the counters of all block devices except ram and loop devices. proc is the mount
@@ -236,7 +236,7 @@ const maxText = 256 << 10
 func Devices(proc string) []Device {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, proc, "/diskstats") // on error the text is shorter
+	text, _ := b.File(maxText, proc, "/diskstats") // after an error the text is shorter
 	var out []Device
 	for line := range bytes.Lines(text) {
 		w := strings.Fields(string(line))
@@ -258,11 +258,12 @@ func Devices(proc string) []Device {
 	return out
 }
 
-// Name returns the device file for a number such as 8:0, or the number if there is none.
+// Name returns the device file for a device number such as 8:0. If there is none, it returns the number.
 func Name(sys, number string) string {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, sys, "/dev/block/", number, "/uevent") // on error it has no name
+	// after an error the text is empty, and the device has no name
+	text, _ := b.File(maxText, sys, "/dev/block/", number, "/uevent")
 	for line := range bytes.Lines(text) {
 		if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("DEVNAME=")); ok {
 			return "/dev/" + string(name)
@@ -271,9 +272,9 @@ func Name(sys, number string) string {
 	return number
 }
 
-// Counted reports whether the bytes of a device are written to a disk and not counted again by
-// another device. That excludes devices that consist of others, such as LVM volumes, and devices in
-// memory or in a file.
+// Counted reports whether to count the traffic of a device. The device must write to a disk, and no other
+// device may count the same bytes. So devices that consist of others, such as LVM volumes, are not counted.
+// Devices in memory or in a file are not counted either.
 func Counted(sys, number string) bool {
 	name := strings.TrimPrefix(Name(sys, number), "/dev/")
 	for _, made := range []string{"loop", "ram", "zram"} {
@@ -281,11 +282,11 @@ func Counted(sys, number string) bool {
 			return false
 		}
 	}
-	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // on error it has none
+	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // after an error it has no slaves
 	return len(below) == 0
 }
 
-// NumberOf returns the number of the device of a path's file system, such as 8:1.
+// NumberOf returns the device number of the file system that contains path, such as 8:1.
 func NumberOf(path string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Subject is a cgroup with its labels, which are those of cAdvisor in a kubelet.
+// A Subject is a cgroup with its labels. They are the labels of cAdvisor in a kubelet.
 type Subject struct {
 	*sample.Group
 	ID                               string // empty if the path is used
@@ -23,7 +23,7 @@ type Subject struct {
 	Devices                          []disk.Device // counters of the machine's devices; only for the Root
 
 	stamp   string
-	network int // index of the block of its network metrics
+	network int // index of the block for its network metrics
 }
 
 // A Disk is a Subject's usage of one file system.
@@ -32,7 +32,7 @@ type Disk struct {
 	Used, Limit, Inodes, InodesFree uint64
 }
 
-// A Machine has the facts that do not change.
+// A Machine contains the properties of the machine that do not change.
 type Machine struct {
 	ID, SystemUUID, BootID   string
 	Kernel, OS               string
@@ -40,8 +40,7 @@ type Machine struct {
 	Memory, Swap             uint64 // bytes
 }
 
-// ServeContainers serves /metrics/cadvisor. An error is reported by container_scrape_error, as in
-// cAdvisor.
+// ServeContainers serves /metrics/cadvisor. container_scrape_error reports an error, as in cAdvisor.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
 	respond(w, r, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.Name("/sys", number) })
@@ -99,8 +98,8 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// networkBlocks sets the index of the block for each Subject's network metrics: the Subject's own
-// block, or an additional one with another name label. It returns the number of blocks.
+// networkBlocks sets the index of the block for each Subject's network metrics. It is the Subject's own
+// block, or an additional block with another name label. It returns the number of blocks.
 func networkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
@@ -133,7 +132,7 @@ func writeMachine(p *page, m Machine) {
 var machineFamilies = []struct {
 	name, help string
 	read       func(Machine) float64
-	zero       bool // zero is a valid value
+	zero       bool // true if zero is a valid value
 }{
 	{"machine_cpu_cores", "logical CPUs", func(m Machine) float64 { return float64(m.Cores) }, false},
 	{"machine_cpu_physical_cores", "physical cores", func(m Machine) float64 { return float64(m.Physical) }, false},
@@ -146,8 +145,8 @@ var machineFamilies = []struct {
 type emitter struct {
 	*page
 	s      *Subject
-	b      []byte // the Subject's labels
-	net    []byte // the labels of its network metrics
+	b      []byte // block with the labels of the Subject
+	net    []byte // block with the labels of its network metrics
 	device func(number string) string
 }
 
@@ -155,16 +154,16 @@ func (e *emitter) add(v float64, more ...string) { e.entry(e.b, v, 0, more...) }
 
 func (e *emitter) addTime(d time.Duration, more ...string) { e.entry(e.b, 0, d, more...) }
 
-// A family is a metric that every Subject may have.
+// A family is a metric that Subjects can have.
 type family struct {
 	name, help string
 	kind       Kind
-	spec       bool     // a configured value, which has no timestamp
-	more       []string // labels in addition to the common ones
+	spec       bool     // true for a configured value, which has no timestamp
+	more       []string // labels in addition to those of the Subject
 	write      func(*emitter)
 }
 
-// Families describes the metrics that ServeContainers may serve.
+// Families returns the descriptions of the metrics that ServeContainers can serve.
 func Families() (out []Description) {
 	for _, f := range containerFamilies {
 		labels := append([]string{"container", "id", "image", "name", "namespace", "pod"}, f.more...)

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// limited writes only for a cgroup with a CPU limit, because others are never throttled.
-func limited(write func(*emitter)) func(*emitter) {
+// ifLimited writes a metric only for a cgroup with a CPU limit. Others are never throttled.
+func ifLimited(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Quota > 0 {
 			write(e)
@@ -19,7 +19,7 @@ func limited(write func(*emitter)) func(*emitter) {
 	}
 }
 
-// withOpenFiles writes only for containers whose open files are known.
+// withOpenFiles writes a metric only for containers whose open files are known.
 func withOpenFiles(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Container && e.s.Open.Known {
@@ -28,7 +28,7 @@ func withOpenFiles(write func(*emitter)) func(*emitter) {
 	}
 }
 
-// transfers writes the I/O of each device. For the machine it uses the device's own counters.
+// transfers writes the I/O of each device. For the machine it uses the counters of the devices themselves.
 func transfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Root {
@@ -71,8 +71,8 @@ var (
 	onInterface = []string{"interface"}
 )
 
-// containerFamilies have the names, types and labels of cAdvisor's metrics.
-// https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md
+// containerFamilies contains metrics with the names, types and labels of cAdvisor. See
+// https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md.
 var containerFamilies = []family{
 	{"container_start_time_seconds", "start time, in seconds since 1970", Gauge, true, nil, func(e *emitter) {
 		t := e.s.Started
@@ -89,7 +89,7 @@ var containerFamilies = []family{
 		}
 	}},
 	{"container_spec_cpu_quota", "CPU time allowed in each period, in microseconds", Gauge, true, nil,
-		limited(plain(func(s *Subject) uint64 { return s.Quota }))},
+		ifLimited(plain(func(s *Subject) uint64 { return s.Quota }))},
 	{"container_spec_cpu_shares", "relative weight of CPU time", Gauge, true, nil, func(e *emitter) {
 		if e.s.Shares > 0 {
 			e.add(float64(e.s.Shares))
@@ -108,15 +108,15 @@ var containerFamilies = []family{
 	{"container_cpu_system_seconds_total", "CPU time used in kernel mode, in seconds of one core", Counter, false, nil,
 		seconds(func(s *Subject) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods with a CPU limit", Counter, false, nil,
-		limited(plain(func(s *Subject) uint64 { return s.Periods }))},
+		ifLimited(plain(func(s *Subject) uint64 { return s.Periods }))},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which the CPU limit was exhausted", Counter, false, nil,
-		limited(plain(func(s *Subject) uint64 { return s.Throttled }))},
+		ifLimited(plain(func(s *Subject) uint64 { return s.Throttled }))},
 	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled", Counter, false, nil,
-		limited(seconds(func(s *Subject) time.Duration { return s.ThrottledTime }))},
+		ifLimited(seconds(func(s *Subject) time.Duration { return s.ThrottledTime }))},
 	{"container_cpu_cfs_burst_periods_total", "periods with more CPU time than the limit", Counter, false, nil,
-		limited(plain(func(s *Subject) uint64 { return s.Bursts }))},
+		ifLimited(plain(func(s *Subject) uint64 { return s.Bursts }))},
 	{"container_cpu_cfs_burst_seconds_total", "CPU time used beyond the limit", Counter, false, nil,
-		limited(seconds(func(s *Subject) time.Duration { return s.BurstTime }))},
+		ifLimited(seconds(func(s *Subject) time.Duration { return s.BurstTime }))},
 
 	{"container_memory_usage_bytes", "memory in use, including the page cache", Gauge, false, nil,
 		plain(func(s *Subject) uint64 { return s.Memory })},

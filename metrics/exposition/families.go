@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples, grouped by name, and inserts families, which are sorted by name.
+// writeSamples writes samples, grouped by name. It inserts the families, which are sorted by name.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
 	for i := range order {
@@ -25,11 +25,11 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 			p.begin(s.Name, s.Help, s.Kind)
 			seen.forget()
 		}
-		p.stamp = stamped(s.At)
+		p.stamp = stampOf(s.At)
 		p.once(seen, s.Value, s.Labels...)
 		if i+1 == len(order) || samples[order[i+1]].Name != s.Name {
 			p.end()
-			if len(families) > 0 && families[0].GetName() == s.Name { // a family has the same name
+			if len(families) > 0 && families[0].GetName() == s.Name { // the family has the same name as the sample
 				p.rest(families[0], seen)
 				families = families[1:]
 			}
@@ -38,7 +38,8 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	p.families(families, "")
 }
 
-// families writes the families whose names come before the given one, or all, and returns the rest.
+// families writes the families whose names come before the given name, or all families if the name is
+// empty. It returns the remaining families.
 func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
 		p.gathered(all[0])
@@ -48,8 +49,8 @@ func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFam
 	return all
 }
 
-// gathered writes a family with Prometheus' library, which knows all types and gathers only valid
-// UTF-8 labels. A family that cannot be written is left out.
+// gathered writes a family with the library of Prometheus, which supports all types and gathers only labels
+// in valid UTF-8. A family that cannot be written is omitted.
 func (p *page) gathered(f *dto.MetricFamily) {
 	begun := len(p.b)
 	if _, err := expfmt.MetricFamilyToText(p, f); err != nil {
@@ -57,7 +58,7 @@ func (p *page) gathered(f *dto.MetricFamily) {
 	}
 }
 
-// rest writes the metrics of a family that the page does not have yet.
+// rest writes those metrics of a family that are not yet on the page.
 func (p *page) rest(f *dto.MetricFamily, seen *seen) {
 	left := &dto.MetricFamily{Name: f.Name, Type: f.Type}
 	var text []byte
@@ -66,19 +67,19 @@ func (p *page) rest(f *dto.MetricFamily, seen *seen) {
 		for _, l := range m.Label {
 			pairs = append(pairs, l.GetName(), l.GetValue())
 		}
-		if text = appendLabels(text[:0], pairs...); seen.first(text) {
+		if text = appendLabels(text[:0], pairs...); seen.add(text) {
 			left.Metric = append(left.Metric, m)
 		}
 	}
 	begun := len(p.b)
 	p.gathered(left)
-	header := bytes.IndexByte(p.b[begun:], '\n') + 1 // the line with its type
+	header := bytes.IndexByte(p.b[begun:], '\n') + 1 // the line with the type of the metric
 	p.b = append(p.b[:begun], p.b[begun+header:]...)
 	p.part()
 }
 
-// Write implements io.Writer. With Write, WriteString, WriteByte and WriteRune, the library needs
-// no buffer of its own.
+// Write implements io.Writer. The library needs no buffer of its own, because page also has WriteString,
+// WriteByte and WriteRune.
 func (p *page) Write(b []byte) (int, error) {
 	p.b = append(p.b, b...)
 	return len(b), nil

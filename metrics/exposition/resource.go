@@ -9,9 +9,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ServeResource serves /metrics/resource, which metrics-server reads. If err is not nil, it serves
-// only the metrics that report an error.
-// https://kubernetes.io/docs/reference/instrumentation/node-metrics/
+// ServeResource serves /metrics/resource, which metrics-server reads. If err is not nil, it serves only the
+// metrics that report an error. See https://kubernetes.io/docs/reference/instrumentation/node-metrics/.
 func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) {
 	u := userTables.get()
 	defer userTables.put(u)
@@ -24,7 +23,7 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 	respond(w, r, func(p *page) {
 		var last *resourceFamily
 		seen := newSeen()
-		u.each(err, func(f *resourceFamily, v *value, labels ...string) {
+		u.visitValues(err, func(f *resourceFamily, v *value, labels ...string) {
 			if f != last {
 				p.end()
 				p.begin(f.name, f.help, f.kind)
@@ -38,9 +37,9 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 	})
 }
 
-// samples returns the samples of ServeResource.
+// samples returns the samples that ServeResource serves.
 func (u *users) samples(err error) (out []Sample) {
-	u.each(err, func(f *resourceFamily, v *value, labels ...string) {
+	u.visitValues(err, func(f *resourceFamily, v *value, labels ...string) {
 		out = append(out, Sample{Name: f.name, Help: f.help, Kind: f.kind, Labels: slices.Clone(labels), Value: v.of, At: v.at})
 	})
 	return out
@@ -52,27 +51,27 @@ type user struct {
 	values                    [mostValues]value
 }
 
-// A value has a time, unless it does not change.
+// A value has a time if it can change.
 type value struct {
 	at    time.Time
 	of    float64
 	known bool
 }
 
-// mostValues is the largest number of families of one kind of user.
+// mostValues is the maximum number of families for one kind of user.
 const mostValues = 5
 
-// users are all users of a page, each kind in the order of measurement. A Look can be iterated only
-// once, but the page is grouped by family.
+// A users contains all users of a page. The users of each kind are in the order of measurement. It is
+// needed because the page is grouped by family, but the pods of a Look can be iterated only once.
 type users struct {
 	node             user
 	pods, containers []user
 }
 
-// userTables is reused for the next page.
+// userTables keeps the memory of the last page for reuse.
 var userTables spare[users]
 
-// clear removes all users and keeps their memory.
+// clear removes all users. It keeps their memory.
 func (u *users) clear() {
 	clear(u.pods)
 	clear(u.containers)
@@ -95,7 +94,7 @@ func (u *users) read(of *Look, err error) {
 	}
 }
 
-// take sets the values of all families of a kind, in the order of the families.
+// take sets the values for all families of a kind, in the order of the families.
 func (u *user) take(kind userKind, f *figures) {
 	i := 0
 	for k := range resourceFamilies {
@@ -107,10 +106,10 @@ func (u *user) take(kind userKind, f *figures) {
 	}
 }
 
-// each calls f with each value, grouped by family. f must not keep labels.
-func (u *users) each(err error, f func(of *resourceFamily, v *value, labels ...string)) {
+// visitValues calls f for each value, grouped by family. f must not retain labels.
+func (u *users) visitValues(err error, f func(of *resourceFamily, v *value, labels ...string)) {
 	var labels [6]string
-	var nth [ofError]int // index among the families of a kind
+	var nth [ofError]int // index of the next family of each kind
 	failed := value{}
 	if err != nil {
 		failed.of = 1
@@ -144,7 +143,7 @@ func (u *users) each(err error, f func(of *resourceFamily, v *value, labels ...s
 	}
 }
 
-// A resourceFamily is one metric of a kind of user.
+// A resourceFamily is a metric that one kind of user has.
 type resourceFamily struct {
 	name, help string
 	kind       Kind
@@ -152,7 +151,7 @@ type resourceFamily struct {
 	user       userKind
 }
 
-// A userKind is the kind of user that a family belongs to; ofError families report an error.
+// A userKind is a kind of user. Families of the kind ofError report an error.
 type userKind int
 
 const (
@@ -162,7 +161,7 @@ const (
 	ofError
 )
 
-// figures are the measurements of one user.
+// figures contains the measurements of one user.
 type figures struct {
 	cpu     *stats.CPUStats
 	memory  *stats.MemoryStats
@@ -177,7 +176,7 @@ const (
 	helpFailed = "1 if the figures could not be measured"
 )
 
-// resourceFamilies are sorted by name, like the page.
+// resourceFamilies is sorted by name, like the page.
 var resourceFamilies = []resourceFamily{
 	{name: "container_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofContainer},
 	{name: "container_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofContainer},
@@ -226,7 +225,7 @@ func swapLimit(f *figures) (at time.Time, v float64, ok bool) {
 	return f.swap.Time.Time, float64(limit), true
 }
 
-// startTime returns no time, because the value does not change.
+// startTime returns a zero time, because the value does not change.
 func startTime(f *figures) (at time.Time, v float64, ok bool) {
 	return at, float64(f.started.UnixNano()) / float64(time.Second), f.started.Unix() > 0
 }

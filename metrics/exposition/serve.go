@@ -19,7 +19,7 @@ import (
 type Sample struct {
 	Name, Help string
 	Kind       Kind
-	Labels     []string // name, value, name, value ...; samples of the same Name have the same label names
+	Labels     []string // name, value, name, value and so on; samples with the same Name have the same label names
 	Value      float64
 	At         time.Time // when it was measured; zero means now
 }
@@ -33,19 +33,19 @@ const (
 	Counter
 )
 
-// Serve responds to a scrape with the given samples and the gatherers' metrics. Of samples with the
-// same name and labels, the first is used.
+// Serve answers a scrape with the given samples and the metrics of the gatherers. If several samples have
+// the same name and labels, it uses the first one.
 func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
 	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
 		var families []*dto.MetricFamily
 		if len(counted) > 0 {
-			families, _ = gathered(counted).Gather() // metrics that fail are left out
+			families, _ = gathered(counted).Gather() // metrics with an error are omitted
 		}
 		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
 		return
 	}
 	now := prometheus.NewRegistry()
-	now.Register(constant(samples)) // cannot fail: it is the only collector
+	now.Register(constant(samples)) // cannot fail, because it is the only collector
 	from := append(prometheus.Gatherers{now}, counted...)
 	serve := promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, DisableCompression: true,
@@ -59,7 +59,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 	serve.ServeHTTP(compressed{w, z}, r)
 }
 
-// gathered returns one gatherer for all. A single one needs no merging.
+// gathered combines gatherers into one. If there is only one, it is returned without merging.
 func gathered(counted []prometheus.Gatherer) prometheus.Gatherer {
 	if len(counted) == 1 {
 		return counted[0]
@@ -67,7 +67,7 @@ func gathered(counted []prometheus.Gatherer) prometheus.Gatherer {
 	return prometheus.Gatherers(counted)
 }
 
-// compressed is a response that is compressed while it is written.
+// A compressed response is compressed while it is written.
 type compressed struct {
 	http.ResponseWriter
 	to io.Writer
@@ -76,7 +76,7 @@ type compressed struct {
 // Write implements http.ResponseWriter.
 func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
 
-// seen records the label sets of a family, by hashes that a client cannot predict.
+// A seen records the label sets of a family as hashes. Clients cannot predict the hashes.
 type seen struct {
 	hashes map[uint64]bool
 	seed   maphash.Seed
@@ -86,31 +86,31 @@ func newSeen() *seen { return &seen{map[uint64]bool{}, maphash.MakeSeed()} }
 
 func (s *seen) forget() { clear(s.hashes) }
 
-// first reports whether the family has no line with these labels yet, and records them. text is the
-// content of the braces.
-func (s *seen) first(text []byte) bool {
+// add records the labels of a line. It reports whether the family had no line with these labels yet. text
+// is the content of the braces.
+func (s *seen) add(text []byte) bool {
 	hash := maphash.Bytes(s.seed, text)
 	known := s.hashes[hash]
 	s.hashes[hash] = true
 	return !known
 }
 
-// once writes a line unless the family already has one with these labels: two pods may have the
-// same name while one of them is terminating.
+// once writes a line if the family does not have a line with these labels yet. Two pods may have the same
+// name while one of them is terminating.
 func (p *page) once(s *seen, v float64, labels ...string) {
 	begun := len(p.b)
-	if !s.first(p.line(v, "", labels...)) {
+	if !s.add(p.line(v, "", labels...)) {
 		p.b = p.b[:begun]
 	}
 }
 
-// A Process gathers the counters of this process and the metrics of the Go runtime (go_*).
+// A Process gathers the counters of this process, and the metrics of the Go runtime (go_*).
 type Process struct {
 	*prometheus.Registry
 	started time.Time
 }
 
-// NewProcess must be called once. started is when all counters were zero.
+// NewProcess must be called only once. started is the time when all counters were zero.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
 	all := append(collectorList{collectors.NewGoCollector()}, counted...)
 	alone := prometheus.NewRegistry() // rejects duplicate names
@@ -123,8 +123,8 @@ func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, e
 	return p, p.Register(all)
 }
 
-// collectorList combines many collectors into one. A registry starts a goroutine for each of its
-// collectors, which costs more than what most of them collect.
+// collectorList combines many collectors into one. A registry starts a goroutine for each collector. For
+// most collectors, that costs more than the collection.
 type collectorList []prometheus.Collector
 
 // Describe implements prometheus.Collector.
@@ -141,8 +141,8 @@ func (t collectorList) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Samples returns the metrics of this process from the kernel, with the names that Prometheus' Go
-// client uses.
+// Samples returns the kernel's metrics of this process. They have the names that the Go client of
+// Prometheus uses.
 func (p *Process) Samples() []Sample {
 	self := process.ReadSelf()
 	return []Sample{
@@ -170,9 +170,9 @@ func (p *Process) Samples() []Sample {
 	}
 }
 
-// StartTime returns the sample for the time when the counters were zero. The kernel's start time is
-// earlier for a process that has replaced its program by exec, as an agent does for an update. With
-// that time, Prometheus would treat the counters as those of the previous program.
+// StartTime returns a sample with the time when the counters were zero. The kernel's start time is earlier
+// if a process has replaced its program by exec, as the agent does for an update. With the kernel's time,
+// Prometheus would take the counters for those of the previous program.
 func StartTime(t time.Time) Sample {
 	return Sample{
 		Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.",
@@ -180,7 +180,7 @@ func StartTime(t time.Time) Sample {
 	}
 }
 
-// constant is a collector of existing samples. It describes nothing, because the samples differ
+// constant is a collector that returns existing samples. It describes nothing, because the samples differ
 // between scrapes.
 type constant []Sample
 

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// keepSpare is how long unused memory is kept. It is longer than common scrape intervals. A
-// sync.Pool would lose the memory at every second garbage collection, and has one per core.
+// keepSpare is the time for which unused memory is kept. It is longer than common scrape intervals. A
+// sync.Pool is not used, because it would drop the memory at every second garbage collection and keep one
+// object per core.
 const keepSpare = 2 * time.Minute
 
-// A spare keeps the memory of a page for the next one.
+// A spare keeps an object with its memory, so that the next page can reuse it.
 type spare[T any] struct {
 	mu     sync.Mutex
-	one    *T          // nil: in use, or none
+	one    *T          // nil if it is in use, or if there is none
 	forget *time.Timer // calls drop; nil until put is called
 }
 
-// get returns the kept memory, or new memory.
+// get returns the kept object. If there is none, it returns a new one.
 func (s *spare[T]) get() *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +29,7 @@ func (s *spare[T]) get() *T {
 	return one
 }
 
-// put keeps memory for the next get.
+// put keeps an object for the next get.
 func (s *spare[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +41,7 @@ func (s *spare[T]) put(one *T) {
 	}
 }
 
-// drop releases memory that was not used for keepSpare.
+// drop releases an object that was not used for keepSpare.
 func (s *spare[T]) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// A Look is a stats.Summary that yields its pods one by one.
+// A Look is a stats.Summary that returns its pods one by one.
 type Look struct {
 	Node stats.NodeStats
-	Pods iter.Seq[*stats.PodStats] // each is valid until the next
+	Pods iter.Seq[*stats.PodStats] // each pod is valid until the next one
 }
 
-// ServeSummary serves /stats/summary. The output is that of encoding/json for a stats.Summary, but
-// it is written by hand in a tenth of the time, and sent in parts.
+// ServeSummary serves /stats/summary. The output is the same as that of encoding/json for a stats.Summary.
+// It is written by hand, which takes a tenth of the time, and sent in parts.
 func ServeSummary(w http.ResponseWriter, s *Look) {
 	w.Header().Set("Content-Type", "application/json")
 	b := texts.get()
@@ -34,10 +34,10 @@ func ServeSummary(w http.ResponseWriter, s *Look) {
 	*b = o.b
 }
 
-// texts is reused for the next page.
+// texts keeps the memory of the last page for reuse.
 var texts spare[[]byte]
 
-// An object is JSON that is being written.
+// An object is a JSON object that is being written.
 type object struct {
 	b   []byte
 	out io.Writer
@@ -68,7 +68,7 @@ func (o *object) signed(name string, v *int64) {
 func (o *object) float(name string, v float64) {
 	o.key(name)
 	if a := math.Abs(v); a != 0 && (a < 1e-6 || a >= 1e21) || math.IsNaN(v) || math.IsInf(v, 0) {
-		text, _ := json.Marshal(v) // such numbers have no JSON; the kernel does not return them
+		text, _ := json.Marshal(v) // the kernel returns no numbers that JSON cannot represent
 		o.b = append(o.b, text...)
 		return
 	}
@@ -104,7 +104,7 @@ func (o *object) member(name string, write func()) {
 	o.b = append(o.b, '}')
 }
 
-// list writes n objects. An empty list is null or, with omit, left out.
+// list writes n objects. An empty list is written as null, or omitted if omit is set.
 func (o *object) list(name string, n int, omit, null bool, write func(int)) {
 	if n == 0 && omit {
 		return

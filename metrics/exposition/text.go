@@ -11,33 +11,33 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// A page is text in Prometheus' format, written by hand: a page of containers has so many lines
-// that allocating an object for each would cost more than measuring them.
-// https://prometheus.io/docs/instrumenting/exposition_formats/
+// A page is text in the format of Prometheus. It is written by hand, because a page of containers has very
+// many lines, and allocating an object for each line would cost more than the measurement. See
+// https://prometheus.io/docs/instrumenting/exposition_formats/.
 type page struct {
-	out    io.Writer // nil: b is the whole page
+	out    io.Writer // nil if b is the whole page
 	b      []byte
-	blocks [][]byte // the common labels of all lines of each Subject
+	blocks [][]byte // the common labels of the lines of each Subject
 	family string   // the family that is being written
-	stamp  string   // the timestamp at the end of its lines
+	stamp  string   // the timestamp at the end of the family's lines
 
-	stampedAt int64 // the last formatted time, in milliseconds since 1970
+	stampedAt int64 // the time that was formatted last, in milliseconds since 1970
 	stampedAs string
 
-	begun int  // offset of the family in b
-	lined bool // the family has a line
+	begun int  // offset in b at which the family begins
+	lined bool // true if the family has a line
 }
 
-// pages and packers are reused for the next page.
+// pages and packers keep the memory of the last page for reuse.
 var (
 	pages   spare[page]
 	packers spare[packer]
 )
 
-// part is how many bytes of a page are buffered before they are sent.
+// part is the number of bytes of a page that are buffered before they are sent.
 const part = 32 << 10
 
-// kinds are the names of Kinds.
+// kinds contains the names of the Kinds.
 var kinds = [...]string{Gauge: "gauge", Counter: "counter"}
 
 // begin begins a family.
@@ -70,8 +70,8 @@ func (p *page) part() {
 	}
 }
 
-// line writes one value. labels is the result of the function labels, and more has names and values
-// of other labels. It returns the content of the braces, which is valid until the next write.
+// line writes one value. labels is a result of the function labels. more contains the names and values of
+// further labels. It returns the content of the braces. The content is valid until the next write.
 func (p *page) line(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
@@ -113,7 +113,7 @@ func (p *page) number(v float64) {
 	}
 }
 
-// entry is line with a Subject's block. If seconds is not 0, it is written instead of v.
+// entry is like line, with the block of a Subject. If seconds is not 0, entry writes it and not v.
 func (p *page) entry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
@@ -148,9 +148,9 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// appendEscaped writes the value of a label. Invalid UTF-8, for example in the name of an interface
-// that a pod created, is replaced by U+FFFD, because a scraper rejects the whole page for one such
-// byte.
+// appendEscaped writes the value of a label. Invalid UTF-8 is replaced with U+FFFD, because a scraper
+// rejects the whole page for one such byte. The name of an interface that a pod has created may contain
+// such bytes.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c == '\\' || c == '\n' || c == '"' {
@@ -160,21 +160,21 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// stamped returns a time as the end of a line.
-func stamped(t time.Time) string {
+// stampOf returns a time as a line's timestamp, with the end of the line.
+func stampOf(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// stamped is the function stamped with a cache, because a sample has few different times.
+// stamped is like stampOf, with a cache for the last time. A sample contains few different times.
 func (p *page) stamped(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	if at := t.UnixMilli(); at != p.stampedAt || p.stampedAs == "" {
-		p.stampedAt, p.stampedAs = at, stamped(t)
+		p.stampedAt, p.stampedAs = at, stampOf(t)
 	}
 	return p.stampedAs
 }
@@ -198,9 +198,9 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond sends the page that write writes, compressed if the client accepts that. It sends the
-// page in parts, because a page may be larger than the free memory of a small machine, and reuses
-// the memory of the previous page.
+// respond sends the page that the function write writes. The page is compressed if the client accepts that.
+// respond sends the page in parts, because a page may be larger than the free memory of a small machine. It
+// reuses the memory of the previous page.
 func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	p := pages.get()
 	defer func() {
@@ -243,8 +243,8 @@ func (z *packer) end() {
 	packers.put(z)
 }
 
-// flush sends the buffered bytes. An error means that the client has closed the connection; the
-// next write returns it as well.
+// flush sends the buffered bytes. An error means that the client has closed the connection. The next write
+// returns the error, too.
 func (p *page) flush() {
 	if p.out == nil {
 		return
@@ -253,8 +253,8 @@ func (p *page) flush() {
 	p.b = p.b[:0]
 }
 
-// acceptsGzip reports whether a client accepts gzip. With a weight of zero it does not.
-// https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3
+// acceptsGzip reports whether a client accepts gzip. A weight of zero means that it does not. See
+// https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3.
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, weight, _ := strings.Cut(part, ";")

@@ -15,14 +15,14 @@ type Temperature struct {
 	Celsius float64 `json:"celsius"`
 }
 
-// Power has a board's warnings about its power supply and its throttling: those that hold now, and
-// those that have occurred since boot.
+// Power contains a board's warnings about its power supply and about throttling: the present warnings, and
+// those since the boot.
 type Power struct {
 	Now   []string `json:"now,omitempty"`
 	Since []string `json:"sinceBoot,omitempty"`
 }
 
-// Board holds the readings of the machine's sensors, as far as the kernel shows them.
+// Board contains the readings of the machine's sensors that the kernel provides.
 type Board struct {
 	Temperatures []Temperature `json:"temperatures,omitempty"`
 	Power        Power         `json:"power,omitzero"`
@@ -30,21 +30,21 @@ type Board struct {
 	MaxMHz       float64       `json:"maxMHz,omitempty"` // the maximum
 }
 
-// maxSensors is how many sensors are read.
+// maxSensors is the maximum number of sensors that are read.
 const maxSensors = 32
 
 // Board reads the sensors. A machine without sensors has no readings.
 func (h *Host) Board() (b Board) {
 	zones, _ := filepath.Glob(h.path("sys/class/thermal/thermal_zone*"))
 	for _, dir := range zones[:min(len(zones), maxSensors)] {
-		b.temperature(cmp.Or(first(dir, "type"), filepath.Base(dir)), first(dir, "temp"))
+		b.temperature(cmp.Or(firstLine(dir, "type"), filepath.Base(dir)), firstLine(dir, "temp"))
 	}
 	if len(zones) == 0 { // many PCs have only hwmon
 		inputs, _ := filepath.Glob(h.path("sys/class/hwmon/hwmon*/temp*_input"))
 		for _, f := range inputs[:min(len(inputs), maxSensors)] {
 			dir, file := filepath.Split(f)
-			label := first(dir, strings.TrimSuffix(file, "_input")+"_label")
-			b.temperature(strings.TrimSpace(first(dir, "name")+" "+label), first(dir, file))
+			label := firstLine(dir, strings.TrimSuffix(file, "_input")+"_label")
+			b.temperature(strings.TrimSpace(firstLine(dir, "name")+" "+label), firstLine(dir, file))
 		}
 	}
 	b.power(h)
@@ -57,7 +57,7 @@ func (h *Host) mega(file string) float64 {
 	if err != nil {
 		return 0
 	}
-	return float64(n) / 1000 // the file has kHz
+	return float64(n) / 1000 // the value is in kHz
 }
 
 func (b *Board) temperature(name, milli string) {
@@ -68,17 +68,17 @@ func (b *Board) temperature(name, milli string) {
 	b.Temperatures = append(b.Temperatures, Temperature{name, float64(n) / 1000})
 }
 
-// throttled are the flags of a Raspberry Pi's firmware. The flags since boot are 16 bits higher.
-// https://www.raspberrypi.com/documentation/computers/os.html#get_throttled
+// throttled contains the names of the flags of a Raspberry Pi's firmware. The flags since the boot are 16
+// bits higher. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
 var throttled = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
-// power reads the firmware's flags, or the alarm of the power supply, which newer kernels show in
-// hwmon.
+// power reads the flags of the firmware. If there are none, it reads the alarm of the power supply that
+// newer kernels provide in hwmon.
 func (b *Board) power(h *Host) {
 	files, _ := filepath.Glob(h.path("sys/devices/platform/soc/soc:firmware/get_throttled"))
 	more, _ := filepath.Glob(h.path("sys/devices/platform/*firmware*/get_throttled"))
 	for _, f := range append(files, more...) {
-		bits, err := strconv.ParseUint(strings.TrimPrefix(first(filepath.Dir(f), filepath.Base(f)), "0x"), 16, 32)
+		bits, err := strconv.ParseUint(strings.TrimPrefix(firstLine(filepath.Dir(f), filepath.Base(f)), "0x"), 16, 32)
 		if err != nil {
 			continue
 		}
@@ -94,21 +94,21 @@ func (b *Board) power(h *Host) {
 	}
 	alarms, _ := filepath.Glob(h.path("sys/class/hwmon/hwmon*/in*_lcrit_alarm"))
 	for _, f := range alarms {
-		if first(filepath.Dir(f), filepath.Base(f)) == "1" && !slices.Contains(b.Power.Now, throttled[0]) {
+		if firstLine(filepath.Dir(f), filepath.Base(f)) == "1" && !slices.Contains(b.Power.Now, throttled[0]) {
 			b.Power.Now = append(b.Power.Now, throttled[0])
 		}
 	}
 }
 
-// first returns the trimmed first line of a file, or "".
-func first(dir, name string) string {
+// firstLine returns the trimmed first line of a file. It is empty if the file cannot be read.
+func firstLine(dir, name string) string {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
 	data := make([]byte, 256)
-	n, _ := f.Read(data) // a sensor may fail, and then has no value
+	n, _ := f.Read(data) // a sensor may fail; it has no value then
 	line, _, _ := strings.Cut(string(data[:n]), "\n")
 	return strings.TrimSpace(line)
 }

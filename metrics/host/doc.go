@@ -1,7 +1,7 @@
-// Package host measures the machine: what it is (Identity, read once) and how busy it is (Usage,
-// Disk; read on demand). Node status, `islet status`, `islet top` and the Summary API use it.
+// Package host measures the machine. Identity describes the machine and is read once. Usage and Disk show
+// how busy it is and are read on demand. The status of the Node, `islet status`, `islet top` and the
+// Summary API use this package.
 //
-// The figures come from gopsutil v3, whose last version is 3.24.5. The improvements of v4 on Linux
-// do not affect islet, except for one: v3 returns zeros if it cannot read meminfo, which this
-// package converts to an error.
+// The figures come from gopsutil v3. Its last version is 3.24.5. On Linux, v4 has only one improvement that
+// affects islet: v3 returns zeros if it cannot read meminfo. This package converts these zeros to an error.
 package host

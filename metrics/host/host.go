@@ -11,10 +11,10 @@ import (
 
 // Config is the configuration of a Host.
 type Config struct {
-	// Root is the file system whose proc, sys and etc are read; / if empty.
+	// Root is the file system whose proc, sys and etc are read. The default is /.
 	Root string
-	// MinInterval is the maximum age of a returned Usage, and the shortest interval over which CPU
-	// usage is averaged; 1 s if zero.
+	// MinInterval is the maximum age of a returned Usage, and the minimum interval over which CPU usage is
+	// averaged. The default is 1 s.
 	MinInterval time.Duration
 }
 

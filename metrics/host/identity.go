@@ -18,21 +18,21 @@ import (
 	"github.com/islet-edge/islet/internal/bootid"
 )
 
-// Identity has the facts that do not change while the machine runs. Unknown facts are empty.
+// Identity contains the properties that do not change while the machine runs. Unknown properties are empty.
 type Identity struct {
-	Kernel       string    // release, such as 6.12.41
-	OSImage      string    // such as Debian GNU/Linux 12 (bookworm)
+	Kernel       string    // the kernel release, for example 6.12.41
+	OSImage      string    // for example Debian GNU/Linux 12 (bookworm)
 	Architecture string    // Go's name
 	MachineID    string    // /etc/machine-id
-	SystemUUID   string    // the firmware's, or else MachineID
-	BootID       string    // a new one at each boot
-	BootTime     time.Time // wrong if the clock was wrong at boot
+	SystemUUID   string    // the UUID of the firmware; if there is none, the MachineID
+	BootID       string    // changes at each boot
+	BootTime     time.Time // wrong if the clock was wrong at the boot
 	CPUs         int       // logical, online
 	Memory       uint64    // bytes
 	Swap         uint64    // bytes
 }
 
-// Identity returns the identity of the machine. It is read once; an error is not cached.
+// Identity returns the identity of the machine. The identity is read once. An error is not cached.
 func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,8 +68,8 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// bootTime reads btime. gopsutil's function executes programs to find out whether it runs in a
-// container, which has another boot time.
+// bootTime reads btime. It does not use the function of gopsutil, which executes programs to find out
+// whether it runs in a container, which has another boot time.
 func (h *Host) bootTime() (time.Time, error) {
 	f, err := os.Open(h.path("proc/stat"))
 	if err != nil {
@@ -88,12 +88,12 @@ func (h *Host) bootTime() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", f.Name())
 }
 
-// HugePages returns the bytes in huge pages by page size in bytes.
+// HugePages returns the number of bytes in huge pages, by the size of the pages in bytes.
 func (h *Host) HugePages() (map[uint64]uint64, error) {
 	dir := h.path("sys/kernel/mm/hugepages")
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the kernel does not support them
+		return nil, nil // the kernel does not support huge pages
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read huge pages: %w", err)
@@ -112,7 +112,7 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// line returns the trimmed first line of the first file that has one, or "".
+// line returns the trimmed first line of the first file that has one. It is empty if no file has one.
 func (h *Host) line(files ...string) string {
 	for _, file := range files {
 		data, err := os.ReadFile(h.path(file))

@@ -11,7 +11,7 @@ import (
 	"github.com/shirou/gopsutil/v3/mem"
 )
 
-// Usage is how busy the machine is.
+// Usage describes how busy the machine is.
 type Usage struct {
 	Time   time.Time
 	CPU    CPU
@@ -19,13 +19,13 @@ type Usage struct {
 	Load   [3]float64 // over 1, 5 and 15 minutes
 }
 
-// CPU is the CPU time of all processors together.
+// CPU contains the CPU time of all processors together.
 type CPU struct {
 	Busy  time.Duration // since boot
-	Cores float64       // mean since the previous Usage, or since boot in the first one
+	Cores float64       // mean number of busy cores since the previous Usage; since the boot in the first one
 }
 
-// Memory is in bytes.
+// Memory contains amounts of memory in bytes.
 type Memory struct {
 	Total, Available, Used uint64 // Used is Total without Available
 	SwapTotal, SwapFree    uint64
@@ -76,8 +76,8 @@ func (h *Host) Memory(ctx context.Context) (Memory, error) {
 	}, nil
 }
 
-// memory reads meminfo. gopsutil v3 returns zeros if the file cannot be read, for example because
-// the process has no descriptor left. Here that is an error, so that the machine's memory does not
+// memory reads meminfo. gopsutil v3 returns zeros if the file cannot be read, for example because the
+// process has no free file descriptor. memory returns an error then. Otherwise the machine's memory would
 // look full.
 func (h *Host) memory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 	m, err := mem.VirtualMemoryWithContext(ctx)
@@ -95,15 +95,15 @@ func (h *Host) uptime() (time.Duration, error) {
 
 func inSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Disk is a file system, in bytes and inodes. Free is what an unprivileged user may use.
+// Disk is a file system, in bytes and inodes. Free is the space that an unprivileged user may use.
 type Disk struct {
 	Path                           string
-	Type                           string // such as ext4; a number if unknown
+	Type                           string // for example ext4; a number if the name is not known
 	Total, Free, Used              uint64
 	Inodes, InodesFree, InodesUsed uint64 // 0 if the file system has no limit
 }
 
-// Disk measures the file system of a path by one system call, without a cache.
+// Disk measures the file system of a path with one system call. The result is not cached.
 func (h *Host) Disk(ctx context.Context, path string) (Disk, error) {
 	s, err := disk.UsageWithContext(h.at(ctx), path)
 	if err != nil {

@@ -8,29 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomy is the initial size of a Buffer, larger than nearly all such files.
+// roomy is the initial size of a Buffer. It is larger than nearly all such files.
 const roomy = 16 << 10
 
-// seqFile is less than one read returns of a longer file: the kernel fills a page with complete
-// lines. A shorter result is the whole file.
+// seqFile is a size that one read of a longer file always exceeds, because the kernel fills a page with
+// complete lines. So a shorter result is the whole file.
 const seqFile = 3 << 10
 
-// maxKept is the size up to which a Buffer is reused.
+// maxKept is the maximum size of a Buffer that is reused.
 const maxKept = 256 << 10
 
 // ErrLong is the error for a file longer than the limit of its read.
 var ErrLong = errors.New("longer than expected")
 
-// A Buffer is memory for the content of files, one after another. It is not safe for concurrent
-// use.
+// A Buffer is memory for the content of files, one at a time. It is not safe for concurrent use.
 type Buffer struct {
 	b    []byte
-	name []byte // zero-terminated path for the kernel
+	name []byte // the zero-terminated path for the kernel
 }
 
 var buffers = sync.Pool{New: func() any { return &Buffer{b: make([]byte, roomy)} }}
 
-// Get returns a Buffer. The caller returns it with Put.
+// Get returns a Buffer. The caller must return it with Put.
 func Get() *Buffer { return buffers.Get().(*Buffer) }
 
 // Put returns the Buffer for reuse. Texts that were read into it become invalid.
@@ -43,9 +42,9 @@ func (b *Buffer) Put() {
 // Memory returns the Buffer's memory, 16 KiB or more, for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
-// Open opens a file for reading, relative to the directory at, or to the current directory with
-// unix.AT_FDCWD. Its path is the concatenation of the parts of name. It does not follow a symbolic
-// link as the last component. An error is a unix.Errno.
+// Open opens a file for reading. The path is relative to the directory at, or to the current directory if
+// at is unix.AT_FDCWD. The path is the concatenation of the parts of name. Open does not follow a symbolic
+// link in the last component. An error is a unix.Errno.
 func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	b.name = b.name[:0]
 	for _, part := range name {
@@ -65,8 +64,8 @@ func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	}
 }
 
-// Read reads an open file of up to most bytes. The text is valid until the next read. With an
-// error, ErrLong or a unix.Errno, it is the part that was read before.
+// Read reads an open file. It reads up to the given number of bytes. The text is valid until the next read.
+// An error is ErrLong or a unix.Errno. Read then returns the part that was read before.
 func (b *Buffer) Read(fd, most int) ([]byte, error) {
 	n := 0
 	for {
@@ -79,7 +78,7 @@ func (b *Buffer) Read(fd, most int) ([]byte, error) {
 		}
 		n += more
 		switch {
-		case n < len(b.b): // the kernel returns the whole file if it fits, or this is the end
+		case n < len(b.b): // the kernel returns the whole file if it fits; otherwise this is its end
 			if more == 0 || n < seqFile {
 				return b.b[:min(n, most)], tooLong(n, most)
 			}
@@ -98,7 +97,8 @@ func tooLong(n, most int) error {
 	return nil
 }
 
-// File opens the path that the parts of name make up, reads up to most bytes, and closes the file.
+// File opens a file, reads up to the given number of bytes, and closes it. The path is the concatenation of
+// the parts of name.
 func (b *Buffer) File(most int, name ...string) ([]byte, error) {
 	fd, err := b.Open(unix.AT_FDCWD, name...)
 	if err != nil {
@@ -108,6 +108,5 @@ func (b *Buffer) File(most int, name ...string) ([]byte, error) {
 	return b.Read(fd, most)
 }
 
-// View returns a string that shares the memory of b, which must not change while the string is
-// used.
+// View returns a string that shares the memory of b. b must not change while the string is used.
 func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

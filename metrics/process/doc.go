@@ -1,5 +1,5 @@
-// Package process reads figures of processes that their cgroup does not have: the traffic of their
-// network namespace, their open files and the bytes they wrote. For this process it reads the
+// Package process reads figures of processes that are not part of their cgroup: the traffic of their
+// network namespace, their open files, and the bytes they have written. For this process it reads the
 // process metrics of a Prometheus client.
 //
 //	Reader --/proc/PID--> Interface, Files, bytes written

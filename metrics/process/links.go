@@ -9,14 +9,14 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Links checks for many network namespaces at once whether there was traffic, by the counters of
-// the host's ends of their veths. It needs one reply of the kernel instead of a file per namespace.
+// Links checks many network namespaces for traffic at once. It reads the counters of the host's ends of
+// their veths. This needs one reply of the kernel, and not a file for each namespace.
 //
 //	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host's ends of its veths    once
 //	RTM_GETSTATS --> counters of all links of the host                             each time
 //
-// A Links is for one sample, and is not safe for concurrent use.
-// https://docs.kernel.org/userspace-api/netlink/intro.html
+// A Links is used for one sample. It is not safe for concurrent use. See
+// https://docs.kernel.org/userspace-api/netlink/intro.html.
 type Links struct {
 	counted map[int32]Counters // by the index of the host's link; nil if unknown
 	ends    map[int32][]int32  // by the namespace's ID in the host's namespace; nil until it is read
@@ -25,7 +25,7 @@ type Links struct {
 // Counters are the traffic counters of a link.
 type Counters [8]uint64 // packets, bytes, errors and drops, each received and sent
 
-// A Way has the host's ends of a namespace's veths, and their counters.
+// A Way contains the host's ends of the veths of a namespace, with their counters.
 type Way struct {
 	ends    []int32
 	counted []Counters
@@ -37,14 +37,14 @@ const (
 	attributeType  = 0x3fff // without flags
 )
 
-// read reads the current counters on the first call. If the kernel does not report them, Same
-// returns false.
+// read reads the current counters at the first call. If the kernel does not report them, Same returns
+// false.
 func (l *Links) read() {
 	if l.counted != nil {
 		return
 	}
 	l.counted = map[int32]Counters{}
-	request := make([]byte, 12) // if_stats_msg: family, pad, ifindex, filter
+	request := make([]byte, 12) // the fields of if_stats_msg: family, pad, ifindex, filter
 	binary.NativeEndian.PutUint32(request[8:], 1<<(unix.IFLA_STATS_LINK_64-1))
 	err := dump(unix.RTM_GETSTATS, request, func(body []byte) {
 		if len(body) < 12 {
@@ -66,9 +66,9 @@ func (l *Links) read() {
 	}
 }
 
-// Way returns the Way of the namespace of a process. interfaces is the number of its interfaces
-// without loopback. The Way is empty unless all of them are veths whose other end is in the host's
-// namespace. before is the previous Way, if known.
+// Way returns the Way of a process's network namespace. interfaces is the number of interfaces in it
+// without loopback. The Way is empty if one of them is not a veth whose other end is in the host's
+// namespace. before is the previous Way, if it is known.
 func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
 	if interfaces == 0 {
 		return w
@@ -87,7 +87,8 @@ func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
 	return Way{}
 }
 
-// now returns the current counters of links, or an empty Way if one of them is gone.
+// now returns a Way with the current counters of links. It is empty if one of the links does not exist any
+// more.
 func (l *Links) now(ends []int32) Way {
 	w := Way{ends: ends}
 	for _, index := range ends {
@@ -114,14 +115,14 @@ func (l *Links) Same(w Way) bool {
 	return true
 }
 
-// ends returns the host's ends of veths by the namespace of the other end.
+// ends returns the host's ends of veths, by the namespace of the other end.
 func ends() map[int32][]int32 {
 	out := map[int32][]int32{}
-	request := make([]byte, unix.SizeofIfInfomsg+8) // with a mask that excludes the counters
+	request := make([]byte, unix.SizeofIfInfomsg+8) // includes a mask that excludes the counters
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg:], 8)
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg+2:], unix.IFLA_EXT_MASK)
 	binary.NativeEndian.PutUint32(request[unix.SizeofIfInfomsg+4:], skipStats)
-	_ = dump(unix.RTM_GETLINK, request, func(body []byte) { // on error none is found
+	_ = dump(unix.RTM_GETLINK, request, func(body []byte) { // after an error there are no veths
 		if len(body) < unix.SizeofIfInfomsg {
 			return
 		}
@@ -146,7 +147,7 @@ func ends() map[int32][]int32 {
 	return out
 }
 
-// namespaceID returns the ID of a process's network namespace in the host's namespace.
+// namespaceID returns the ID that the host's namespace has for the network namespace of a process.
 func namespaceID(pid int) (id int32, ok bool) {
 	const rtgenmsg = 4 // padded
 	request := make([]byte, rtgenmsg+8)
@@ -167,12 +168,12 @@ func namespaceID(pid int) (id int32, ok bool) {
 	return id, ok && err == nil
 }
 
-func dump(kind uint16, body []byte, each func(body []byte)) error {
-	return ask(kind, unix.NLM_F_DUMP, body, each)
+func dump(kind uint16, body []byte, handle func(body []byte)) error {
+	return ask(kind, unix.NLM_F_DUMP, body, handle)
 }
 
-// ask sends a netlink request and calls each with the bodies of the replies.
-func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
+// ask sends a netlink request. It calls handle for the body of each reply.
+func ask(kind, flags uint16, body []byte, handle func(body []byte)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -190,7 +191,7 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 	}
 	b := kernfile.Get()
 	defer b.Put()
-	buffer := b.Memory() // the kernel sends no more than fits
+	buffer := b.Memory() // the kernel sends no more than the buffer can contain
 	for {
 		n, _, err := unix.Recvfrom(fd, buffer, 0)
 		if err == unix.EINTR {
@@ -207,7 +208,7 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 			flagged := binary.NativeEndian.Uint16(b[6:])
 			switch got := b[unix.SizeofNlMsghdr:size]; {
 			case flagged&unix.NLM_F_DUMP_INTR != 0:
-				return unix.EINTR // links were added or removed meanwhile
+				return unix.EINTR // links were added or removed in the meantime
 			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_DONE:
 				return nil
 			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR:
@@ -216,7 +217,7 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 				}
 				return unix.Errno(-int32(binary.NativeEndian.Uint32(got)))
 			default:
-				each(got)
+				handle(got)
 			}
 			b = b[min(len(b), (size+3)&^3):]
 		}

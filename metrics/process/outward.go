@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// Outward returns the machine's interfaces that connect it to others: those of hardware, whatever
-// their names. If there are none, as in a container, it returns all except bridges and their ports.
-// sys is the mount point of sysfs.
+// Outward returns the interfaces that connect the machine to other machines. They are those of hardware;
+// their names do not matter. If there are none, as in a container, it returns all interfaces except bridges
+// and their ports. sys is the mount point of sysfs.
 func Outward(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
 		if exists(sys, i.Name, "device") {

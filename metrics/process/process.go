@@ -14,23 +14,24 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// An Interface has the traffic counters of a network interface.
+// An Interface contains the traffic counters of a network interface.
 type Interface struct {
-	Name              string // UTF-8; other bytes, which a name may have, are replaced by U+FFFD
+	Name              string // in UTF-8; other bytes in the name are replaced with U+FFFD
 	Received, Sent    uint64 // bytes
 	PacketsIn, Out    uint64
 	ErrorsIn, ErrsOut uint64
 	DropsIn, DropsOut uint64
 }
 
-// maxInterfaces limits the list for a pod, which may be able to create interfaces. The machine may
-// have more, if another pod network than islet's names its veths differently.
+// maxInterfaces is the maximum number of interfaces in the list for a pod, because a pod may be able to
+// create interfaces. The list for the machine may be longer. Another pod network may use names for its
+// veths that toPods does not recognize.
 const (
 	maxInterfaces     = 64
 	maxHostInterfaces = 512
 )
 
-// A Reader reads a proc file system: /proc if Root is empty.
+// A Reader reads a proc file system. The default of Root is /proc.
 type Reader struct{ Root string }
 
 func (r Reader) path(pid int, rest string) string {
@@ -45,16 +46,16 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText is the most bytes that are read of a file, enough for maxInterfaces. The machine's own
-// list is longer, because it has an interface for each pod.
+// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. The
+// file of the machine is longer, because the machine has an interface for each pod.
 const (
 	maxText     = 16 << 10
 	maxHostText = 256 << 10
 )
 
-// Network returns the traffic counters of a process's network namespace, without loopback. A
-// process that has ended has none. pid 0 means this process, and thus the machine, without the
-// host's ends of pods' interfaces.
+// Network returns the traffic counters of the network namespace of a process, without loopback. For a
+// process that has ended it returns none. pid 0 means this process, and so the machine. The result then
+// omits the host's ends of the pods' interfaces.
 func (r Reader) Network(pid int) (out []Interface) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -62,7 +63,7 @@ func (r Reader) Network(pid int) (out []Interface) {
 	if pid == 0 {
 		most, bound = maxHostInterfaces, maxHostText
 	}
-	text, _ := b.File(bound, r.path(pid, "net/dev")) // on error the text is shorter
+	text, _ := b.File(bound, r.path(pid, "net/dev")) // after an error the text is shorter
 	for line := range bytes.Lines(text) {
 		name, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
 		if len(out) == most || string(name) == "lo" || pid == 0 && toPods(name) {
@@ -75,9 +76,8 @@ func (r Reader) Network(pid int) (out []Interface) {
 	return out
 }
 
-// toPods reports by its name whether an interface of the machine connects to containers. The first
-// three prefixes are those that cAdvisor excludes; isl with 12 hexadecimal digits is the veth of a
-// pod.
+// toPods reports whether the name of an interface of the machine means that it connects to containers.
+// cAdvisor excludes the first three prefixes. isl with 12 hexadecimal digits is the veth of a pod.
 func toPods(name []byte) bool {
 	for _, prefix := range []string{"veth", "docker", "nerdctl"} {
 		if bytes.HasPrefix(name, []byte(prefix)) {
@@ -112,8 +112,7 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		Sent: figures[8], Out: figures[9], ErrsOut: figures[10], DropsOut: figures[11]}, n == len(figures)
 }
 
-// SameNetwork reports whether a process is in the network namespace of this process, which is the
-// host's.
+// SameNetwork reports whether a process is in the network namespace of this process, which is the host's.
 func (r Reader) SameNetwork(pid int) bool {
 	mine, err1 := os.Readlink(r.path(0, "ns/net"))
 	its, err2 := os.Readlink(r.path(pid, "ns/net"))
@@ -126,18 +125,18 @@ type Files struct {
 	Known                bool // false if nothing could be read
 }
 
-// maxDescriptors is how many descriptors of one process are inspected, because a pod may open very
-// many.
+// maxDescriptors is the maximum number of descriptors of one process that are inspected. A pod may open
+// very many files.
 const maxDescriptors = 4096
 
-// Open counts the open files of processes. Sockets beyond the first maxDescriptors descriptors of a
-// process are not recognized.
+// Open counts the open files of processes. It recognizes sockets only among the first maxDescriptors
+// descriptors of a process.
 func (r Reader) Open(pids []int) (f Files) {
 	target := make([]byte, 16)
 	for _, pid := range pids {
 		d, err := os.Open(r.path(pid, "fd"))
 		if err != nil {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		f.Known = true
 		names, err := d.Readdirnames(maxDescriptors)
@@ -147,7 +146,7 @@ func (r Reader) Open(pids []int) (f Files) {
 			}
 		}
 		f.Descriptors += uint64(len(names))
-		for err == nil && len(names) > 0 { // count the rest
+		for err == nil && len(names) > 0 { // counts the remaining files
 			names, err = d.Readdirnames(maxDescriptors)
 			f.Descriptors += uint64(len(names))
 		}
@@ -165,7 +164,7 @@ func Used() (user, system time.Duration) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
-// OpenFilesLimit returns how many files a process may open. ok is false if it has ended.
+// OpenFilesLimit returns the number of files that a process may open. ok is false if the process has ended.
 func OpenFilesLimit(pid int) (soft uint64, ok bool) {
 	var l unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &l); err != nil {

@@ -11,25 +11,25 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Self has the figures of this process. A figure that could not be read is zero.
+// Self contains figures of this process. A figure that could not be read is zero.
 type Self struct {
 	CPU               time.Duration
 	Virtual, Resident uint64 // bytes
 	Files             uint64 // open descriptors
 	MaxFiles          uint64
-	MaxVirtual        uint64 // bytes; 1<<64 - 1: no limit
-	Received, Sent    uint64 // bytes of IP packets in its network namespace
+	MaxVirtual        uint64 // bytes; 1<<64 - 1 means no limit
+	Received, Sent    uint64 // bytes of the IP packets in its network namespace
 }
 
-// ReadSelf reads the current figures. They do not include the start time, because the kernel's
-// start time is that of the first program of a process, and an agent replaces its program by exec.
-// https://docs.kernel.org/filesystems/proc.html (1.1)
+// ReadSelf reads the current figures. They do not include the start time. The kernel's start time is that
+// of the first program of a process, but the agent can replace its program by exec. See
+// https://docs.kernel.org/filesystems/proc.html (1.1).
 func ReadSelf() (s Self) {
 	user, system := Used()
 	s.CPU = user + system
 	b := kernfile.Get()
 	defer b.Put()
-	stat, _ := b.File(maxText, "/proc/self/stat") // on error the text is empty
+	stat, _ := b.File(maxText, "/proc/self/stat") // after an error the text is empty
 	s.stat(stat)
 	netstat, _ := b.File(maxText, "/proc/self/net/netstat")
 	s.network(netstat)
@@ -44,7 +44,7 @@ func ReadSelf() (s Self) {
 	return s
 }
 
-// Fields of /proc/PID/stat, numbered as in proc(5).
+// Numbers of the fields of /proc/PID/stat, as in proc(5).
 const (
 	fieldName  = 2 // in parentheses; may contain any character
 	fieldVsize = 23
@@ -67,7 +67,7 @@ func (s *Self) stat(text []byte) {
 	}
 }
 
-// network parses the IP counters of /proc/net/netstat: a line of names, then one of numbers.
+// network parses the IP counters of /proc/net/netstat. A line of names precedes a line of numbers.
 func (s *Self) network(text []byte) {
 	var names []byte
 	for line := range bytes.Lines(text) {
@@ -83,7 +83,7 @@ func (s *Self) network(text []byte) {
 	}
 }
 
-// index returns the position of a word in a line, or -1.
+// index returns the position of a word in a line. It is -1 if the line does not contain the word.
 func index(line []byte, word string) int {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {
@@ -107,10 +107,10 @@ func nth(line []byte, at int) (n uint64) {
 	return n
 }
 
-// descriptors returns how many files this process has open.
+// descriptors returns the number of open files of this process.
 func descriptors() uint64 {
 	var st unix.Stat_t
-	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // since Linux 6.2
+	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // Linux has this size since 6.2
 		return uint64(st.Size)
 	}
 	return Reader{}.Open([]int{os.Getpid()}).Descriptors

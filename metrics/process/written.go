@@ -12,20 +12,22 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Written returns how many bytes a process, and its children that it has waited for, passed to the
-// kernel to be written to block devices. pid 0 means this process. Data that was deleted before it
-// was written is included: the kernel subtracts it from the process that deletes, not from the one
-// that wrote. The result is 0 for a process that has ended or whose figures are hidden.
-// https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io)
+// Written returns the number of bytes that a process has passed to the kernel to be written to block
+// devices. It includes the children that the process has waited for. pid 0 means this process. Data that
+// was deleted before it was written is included. The kernel subtracts it from the process that deletes, not
+// from the process that has written it. The result is 0 if the process has ended or if its figures are
+// hidden. See https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
 func (r Reader) Written(pid int) uint64 { return written(r.path(pid, "io")) }
 
-// SelfWritten is Written of this process without its children. A child that creates a file system
-// on another disk would write more than everything else.
+// SelfWritten is like Written for this process, but without its children. For example, a child that creates
+// a file system on another disk would write more than this process.
 func SelfWritten() uint64 {
 	const block, tries = 512, 10
 	var before, after unix.Rusage
 	all := uint64(0)
-	for range tries { // until no child has ended between the calls: the kernel adds both at the same time
+	// repeated until no child has ended between the two calls; the kernel adds both figures of a child at
+	// the same time
+	for range tries {
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &before) != nil {
 			return 0
 		}
@@ -37,7 +39,7 @@ func SelfWritten() uint64 {
 	return all - min(all, uint64(before.Oublock)*block)
 }
 
-// OwnWritten is Written of the present threads of a process, without its children.
+// OwnWritten is like Written for the present threads of a process, without its children.
 func (r Reader) OwnWritten(pid int) (sum uint64) {
 	tasks, err := os.ReadDir(r.path(pid, "task"))
 	if err != nil {
@@ -52,7 +54,7 @@ func (r Reader) OwnWritten(pid int) (sum uint64) {
 func written(path string) (wrote uint64) {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, path) // on error the text is empty
+	text, _ := b.File(maxText, path) // after an error the text is empty
 	for line := range bytes.Lines(text) {
 		if v, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
 			wrote, _ = strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)

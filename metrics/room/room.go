@@ -13,25 +13,25 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// An Amount is the free and total amount of a resource. Total is 0 if it is unknown or unlimited.
+// An Amount is the free and the total amount of a resource. Total is 0 if it is unknown or unlimited.
 type Amount struct{ Free, Total uint64 }
 
 // A Disk is a file system.
 type Disk struct {
 	Path          string
 	Device        uint64 // identifies the file system while it is mounted
-	Bytes, Inodes Amount // for unprivileged users
+	Bytes, Inodes Amount // the amounts for unprivileged users
 }
 
-// A Room has the amounts at one time.
+// A Room contains the amounts at one time.
 type Room struct {
 	At     time.Time
-	Memory Amount // bytes that are available on the machine without swapping
-	// Pods is the memory that all pods together may still use, 0 when they thrash at their limit.
-	// Without a limit of their own, it is the machine's memory less what they use.
+	Memory Amount // bytes of the machine that are available without swapping
+	// Pods is the memory that all pods together may still use. It is 0 when they thrash at their limit. If
+	// the pods have no limit, it is the machine's memory minus the usage of the pods.
 	Pods Amount
-	// Node is the disk of volumes and logs, Image that of image layers, and Container that of
-	// containers' writable layers. They may be the same. Device is 0 if it is unknown.
+	// Node is the disk of volumes and logs. Image is the disk of image layers. Container is the disk of the
+	// writable layers of containers. They may be the same disk. Device is 0 if the disk is unknown.
 	Node, Image, Container Disk
 	PIDs                   Amount // processes and threads
 }
@@ -52,7 +52,7 @@ type Reader struct{ c Config }
 // New returns a Reader. It reads nothing.
 func New(c Config) *Reader { return &Reader{c} }
 
-// Memory reads only Memory and Pods of a Room. Pods is unknown before the first pod has run.
+// Memory reads only the fields Memory and Pods of a Room. Pods is unknown until the first pod has run.
 func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	m, err := r.c.Host.Memory(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	return machine, Amount{limit - min(limit, r.c.Cgroups.Needed(r.c.Pods, f)), limit}, nil
 }
 
-// Now reads everything. Amounts that cannot be read are unknown, and err lists the reasons.
+// Now reads all amounts. Amounts that cannot be read are unknown. err contains the reasons.
 func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	out.At = time.Now()
 	var errs [4]error

@@ -1,5 +1,5 @@
-// Package sample measures the pods of a node once for all callers: the Summary API, the pages for
-// Prometheus, the CRI's figures, eviction thresholds, and islet top.
+// Package sample measures the pods of a node once for all callers. The callers are the Summary API, the
+// pages for Prometheus, the CRI's figures, eviction thresholds, and islet top.
 //
 //	Summary  /metrics/cadvisor  /metrics/resource  islet top
 //	      \        |                  |            /
@@ -9,9 +9,9 @@
 //	                        |
 //	    cgroup.Recent (shared with the CRI)   process (network, open files)
 //
-// Nothing is read without a call. A call waits for a running reading and shares its result. After a
-// while, only the counters for computing rates are kept. A cgroup, process or file that disappears
-// while it is read is no error: it is left out, or has the figures that could be read.
+// Nothing is read without a call. A call that arrives during a reading waits for it and shares its result.
+// After some time only the counters for computing rates are kept. It is no error if a cgroup, process or
+// file disappears while it is read. It is omitted, or it has the figures that could be read.
 //
 // This package knows pods and containers only by their cgroups. The caller adds their names.
 package sample

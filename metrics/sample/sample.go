@@ -18,35 +18,35 @@ type Kind int
 
 // The kinds of cgroups.
 const (
-	Root  Kind = iota // the root of the hierarchy: the whole machine
+	Root  Kind = iota // the root of the hierarchy, which is the whole machine
 	Pods              // kubepods
-	Class             // a QoS class
+	Class             // the cgroup of a QoS class
 	Pod
-	Container // or the init process of a pod
-	Other     // configured by its path
+	Container // a container, or the init process of a pod
+	Other     // a cgroup whose path is configured
 )
 
 // A Group is a cgroup with its figures.
 type Group struct {
 	Path      string // relative to the root of the hierarchy
 	Kind      Kind
-	Pod       string // UID of the pod; for Pod and Container
+	Pod       string // UID of the pod; set for Pod and Container
 	Container string // container ID
 	cgroup.Reading
 	NanoCores *uint64             // CPU usage since the previous sample; nil if unknown
-	Network   []process.Interface // for Root, and for a Pod with its own network
-	Open      process.Files       // for a Container
+	Network   []process.Interface // set for Root, and for a Pod with its own network
+	Open      process.Files       // set for a Container
 	OpenLimit uint64              // limit of open files of the first process of a Container; 0 if unknown
 
-	ownNet  bool // the first process of a Container is not in the host's network
+	ownNet  bool // true if the first process of a Container is not in the host's network
 	way     process.Way
 	someone int // for a Pod: PID of a process in its own network; 0 if there is none
 }
 
-// A Sample has the figures of one time. It is immutable.
+// A Sample contains the figures of one time. It is immutable.
 type Sample struct {
 	At     time.Time
-	Groups []Group // the Root first, each before its descendants
+	Groups []Group // the Root is first, and each group precedes its descendants
 }
 
 // Find returns the group at a path, or nil.
@@ -64,11 +64,10 @@ type Config struct {
 	Process process.Reader
 	Pods    string   // path of kubepods
 	Others  []string // paths of additional cgroups
-	// Self is the one of Others that contains this process. If its CPU time is not counted there,
-	// because the hierarchy of CPU time has the process in another cgroup (possible on cgroup v1),
-	// the process's own CPU time is used.
+	// Self is the path in Others whose cgroup contains this process. On cgroup v1 the process may be in
+	// another cgroup in the hierarchy of CPU time. Then the CPU time of Self is that of the process itself.
 	Self   string
-	MaxAge time.Duration // maximum age of a returned Sample; 1 s if zero
+	MaxAge time.Duration // maximum age of a returned Sample; the default is 1 s
 }
 
 // A Sampler takes samples. Its methods are safe for concurrent use.
@@ -81,8 +80,8 @@ type Sampler struct {
 	rates  map[string]rate // by path
 }
 
-// A rate has the values from which CPU usage is computed, and those that are not read again for
-// idle processes.
+// A rate contains the values from which CPU usage is computed, and the values that are not read again while
+// no process runs.
 type rate struct {
 	at   time.Time
 	used time.Duration
@@ -90,7 +89,7 @@ type rate struct {
 	seen time.Time // time of the last sample that contained it
 
 	network []process.Interface
-	way     process.Way // for the process someone, in the network of a Pod
+	way     process.Way // of the process someone, in the network of a Pod
 	someone int
 
 	ran       uint64
@@ -108,7 +107,7 @@ func New(c Config) *Sampler {
 	return &Sampler{c: c}
 }
 
-// Now returns a sample that is at most MaxAge old. A call during a reading waits for it.
+// Now returns a sample that is at most MaxAge old. A call during a reading waits for that reading.
 func (s *Sampler) Now() (*Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,10 +143,10 @@ func (s *Sampler) drop() {
 	s.last = nil
 }
 
-// minInterval is the shortest interval for computing a rate.
+// minInterval is the minimum interval for computing a rate.
 const minInterval = 500 * time.Millisecond
 
-// rate adds the CPU usage since the previous sample to the groups that it contained.
+// rate adds the CPU usage since the previous sample to the groups that were in that sample.
 func (s *Sampler) rate(now *Sample) {
 	if s.rates == nil {
 		s.rates = make(map[string]rate, len(now.Groups))
@@ -159,7 +158,7 @@ func (s *Sampler) rate(now *Sample) {
 			switch between := g.At.Sub(last.at); {
 			case between < minInterval:
 				r = last
-			case g.CPU >= last.used: // otherwise it is another cgroup of the same name
+			case g.CPU >= last.used: // a lower value means another cgroup with the same name
 				n := uint64(float64(g.CPU-last.used) / float64(between) * 1e9)
 				r.nano = last.nano
 				if r.nano == nil || *r.nano != n {
@@ -189,11 +188,11 @@ type walk struct {
 	lost   error // why a pod's cgroup was left out; nil if none was
 }
 
-// nothing is a reading that proves no cgroup to be unchanged.
+// nothing is a reading that does not prove any cgroup to be unchanged.
 var nothing cgroup.Reading
 
-// add reads one cgroup, unless an ancestor's reading proves that it is unchanged. ok is false if it
-// does not exist.
+// add reads one cgroup, unless the reading of an ancestor proves that it is unchanged. It returns false if
+// the cgroup does not exist.
 func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 	if d, ok := w.c.Cgroups.Unchanged(g.Path, above); ok {
 		g.Reading = d
@@ -205,7 +204,7 @@ func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 		return nil, false, nil
 	}
 	switch {
-	case err == nil || g.Kind == Root: // the kernel may not allow all files of the root
+	case err == nil || g.Kind == Root: // the kernel may not permit reading all files of the root
 	case g.Kind == Pod || g.Kind == Container:
 		return nil, false, unread{err}
 	default:
@@ -243,12 +242,12 @@ func (w *walk) all() error {
 	return w.below(w.c.Pods, all.Reading, true)
 }
 
-// unread is the error of a pod's cgroup that is left out. The figures of all others do not need it.
+// unread is the error of a pod's cgroup that was left out. The figures of other groups do not depend on it.
 type unread struct{ error }
 
-// each calls f with the direct children of a cgroup. If f returns false because a child is gone, it
-// discards the added groups and starts again with a new list.
-func (w *walk) each(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
+// visitChildren calls f for each direct child of a cgroup. If f returns false because a child does not
+// exist any more, visitChildren discards the added groups and starts again with a new list.
+func (w *walk) visitChildren(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
@@ -276,13 +275,13 @@ again:
 		}
 		return nil
 	}
-	return nil // the children keep changing; the last list has most of them
+	return nil // the children keep changing, and the last list has most of them
 }
 
-// below reads the pods in kubepods or in a QoS class. above is a reading of an ancestor: cgroups
-// below it that it proves to be unchanged are not read.
+// below reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. Cgroups that it
+// proves to be unchanged are not read.
 func (w *walk) below(dir string, above cgroup.Reading, classes bool) error {
-	return w.each(dir, above, func(at, name string) (bool, error) {
+	return w.visitChildren(dir, above, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
 			return w.pod(at, uid, above)
 		}
@@ -304,8 +303,8 @@ func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
 	}
 	above = above.Longer(g.Reading)
 	pod := len(w.sample.Groups) - 1
-	someone := 0 // a process in the pod's own network
-	err = w.each(at, above, func(path, name string) (bool, error) {
+	someone := 0 // PID of a process in the pod's own network
+	err = w.visitChildren(at, above, func(path, name string) (bool, error) {
 		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, above)
 		if err != nil || !ok {
 			return ok, err
@@ -324,8 +323,8 @@ func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
 	return true, err
 }
 
-// network reads the network figures of a pod through one of its processes, unless no process has
-// run and there was no traffic since.
+// network reads the network figures of a pod through one of its processes. It does not read them if no
+// process has run and there was no traffic since.
 func (w *walk) network(pod *Group, someone int) {
 	last := w.before[pod.Path]
 	if last.someone != someone {
@@ -342,7 +341,7 @@ func (w *walk) network(pod *Group, someone int) {
 	}
 }
 
-// maxProcesses is how many processes of a container are inspected for open files.
+// maxProcesses is the maximum number of processes of a container that are inspected for open files.
 const maxProcesses = 256
 
 func (w *walk) processes(g *Group) {
@@ -359,8 +358,8 @@ func (w *walk) processes(g *Group) {
 	g.OpenLimit, _ = process.OpenFilesLimit(g.First)
 }
 
-// podUID returns the UID from pod<uid>, or from a slice ...-pod<uid>.slice, where dashes are
-// underscores.
+// podUID returns the UID from the name of a pod's cgroup. The name is pod<uid>, or it is a slice
+// ...-pod<uid>.slice with underscores instead of dashes.
 func podUID(name string) (string, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		name = strings.ReplaceAll(slice[strings.LastIndex(slice, "-")+1:], "_", "-")
@@ -375,8 +374,8 @@ func isClass(name string) bool {
 	return name == "burstable" || name == "besteffort"
 }
 
-// containerID returns the container ID from the name of a cgroup: the name itself, or the ID in a
-// scope such as cri-containerd-<id>.scope.
+// containerID returns the container ID from the name of a cgroup. The name is the ID, or it is a scope such
+// as cri-containerd-<id>.scope.
 func containerID(name string) string {
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
 		return scope[strings.LastIndex(scope, "-")+1:]

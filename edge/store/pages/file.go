@@ -14,15 +14,15 @@ const (
 	magic     = "SQLite format 3\x00"
 )
 
-// A File is the current content of a database.
+// A File is the content of a database after its -wal was applied.
 type File struct {
-	size  int            // of a page
-	pages map[int][]byte // by number, from 1
+	size  int            // size of a page
+	pages map[int][]byte // pages by number, from 1
 	count int            // number of pages
 }
 
-// Open returns the content of a database file and its -wal. The page size is the one in the
-// database's header if that is intact, else the one of the -wal, else size.
+// Open returns the content of a database file and its -wal. It uses the page size in the header of the
+// database if the header is intact, otherwise that of the -wal, and otherwise size.
 func Open(db, wal []byte, size int) *File {
 	if n := headerSize(db); n > 0 {
 		size = n
@@ -63,8 +63,8 @@ func walSize(wal []byte) int {
 	return 0
 }
 
-// replay applies the frames of a -wal up to its last commit, as SQLite does. Each frame must have
-// the salts of the header and a valid checksum over all frames before it.
+// replay applies the frames of a -wal up to the last commit, as SQLite does. Each frame must have the salts
+// of the header, and a valid checksum over all frames up to it.
 func (f *File) replay(wal []byte) {
 	if walSize(wal) != f.size {
 		return
@@ -111,8 +111,8 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// freePages returns the pages on the free list, without those that a page in use refers to: a
-// damaged list may name any page, and a row that is skipped would be lost.
+// freePages returns the pages on the free list. It omits pages to which a page in use refers: a damaged
+// list may contain any page, and the rows of such a page would be lost.
 func (f *File) freePages() map[int]bool {
 	free := f.freeList()
 	var used []int
@@ -121,7 +121,7 @@ func (f *File) freePages() map[int]bool {
 			used = append(used, f.children(n)...)
 		}
 	}
-	for len(used) > 0 { // ends, since each round removes a page from free
+	for len(used) > 0 { // ends because each round removes a page from free
 		n := used[len(used)-1]
 		used = used[:len(used)-1]
 		if free[n] {
@@ -132,8 +132,8 @@ func (f *File) freePages() map[int]bool {
 	return free
 }
 
-// freeList returns the pages on the free list. If the list is incomplete, all pages that look like
-// a part of it are included.
+// freeList returns the pages on the free list. If the list is incomplete, freeList also returns all pages
+// that look like a part of it.
 func (f *File) freeList() map[int]bool {
 	free := map[int]bool{}
 	if p := f.pages[1]; headerSize(p) == f.size {
@@ -152,8 +152,8 @@ func (f *File) freeList() map[int]bool {
 	return free
 }
 
-// markTrunk adds the pages that a trunk page of the free list names, and returns the next trunk
-// page. It ignores a page that cannot be a trunk page.
+// markTrunk adds the pages in a trunk page of the free list, and returns the next trunk page. It ignores a
+// page that cannot be a trunk page.
 func (f *File) markTrunk(n int, free map[int]bool) (next int) {
 	p := f.pages[n]
 	if p == nil {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Types of pages of an index b-tree, which is how tables WITHOUT ROWID are stored.
+// Types of pages of an index b-tree. SQLite stores tables WITHOUT ROWID in such trees.
 const (
 	interior = 2
 	leaf     = 10
@@ -18,7 +18,7 @@ const (
 // A Row is a row of any table.
 type Row struct {
 	Page   int
-	Values []any // nil, int64, float64, string or []byte, in the stored order: key columns first
+	Values []any // nil, int64, float64, string or []byte, in the stored order, which begins with the key columns
 }
 
 // Rows iterates over all rows that can be read, in the order of their pages.
@@ -38,11 +38,11 @@ func (f *File) Rows() iter.Seq[Row] {
 	}
 }
 
-// cells returns the complete payloads of a page.
+// cells returns the payloads of a page that are complete.
 func (f *File) cells(n int) (all [][]byte) {
 	p, at := f.pages[n], 0
 	if n == 1 {
-		at = header // the schema, which is a table with row IDs, unless it is damaged
+		at = header // page 1 contains the schema, unless it is damaged; the schema is a table with row IDs
 	}
 	skip, content := 0, at+8
 	switch p[at] {
@@ -90,9 +90,9 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	}
 	data = slices.Clone(data)
 	next := int(binary.BigEndian.Uint32(p[at:]))
-	for len(data) < total { // ends, since each page adds data
+	for len(data) < total { // ends because each page adds data
 		q := f.pages[next]
-		if q == nil || isZero(q) { // lost blocks of a card read as zeros
+		if q == nil || isZero(q) { // blocks that a card has lost read as zeros
 			return nil, false
 		}
 		next = int(binary.BigEndian.Uint32(q))
@@ -105,9 +105,9 @@ func isZero(p []byte) bool {
 	return !slices.ContainsFunc(p, func(b byte) bool { return b != 0 })
 }
 
-// localSize returns the size of the part of a payload that is on the cell's page.
+// localSize returns the size of the part of a payload that is on the page of the cell.
 func (f *File) localSize(total int) int {
-	u := f.size // islet's files have no reserved space, whatever a damaged header says
+	u := f.size // islet's files have no reserved space, even if a damaged header has a value for it
 	most, least := (u-12)*64/255-23, (u-12)*32/255-23
 	if total <= most {
 		return total
@@ -118,7 +118,7 @@ func (f *File) localSize(total int) int {
 	return least
 }
 
-// varint reads a number of up to nine bytes; n is 0 if there is none.
+// varint reads a number of up to nine bytes. n is its length, or 0 if there is no valid number.
 func varint(b []byte) (v uint64, n int) {
 	for i := range min(len(b), 9) {
 		if i == 8 {
@@ -132,7 +132,7 @@ func varint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// record decodes the columns of a row. They must fill it exactly.
+// record decodes the columns of a row. They must have exactly the length of the record.
 func record(b []byte) (values []any, ok bool) {
 	size, n := varint(b)
 	if n == 0 || size < uint64(n) || size > uint64(len(b)) {

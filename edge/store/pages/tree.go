@@ -2,14 +2,14 @@ package pages
 
 import "encoding/binary"
 
-// Types of pages of the schema's b-tree, which is a table with row IDs.
+// Types of pages of the b-tree of the schema. The schema is a table with row IDs.
 const (
 	schemaInterior = 5
 	schemaLeaf     = 13
 )
 
-// children returns the pages that a page of a b-tree refers to: from the schema to the tables,
-// from there to the rows. It does not return overflow pages.
+// children returns the pages to which a page of a b-tree refers. They lead from the schema to the tables,
+// and from there to the rows. It does not return overflow pages.
 func (f *File) children(n int) (all []int) {
 	p, at := f.pages[n], 0
 	if n == 1 {
@@ -41,8 +41,8 @@ func (f *File) children(n int) (all []int) {
 	return all
 }
 
-// root returns the first page of the table that a cell of the schema describes: the fourth
-// column. 0: it cannot be read.
+// root returns the first page of the table that a cell of the schema describes. It is the fourth column.
+// root returns 0 if it cannot be read.
 func root(cell []byte) int {
 	_, size := varint(cell)
 	_, id := varint(cell[size:])
