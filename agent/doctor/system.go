@@ -25,6 +25,6 @@ func Real() System {
 			out, err := cmd.Output()
 			return string(out), err
 		},
-		Users: func(program string) bool { return new(abilities.Known).Of(program).Users },
+		Users: func(program string) bool { return new(abilities.Cache).Get(program).Users },
 	}
 }

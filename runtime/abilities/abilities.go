@@ -17,35 +17,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Ability is what an OCI runtime supports on this kernel in addition to what every OCI runtime
-// does.
+// An Ability lists the optional features that an OCI runtime supports on this kernel.
 type Ability struct {
-	// ReadOnlyTrees: recursive read-only mounts (KEP-3857).
+	// ReadOnlyTrees reports support for recursive read-only mounts (KEP-3857).
 	ReadOnlyTrees bool
-	// Users: user namespaces with idmapped volumes (KEP-127). The file systems of images and
-	// volumes must support idmapped mounts too, which is checked elsewhere.
+	// Users reports support for user namespaces with idmapped volumes (KEP-127). It says nothing
+	// about the file systems of images and volumes, which must support idmapped mounts too.
 	Users bool
 }
 
-// Known caches the abilities of programs. The zero value is ready.
-type Known struct {
+// Cache caches the abilities of programs. The zero value is ready to use.
+type Cache struct {
 	mu    sync.Mutex
 	known map[string]known
 
-	patience time.Duration // how long to wait for a program; 0: answerTime
+	patience time.Duration // how long to wait for a program; answerTimeout if it is 0
 }
 
 type known struct {
 	size    int64
 	changed time.Time
-	until   time.Time // when to ask again; zero: when the file changes
+	until   time.Time // when to run the program again; if it is zero, when its file changes
 	Ability
 }
 
-// Of returns the abilities of a program. It runs the program once per version of its file, and
-// again after a minute if it did not respond in time, because the machine may have been overloaded.
-// A missing program has no abilities.
-func (k *Known) Of(program string) Ability {
+// Get returns the abilities of a program. It runs the program once per version of its file. If the
+// program did not respond in time, it is run again after a minute, because the machine may have
+// been overloaded. A missing program has no abilities.
+func (k *Cache) Get(program string) Ability {
 	st, err := os.Stat(program)
 	if err != nil {
 		return Ability{}
@@ -57,7 +56,7 @@ func (k *Known) Of(program string) Ability {
 	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) || !fresh {
 		is = known{size: st.Size(), changed: st.ModTime()}
 		var err error
-		if is.Ability, err = ask(program, cmp.Or(k.patience, answerTime)); errors.Is(err, context.DeadlineExceeded) {
+		if is.Ability, err = ask(program, cmp.Or(k.patience, answerTimeout)); errors.Is(err, context.DeadlineExceeded) {
 			is.until = time.Now().Add(askAgain)
 		}
 		if k.known == nil {
@@ -68,9 +67,9 @@ func (k *Known) Of(program string) Ability {
 	return is.Ability
 }
 
-// ask runs `PROGRAM features`. A program without that command has no abilities, except crun, which
-// supported recursive read-only mounts before it had the command. The error is
-// context.DeadlineExceeded if the program did not respond in time.
+// ask runs `PROGRAM features`. A program without that command has no abilities. Only crun is
+// checked by its version, because it supported recursive read-only mounts before it had the
+// command. The error is context.DeadlineExceeded if the program does not respond in time.
 func ask(program string, patience time.Duration) (Ability, error) {
 	if !Kernel(5, 12) { // mount_setattr(2)
 		return Ability{}, nil
@@ -99,19 +98,19 @@ func abilityOf(f *features.Features) Ability {
 }
 
 const (
-	answerTime = 10 * time.Second
-	askAgain   = time.Minute
-	maxAnswer  = 1 << 20 // bytes; runc prints 4 KiB
+	answerTimeout = 10 * time.Second
+	askAgain      = time.Minute
+	maxAnswer     = 1 << 20 // in bytes; the output of runc has 4 KiB
 )
 
-var errTooLong = errors.New("the answer is too long")
+var errTooLong = errors.New("the output is too long")
 
-// run returns the output of a program, which is bounded. The error is context.DeadlineExceeded if
-// the program took too long.
+// run returns the output of a program, of at most maxAnswer bytes. The error is
+// context.DeadlineExceeded if the program takes too long.
 func run(program, arg string, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var out answer
+	var out limitedBuffer
 	cmd := exec.CommandContext(ctx, program, arg)
 	cmd.Stdout, cmd.WaitDelay = &out, time.Second
 	err := cmd.Run()
@@ -121,18 +120,19 @@ func run(program, arg string, patience time.Duration) ([]byte, error) {
 	return out.b, err
 }
 
-// An answer is a buffer of at most maxAnswer bytes. (A bytes.Buffer's ReadFrom would bypass Write.)
-type answer struct{ b []byte }
+// A limitedBuffer is a buffer of at most maxAnswer bytes. It is no bytes.Buffer, because that
+// type's ReadFrom method would bypass Write.
+type limitedBuffer struct{ b []byte }
 
-func (a *answer) Write(p []byte) (int, error) {
+func (a *limitedBuffer) Write(p []byte) (int, error) {
 	if len(a.b)+len(p) > maxAnswer {
-		return 0, errTooLong // then the program gets SIGPIPE
+		return 0, errTooLong // the program then gets SIGPIPE
 	}
 	a.b = append(a.b, p...)
 	return len(p), nil
 }
 
-// newCrun reports whether the output of --version is that of crun 1.4 or later.
+// newCrun reports whether this output of --version is from crun 1.4 or later.
 func newCrun(text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
 	var major, minor int
@@ -140,7 +140,7 @@ func newCrun(text string) bool {
 	return n == 2 && (major > 1 || major == 1 && minor >= 4)
 }
 
-// Kernel reports whether the kernel has this version or a later one.
+// Kernel reports whether the kernel has at least this version.
 func Kernel(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -48,13 +48,13 @@ func TestAnswers(t *testing.T) {
 		"without end":              {`[ "$1" = features ] || exit 1; while :; do echo '{"mountOptions":["rro"],'; done`, Ability{}},
 		"long":                     {`[ "$1" = features ] || exit 1; echo '{"mountOptions":["rro"]}'; head -c 1048576 /dev/zero | tr '\0' ' '`, Ability{}},
 	} {
-		var k Known
-		if got := k.Of(program(t, c.script)); got != c.want {
+		var k Cache
+		if got := k.Get(program(t, c.script)); got != c.want {
 			t.Errorf("%s: %+v, not %+v", name, got, c.want)
 		}
 	}
-	var k Known
-	if got := k.Of(filepath.Join(t.TempDir(), "none")); got != (Ability{}) {
+	var k Cache
+	if got := k.Get(filepath.Join(t.TempDir(), "none")); got != (Ability{}) {
 		t.Errorf("a program that is not there: %+v", got)
 	}
 }
@@ -70,9 +70,9 @@ func TestAskedOnce(t *testing.T) {
 		return strings.Count(string(b), "asked")
 	}
 	path := program(t, script(`"rro"`))
-	var k Known
+	var k Cache
 	for range 3 {
-		if !k.Of(path).ReadOnlyTrees {
+		if !k.Get(path).ReadOnlyTrees {
 			t.Fatal("it says that it can")
 		}
 	}
@@ -80,14 +80,14 @@ func TestAskedOnce(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	write(t, path, script(""))
-	if k.Of(path).ReadOnlyTrees {
+	if k.Get(path).ReadOnlyTrees {
 		t.Error("what another program said is believed of this one")
 	}
 	write(t, path, script(`"rro"`)) // with the same size as the first one
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if !k.Of(path).ReadOnlyTrees || asked() != 3 {
+	if !k.Get(path).ReadOnlyTrees || asked() != 3 {
 		t.Errorf("asked %d times", asked())
 	}
 }
@@ -96,13 +96,13 @@ func TestAskedOnce(t *testing.T) {
 func TestLate(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	path := program(t, "[ -e "+ready+" ] || exec sleep 1000; echo '{\"mountOptions\":[\"rro\"]}'")
-	k := Known{patience: 100 * time.Millisecond}
-	if got := k.Of(path); got != (Ability{}) {
+	k := Cache{patience: 100 * time.Millisecond}
+	if got := k.Get(path); got != (Ability{}) {
 		t.Errorf("one that hangs: %+v", got)
 	}
 	k.patience = 0
 	write(t, ready, "")
-	if got := k.Of(path); got != (Ability{}) {
+	if got := k.Get(path); got != (Ability{}) {
 		t.Errorf("asked at once again: %+v", got)
 	}
 	is := k.known[path]
@@ -111,7 +111,7 @@ func TestLate(t *testing.T) {
 	}
 	is.until = time.Now().Add(-time.Second)
 	k.known[path] = is
-	if !k.Of(path).ReadOnlyTrees || !k.known[path].until.IsZero() {
+	if !k.Get(path).ReadOnlyTrees || !k.known[path].until.IsZero() {
 		t.Errorf("it is not believed: %+v", k.known[path])
 	}
 }

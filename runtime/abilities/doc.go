@@ -1,12 +1,12 @@
-// Package abilities determines what an OCI runtime supports, from its own output and the kernel's
-// version:
+// Package abilities determines the optional features of an OCI runtime from its output and the
+// kernel's version:
 //
-//	crun, runc --"features"--> JSON --> Known.Of(program) --> Ability
+//	crun, runc --"features"--> JSON --> Cache.Get(program) --> Ability
 //	              (or --version, for versions without that command)
 //
-// It is the only place that does so. The runtime handlers in the CRI's Status, the checks of
-// containers, the Node object and islet doctor all use it. A program runs once for each version of
-// its file. Because a user may configure any program, its output is limited in time and size.
+// The CRI's Status (its runtime handlers), the validation of containers, the Node object and islet
+// doctor all use this package. It runs a program once for each version of its file. A user can
+// configure any program, so the time and the size of its output are limited.
 //
 // https://github.com/opencontainers/runtime-spec/blob/main/features.md
 package abilities

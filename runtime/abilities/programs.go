@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 )
 
-// Programs returns the OCI runtimes to try on a node whose configuration names none, the best
-// first: the one installed with this program, then those of the host by name.
+// Programs returns the OCI runtimes to try if the configuration names none. The first is the best:
+// the one installed with this program, then those of the host by name.
 //
-// The shipped crun comes first because it is a static program that needs a quarter of the CPU time
-// of a dynamically linked crun or of runc (docs/performance.md), and because its bugs are fixed in
+// The shipped crun comes first for two reasons. It is a static program that needs a quarter of the
+// CPU time of a dynamically linked crun or of runc (docs/performance.md), and its bugs are fixed in
 // releases of islet.
 func Programs() []string {
 	names := []string{"crun", "runc"}
@@ -19,8 +19,8 @@ func Programs() []string {
 	return names
 }
 
-// Shipped returns the path of the OCI runtime that was installed with this program: crun in
-// lib/islet beside the directory of this program. It is empty if there is none.
+// Shipped returns the path of the OCI runtime that was installed with this program, which is crun
+// in the directory lib/islet next to this program's directory. The path is empty if there is none.
 func Shipped() string {
 	self, err := os.Executable()
 	if err != nil {

@@ -15,55 +15,55 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// DefaultProfile is the name of the profile of containers that specify none: containerd's default
-// profile under another name (see default.go).
+// DefaultProfile is the name of the profile for containers that specify none. It is containerd's
+// default profile under another name (see default.go).
 const DefaultProfile = "islet-default"
 
 // errOff is returned if the kernel does not enforce profiles.
 var errOff = errors.New("AppArmor is not enabled on the host")
 
-// errNoParser is returned if apparmor_parser is not installed. Since this check is cheap, it is
+// errNoParser is returned if apparmor_parser is not installed. This check is cheap, so it is
 // repeated without a pause.
 var errNoParser = errors.New("apparmor_parser is not installed: install the package apparmor")
 
-// pause is how long a parser that failed is not run again.
+// pause is the minimum time between a failure of the parser and the next run.
 const pause = time.Minute
 
-// A Host is a host with or without AppArmor. Its methods are safe for concurrent use.
+// A Host is a host, which may support AppArmor or not. Its methods are safe for concurrent use.
 type Host struct {
 	root string
 	load func(name string) error
 	stop func() // cancels a load
 	log  *slog.Logger
 
-	background sync.WaitGroup // loads that no caller waits for
+	background sync.WaitGroup // loads that no caller waits for; Close does
 
-	mu     sync.Mutex // not held while files are read or programs run
-	loaded time.Time  // when this process loaded the default profile; zero: never
-	failed error      // error of the last attempt to load it, or nil
-	again  time.Time  // the parser is not run before this time
-	trying *try       // the attempt in progress; nil: none
+	mu        sync.Mutex // not held while files are read or programs run
+	loaded    time.Time  // when this process loaded the default profile; zero if it never did
+	failed    error      // error of the last attempt to load it, or nil
+	notBefore time.Time  // earliest time of the next run of the parser
+	current   *attempt   // attempt in progress, or nil
 }
 
 // A try is an attempt to load the default profile.
-type try struct {
+type attempt struct {
 	done chan struct{} // closed when the attempt has ended
 	err  error         // set before done is closed
 }
 
-// New returns a Host. It does not access the system yet.
+// New returns a Host. It does not access the system.
 func New(log *slog.Logger) *Host {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Host{root: "/", load: func(name string) error { return load(ctx, name) }, stop: stop, log: log}
 }
 
-// Close kills a running parser and waits for its end.
+// Close kills a running parser and waits until it has ended.
 func (h *Host) Close() {
 	h.stop()
 	h.background.Wait()
 }
 
-// Enabled returns nil, or the reason why profiles are not enforced.
+// Enabled returns nil if the kernel enforces profiles, and otherwise an error with the reason.
 func (h *Host) Enabled() error {
 	b, err := os.ReadFile(filepath.Join(h.root, "sys/module/apparmor/parameters/enabled"))
 	if err != nil || !strings.HasPrefix(string(b), "Y") {
@@ -79,9 +79,9 @@ func (h *Host) profiles() string {
 	return filepath.Join(h.root, "sys/kernel/security/apparmor/profiles")
 }
 
-// Profile returns the name of the profile for a container; "" means none. A requested profile that
-// cannot be enforced is an error. A container that requests none gets the default profile if it can
-// be loaded; a privileged one gets none.
+// Profile returns the name of the profile for a container, or "" for no profile. It returns an
+// error if the requested profile cannot be enforced. A container that requests no profile gets the
+// default profile if that can be loaded, but none if the container is privileged.
 func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	p := sec.GetApparmor()
 	if p.GetProfileType() == api.SecurityProfile_Unconfined && p != nil {
@@ -101,14 +101,15 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	}
 	if err := h.loadDefault(p != nil); err != nil {
 		if p == nil {
-			return "", nil // reported once in the log, and by islet doctor
+			return "", nil // the reason is in the log once, and in the output of islet doctor
 		}
 		return "", fmt.Errorf("AppArmor's default profile cannot be loaded: %w", err)
 	}
 	return DefaultProfile, nil
 }
 
-// localhost returns the name of a profile that is loaded, in any mode.
+// localhost returns the name of a profile on this node. It is an error if the profile is not
+// loaded; its mode does not matter.
 func (h *Host) localhost(name string) (string, error) {
 	switch mode, err := h.mode(name); {
 	case err != nil:
@@ -119,8 +120,8 @@ func (h *Host) localhost(name string) (string, error) {
 	return name, nil
 }
 
-// mode returns the mode of a loaded profile, or "" if it is not loaded. The kernel's lines are
-// "name (mode)", and a name may contain spaces.
+// mode returns the mode of a profile, or "" if the profile is not loaded. The kernel's list has
+// lines of the form "name (mode)". A name may contain spaces.
 func (h *Host) mode(name string) (string, error) {
 	if name == "" {
 		return "", errors.New("it has no name")

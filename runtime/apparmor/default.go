@@ -18,7 +18,7 @@ type settings struct {
 	manager             string // name of this process's profile
 }
 
-// inspect reads the settings from dir, AppArmor's directory, and label, the kernel's file with the
+// inspect reads the settings. dir is AppArmor's directory, and label is the kernel's file with the
 // name of this process's profile.
 func inspect(dir, label string) settings {
 	there := func(name string) bool {
@@ -34,9 +34,9 @@ func inspect(dir, label string) settings {
 	return s
 }
 
-// denied are the rules of containerd's and Docker's default profile. They forbid, in addition to
-// what other mechanisms prevent: writing in /proc except for processes and kernel.shm*, mounting,
-// and access to kernel files in /sys.
+// denied are the rules of containerd's and Docker's default profile. They add to the restrictions
+// of other mechanisms. They forbid mounting, access to kernel files in /sys, and writing in /proc
+// except for processes and kernel.shm*.
 var denied = []string{
 	"@{PROC}/* w",
 	"@{PROC}/{[^1-9/],[^1-9/][^0-9/],[^1-9s/][^0-9y/][^0-9s/],[^1-9/][^0-9/][^0-9/][^0-9/]*}/** w",
@@ -55,8 +55,8 @@ var denied = []string{
 	"/sys/kernel/security/** rwklx",
 }
 
-// profile returns the text of the default profile. It does not use a template, which would keep
-// every exported method of every type in the binary, 7 MB of them.
+// profile returns the text of the default profile. It does not use text/template: a program with
+// templates keeps every exported method of every type, which would add 7 MB to the binary.
 func profile(name string, s settings) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -86,10 +86,10 @@ func profile(name string, s settings) string {
 	return b.String()
 }
 
-// limit is how long the parser may take.
+// limit is the maximum run time of the parser.
 const limit = 30 * time.Second
 
-// load loads the default profile into the kernel, within limit.
+// load loads the default profile into the kernel. It fails after limit.
 func load(ctx context.Context, name string) error {
 	parser, err := exec.LookPath("apparmor_parser")
 	if err != nil {
@@ -106,7 +106,7 @@ func parse(ctx context.Context, parser, profile string) error {
 	cmd.Stdin = strings.NewReader(profile)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // children that left the process group may keep its streams open
+	cmd.WaitDelay = time.Second // children outside the process group may keep its streams open
 	out, err := cmd.CombinedOutput()
 	switch why := context.Cause(ctx); {
 	case err == nil || why == nil && errors.Is(err, exec.ErrWaitDelay): // the parser itself succeeded

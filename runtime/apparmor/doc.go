@@ -1,5 +1,6 @@
-// Package apparmor selects the AppArmor profile of a container as other CRI runtimes do: the node's
-// default profile if none is requested, and an error if the requested one cannot be enforced.
+// Package apparmor selects the AppArmor profile of a container, as other CRI runtimes do. A
+// container that requests no profile gets the node's default profile. A requested profile that
+// cannot be enforced is an error.
 //
 //	securityfs, apparmor_parser --> Host --Profile(security context)--> a name, "" or an error
 //	                                   '--try: load the default profile, again if it was removed

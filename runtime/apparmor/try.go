@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// unreadable is used as the mode of a profile if the kernel's list cannot be read.
+// unreadable stands for the mode of a profile if the kernel's list cannot be read.
 const unreadable = "unreadable"
 
-// loadDefault makes the kernel enforce the default profile.
+// loadDefault loads the default profile if the kernel does not enforce it.
 //
 //	never tried, or removed since  --> load it; all callers wait
 //	failed                         --> no attempt for a minute; then one, and callers wait that
@@ -17,9 +17,10 @@ const unreadable = "unreadable"
 //	process                            rules
 //	enforced                       --> nothing
 //
-// Everyone waits for the first attempt, because otherwise it would be random which of several
-// containers that start together are confined. The time of the parser is bounded (see load). All
-// profiles may be removed at any time (aa-teardown), so the kernel's list is read each time.
+// Every caller waits for the first attempt. Otherwise only some of several containers that start
+// together would be confined, by chance. The wait is bounded, because load has a timeout. The
+// kernel's list is read on each call, because a tool such as aa-teardown may remove all profiles at
+// any time.
 func (h *Host) loadDefault(needed bool) error {
 	mode, err := h.mode(DefaultProfile)
 	if err != nil {
@@ -33,42 +34,43 @@ func (h *Host) loadDefault(needed bool) error {
 	return err
 }
 
-// decide returns what to do about a profile in this mode: wait for the attempt t, which decide
-// starts if necessary, or continue with err.
-func (h *Host) decide(mode string, needed bool) (t *try, wait bool, err error) {
+// decide returns what to do about a profile in this mode. If wait is true, the caller must wait for
+// the attempt t, which decide starts if necessary; otherwise it continues with err.
+func (h *Host) decide(mode string, needed bool) (t *attempt, wait bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	switch due := !now.Before(h.again); {
+	switch due := !now.Before(h.notBefore); {
 	case enforced(mode):
 		if h.loaded.IsZero() && due {
-			h.try()
+			h.startAttempt()
 		}
 		return nil, false, nil
-	case mode != "" && now.Before(h.loaded.Add(pause)): // loaded by this process just now: another attempt would change nothing
+	case mode != "" && now.Before(h.loaded.Add(pause)): // this process loaded it just now, so another attempt would change nothing
 		return nil, false, nil
 	case h.failed == nil, needed && due:
-		return h.try(), true, nil
+		return h.startAttempt(), true, nil
 	case due:
-		h.try()
+		h.startAttempt()
 	}
 	return nil, false, h.failed
 }
 
-// try returns the attempt in progress, and starts one if there is none. The caller holds mu.
-func (h *Host) try() *try {
-	if h.trying == nil {
-		t := &try{done: make(chan struct{})}
-		h.trying = t
+// startAttempt returns the attempt in progress. It starts one if there is none. The caller holds
+// mu.
+func (h *Host) startAttempt() *attempt {
+	if h.current == nil {
+		t := &attempt{done: make(chan struct{})}
+		h.current = t
 		h.background.Go(func() { h.run(t) })
 	}
-	return h.trying
+	return h.current
 }
 
-func (h *Host) run(t *try) {
+func (h *Host) run(t *attempt) {
 	err := h.load(DefaultProfile)
 	t.err = err
-	old := false // a profile that was loaded before is still enforced
+	old := false // whether a profile that was loaded earlier is still enforced
 	if err != nil {
 		if mode, e := h.mode(DefaultProfile); e == nil && enforced(mode) {
 			t.err, old = nil, true
@@ -76,12 +78,12 @@ func (h *Host) run(t *try) {
 	}
 	h.mu.Lock()
 	before := h.failed
-	h.failed, h.again, h.trying = err, time.Time{}, nil
+	h.failed, h.notBefore, h.current = err, time.Time{}, nil
 	switch {
 	case err == nil:
 		h.loaded = time.Now()
 	case !errors.Is(err, errNoParser):
-		h.again = time.Now().Add(pause)
+		h.notBefore = time.Now().Add(pause)
 	}
 	h.mu.Unlock()
 	close(t.done)

@@ -18,19 +18,20 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// retryAfter is how long to wait before a memory limit below the pods' usage is tried again.
+// retryAfter is the wait before limitAll tries again to set a memory limit that was below the pods'
+// usage.
 const retryAfter = time.Minute
 
-// Limits are the limits of a cgroup that does not belong to one pod. Zero: none.
+// Limits are the limits of a cgroup that does not belong to one pod. A limit of zero is not set.
 type Limits struct {
-	Milli     int64 // millicores, as CPU shares
+	Milli     int64 // in millicores, set as CPU shares
 	Memory    int64 // bytes
-	PIDs      int64 // for kubepods, zero means 90 % of the host's
+	PIDs      int64 // if it is zero for kubepods, 90 % of the host's limit is used
 	HugePages []demand.HugePages
 }
 
-// LimitsOf converts a resource list. pids is the list's name for process IDs. With compressible,
-// only CPU shares are set.
+// LimitsOf converts a resource list. pids is the resource name for process IDs in it. If
+// compressible is true, it sets only the CPU shares.
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()
 	if compressible {
@@ -41,21 +42,21 @@ func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out L
 	return out
 }
 
-// Held is a cgroup of the system, created by another program, whose limits are enforced.
+// A Held is a cgroup of the system that another program created and whose limits islet enforces.
 type Held struct {
 	For    string // its purpose in a kubelet's words, such as Kube Reserved
 	Cgroup string // path as in the configuration, such as /system.slice
 	Limits Limits
 }
 
-// Reasons of the events of Start.
+// Reasons of the events that Start sends.
 const (
 	failedEnforcement = "FailedNodeAllocatableEnforcement"
 	enforced          = "NodeAllocatableEnforced"
 )
 
-// Start sets the limits of the system's cgroups; an error names the cgroup that failed. It also
-// updates the limits of kubepods and the QoS classes if they exist; it does not create them.
+// Start sets the limits of the system's cgroups. An error names the cgroup that failed. If kubepods
+// and the QoS classes exist, it updates their limits too, but it does not create them.
 func (p *Pods) Start() error {
 	for _, h := range p.c.Others {
 		if err := p.enforce(h); err != nil {
@@ -86,11 +87,11 @@ func (p *Pods) sendEvent(warning bool, reason, message string) {
 	}
 }
 
-// limitAll sets the memory and huge page limits of kubepods. If the pods use more than the new
-// limit, for example because an agent has been restarted with a smaller one, it is tried again
+// limitAll sets the memory and huge page limits of kubepods. The pods may use more than the new
+// limit, for example after the agent was restarted with a smaller one. limitAll then tries again
 // after retryAfter. The caller holds mu.
 func (p *Pods) limitAll() {
-	if p.late.IsZero() || time.Since(p.late) < retryAfter {
+	if p.limitFailed.IsZero() || time.Since(p.limitFailed) < retryAfter {
 		return
 	}
 	n := qosName(p.root, v1.PodQOSGuaranteed)
@@ -98,7 +99,7 @@ func (p *Pods) limitAll() {
 		SkipDevices: true, Memory: p.c.All.Memory,
 		HugetlbLimit: counted(p.c.All.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
 	}
-	p.late = time.Time{}
+	p.limitFailed = time.Time{}
 	if r.Memory == 0 && len(r.HugetlbLimit) == 0 {
 		return
 	}
@@ -107,12 +108,12 @@ func (p *Pods) limitAll() {
 		p.sendEvent(false, enforced, "Updated Node Allocatable limit across pods")
 		return
 	}
-	p.late = time.Now()
+	p.limitFailed = time.Now()
 	p.c.Log.Warn("the memory limit of all pods cannot be enforced yet; it is tried again", "memory", r.Memory, "error", err)
 	p.sendEvent(true, failedEnforcement, fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", []string(n), err))
 }
 
-// classDir returns the directory of a QoS class for a controller; "" if there is none.
+// classDir returns the directory of a QoS class for a controller, or "" if there is none.
 func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 	if cgroups.IsCgroup2UnifiedMode() {
 		controller = ""
@@ -120,8 +121,8 @@ func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 	return p.base[c][controller]
 }
 
-// set changes the limits of an existing cgroup. On v2, the kernel would kill processes if the
-// memory limit were below the usage. That is an error instead, as on v1.
+// set changes the limits of an existing cgroup. If the memory limit is below the usage, it returns
+// an error, as the kernel does on v1. On v2 the kernel would kill processes instead.
 func (p *Pods) set(n name, r *cgroups.Resources) error {
 	m, err := manager.New(n.config(p.systemd, r))
 	if err != nil {
@@ -141,12 +142,12 @@ func (p *Pods) set(n name, r *cgroups.Resources) error {
 
 // enforce sets the limits of a cgroup that another program created.
 func (p *Pods) enforce(h Held) error {
-	n := p.parse(h.Cgroup)
+	n := p.parsePath(h.Cgroup)
 	m, err := manager.New(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil {
 		return err
 	}
-	if err := complete(n, m.GetPaths()); err != nil {
+	if err := checkComplete(n, m.GetPaths()); err != nil {
 		return err
 	}
 	r := &cgroups.Resources{SkipDevices: true, Memory: h.Limits.Memory, PidsLimit: pidsLimit(h.Limits.PIDs)}
@@ -160,8 +161,8 @@ func (p *Pods) enforce(h Held) error {
 	return p.set(n, r)
 }
 
-// parse parses the path of a cgroup in the driver's notation.
-func (p *Pods) parse(path string) name {
+// parsePath parses the path of a cgroup in the driver's notation.
+func (p *Pods) parsePath(path string) name {
 	if !p.systemd {
 		return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	}
@@ -176,9 +177,9 @@ func (p *Pods) parse(path string) name {
 	return n
 }
 
-// complete returns an error, in a kubelet's wording, if a cgroup or one of its controllers is
-// missing.
-func complete(n name, paths map[string]string) error {
+// checkComplete returns an error if a cgroup or one of its controllers is missing. Its wording is
+// the kubelet's.
+func checkComplete(n name, paths map[string]string) error {
 	var missing []string
 	if dir, unified := paths[""]; unified && len(paths) == 1 {
 		b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))

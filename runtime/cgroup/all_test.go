@@ -121,7 +121,7 @@ func TestAllUseMore(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("what ran was hurt: %v", err)
 	}
-	next.late = next.late.Add(-2 * retryAfter)
+	next.limitFailed = next.limitFailed.Add(-2 * retryAfter)
 	if err := next.Release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -229,11 +229,11 @@ func TestLimitsOf(t *testing.T) {
 // TestParse: the configuration names cgroups in the driver's notation.
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{"/system.slice": "system", "/a.slice/a-b_c.slice": "a/b-c", "kube": "kube"} {
-		if got := strings.Join((&Pods{systemd: true}).parse(in), "/"); got != want {
+		if got := strings.Join((&Pods{systemd: true}).parsePath(in), "/"); got != want {
 			t.Errorf("%s: %s", in, got)
 		}
 	}
-	if got := strings.Join((&Pods{}).parse("/kube/x.slice"), "/"); got != "kube/x.slice" {
+	if got := strings.Join((&Pods{}).parsePath("/kube/x.slice"), "/"); got != "kube/x.slice" {
 		t.Errorf("cgroupfs: %s", got)
 	}
 }

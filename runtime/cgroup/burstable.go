@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// leaf returns the last component of a cgroup's path.
+// leaf returns the last element of the path of cgroup n.
 func (p *Pods) leaf(n name) string {
 	if p.systemd {
 		return n.slice()
@@ -18,8 +18,8 @@ func (p *Pods) leaf(n name) string {
 	return n[len(n)-1]
 }
 
-// addRequest adds a pod's CPU request to the shares of the Burstable class, which are the sum of
-// its pods' requests, as with a kubelet.
+// addRequest adds a pod's CPU request to the shares of the Burstable class. These shares are the
+// sum of the pods' requests, as with a kubelet.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 func (p *Pods) addRequest(n name, milli int64) error {
 	p.burstable[p.leaf(n)] = milli
@@ -43,10 +43,11 @@ func (p *Pods) setBurstable() error {
 	return err
 }
 
-// findBurstable counts the pods that an earlier agent prepared: while they run they may not be
-// prepared again. Their requests are derived from their cgroups' shares; on v2 only approximately,
-// because there are fewer weights than shares. above has the class's directory by controller. A
-// cgroup that cannot be read is being removed.
+// findBurstable counts the pods that an earlier agent prepared, because Prepare may not be called
+// again for them while they run. It derives their requests from their cgroups' shares. On v2 the
+// result is approximate, because there are fewer weights than shares. above has the class's
+// directory for each controller. It skips a cgroup that cannot be read, because such a cgroup is
+// being removed.
 func (p *Pods) findBurstable(above map[string]string) {
 	dir, file := above["cpu"], "cpu.shares"
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -62,7 +63,7 @@ func (p *Pods) findBurstable(above map[string]string) {
 			continue
 		}
 		var err error
-		n := figure(&err, first(&err, filepath.Join(dir, e.Name()), file))
+		n := parseLimit(&err, readLine(&err, filepath.Join(dir, e.Name()), file))
 		if cgroups.IsCgroup2UnifiedMode() {
 			n = sharesOf(n)
 		}
@@ -74,7 +75,7 @@ func (p *Pods) findBurstable(above map[string]string) {
 	}
 }
 
-// sharesOf returns the smallest number of shares that has this weight.
+// sharesOf returns the smallest number of shares that is converted to this weight.
 func sharesOf(weight int64) int64 {
 	return int64(sort.Search(maxShares, func(shares int) bool {
 		return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))) >= weight

@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killRounds bounds the attempts to kill a cgroup, to about a second.
+// killRounds is the maximum number of attempts to kill a cgroup, which take about a second.
 const killRounds = 200
 
 var errAlive = errors.New("its processes have not ended")
 
-// Kill kills all processes in the cgroup at a path below the hierarchy's root, including nested
-// cgroups. found reports whether there were any. It needs no help of another process. After an
-// error, processes may still be ending. The error is fs.ErrNotExist if the cgroup does not exist;
-// then its processes may be in another cgroup.
+// Kill kills all processes in the cgroup at path, which is relative to the root of the hierarchy,
+// and in its nested cgroups. found reports whether there were any. It does not depend on another
+// process such as a shim. After an error, some of the processes may still be ending. The error is
+// fs.ErrNotExist if the cgroup does not exist; its processes may then be in another cgroup.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -34,9 +34,9 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, dir)
 }
 
-// KillEverywhere is Kill in every hierarchy that has the cgroup, for processes that must not
-// continue to run, whatever controllers the kernel has. A cgroup that does not exist has no
-// processes.
+// KillEverywhere calls Kill for every hierarchy that has the cgroup. Use it for processes that must
+// not continue to run, whichever controllers the kernel has. If the cgroup does not exist, found is
+// false and there is no error.
 func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	if path = filepath.Join("/", path); path == "/" {
 		return false, fmt.Errorf("%q is the root cgroup", path)
@@ -61,13 +61,13 @@ func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, there...)
 }
 
-// KillNamed kills all processes in the cgroups with one of these names, in any place. Use it for
-// containers of which only the ID is known.
+// KillNamed kills all processes in the cgroups with one of these names, wherever they are in the
+// hierarchy. Use it if only the ID of the container is known.
 func KillNamed(ctx context.Context, names ...string) error {
 	var dirs []string
 	err := filepath.WalkDir(hierarchies, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil || !d.IsDir(): // cgroups may be removed concurrently
+		case err != nil || !d.IsDir(): // another process may remove cgroups meanwhile
 			return nil
 		case slices.Contains(names, d.Name()):
 			dirs = append(dirs, path)
@@ -82,7 +82,7 @@ func KillNamed(ctx context.Context, names ...string) error {
 	return err
 }
 
-// dirOf returns a directory of the cgroup at a path. The root is an error, because it has all
+// dirOf returns a directory of the cgroup at a path. The root is an error, because it contains all
 // processes of the machine.
 func dirOf(path string) (string, error) {
 	if path = filepath.Join("/", path); path == "/" {
@@ -96,8 +96,8 @@ func dirOf(path string) (string, error) {
 
 const hierarchies = "/sys/fs/cgroup"
 
-// kill kills all processes in a cgroup and its nested cgroups. dirs are the cgroup's directories;
-// with cgroup v1 there is one per controller.
+// kill kills all processes in a cgroup and its nested cgroups. dirs are the cgroup's directories,
+// one for each controller with cgroup v1.
 func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false
@@ -115,15 +115,16 @@ func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 		select {
 		case <-ctx.Done():
 			return found, ctx.Err()
-		case <-time.After(5 * time.Millisecond): // cgroup v1 has no event for this
+		case <-time.After(5 * time.Millisecond): // cgroup v1 has no event for an empty cgroup
 		}
 	}
 	return found, errAlive
 }
 
-// killListed kills the processes that a directory lists, and returns their number. With cgroup v2
-// the kernel kills them all at once. Otherwise a process may end and its PID be reused, so it opens
-// a pidfd for each process, lists the processes again, and kills only those on both lists.
+// killListed kills the processes of a directory and returns their number. With cgroup v2 the kernel
+// kills all of them at once. With cgroup v1 a process may end meanwhile and its PID be reused. So
+// killListed opens a pidfd for each process, lists the processes again, and kills only those on
+// both lists.
 func killListed(dir string) (int, error) {
 	pids, err := listed(dir)
 	if err != nil || len(pids) == 0 {
@@ -152,7 +153,8 @@ func killListed(dir string) (int, error) {
 	return len(again), err
 }
 
-// listed returns the processes in a cgroup and its nested cgroups. A removed cgroup has none.
+// listed returns the processes in a cgroup and its nested cgroups. A cgroup that was removed has
+// none.
 func listed(dir string) ([]int, error) {
 	pids, err := cgroups.GetAllPids(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

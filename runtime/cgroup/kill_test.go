@@ -25,7 +25,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { cmd.Process.Kill() })
-		m, err := plain(path)
+		m, err := managerAt(path)
 		if err == nil {
 			err = m.Apply(cmd.Process.Pid)
 		}

@@ -50,10 +50,10 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	return r
 }
 
-// hugePages limits a pod's total huge pages to its requests, as a kubelet does. Sizes that it does
-// not request are limited to zero, because other pods or the host may have reserved those pages.
-// Only sizes that the kernel counts are limited; dir is the cgroup above the pod's, "" if huge
-// pages are not counted.
+// hugePages limits the huge pages of a pod to its requests, as a kubelet does. The limit is zero
+// for sizes that it does not request, because other pods or the host may have reserved those pages.
+// It sets limits only for sizes that the kernel counts. dir is the cgroup above the pod's, or "" if
+// the kernel does not count huge pages.
 func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	asked := map[string]uint64{}
 	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
@@ -65,13 +65,13 @@ func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	return out
 }
 
-// pageSizes returns the huge page sizes that the kernel counts in a cgroup, such as 2MB; none if
-// dir is empty.
+// pageSizes returns the huge page sizes that the kernel counts in a cgroup, such as 2MB. It returns
+// none if dir is empty.
 func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
 	}
-	entries, _ := os.ReadDir(dir) // an error is reported when the cgroup below is created
+	entries, _ := os.ReadDir(dir) // an error will be reported when the cgroup below is created
 	for _, e := range entries {
 		size, ours := strings.CutPrefix(e.Name(), "hugetlb.")
 		for _, limit := range []string{".max", ".limit_in_bytes"} { // v2, v1
@@ -83,8 +83,8 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// counted returns the limits for the sizes that the kernel counts in a cgroup; dir is empty if it
-// counts none.
+// counted returns the limits for the sizes that the kernel counts in a cgroup. dir is empty if the
+// kernel counts none.
 func counted(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)

@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// The kernel's files for memory that is never reclaimed, and for memory that is reclaimed last.
+// The kernel's file for memory that is never reclaimed, and its file for memory that is reclaimed
+// last.
 const (
 	memoryMin = "memory.min"
 	memoryLow = "memory.low"
@@ -17,11 +18,12 @@ const (
 
 // Memory configures the protection of pods' memory.
 type Memory struct {
-	QoS    bool // the feature MemoryQoS is on (KEP-2570), and the host uses cgroup v2
-	Tiered bool // requests of guaranteed pods get memory.min, those of burstable pods memory.low
-	// Percent is the share of the requests of better QoS classes that others cannot use; 0: none.
+	QoS    bool // whether the feature MemoryQoS is on (KEP-2570) and the host uses cgroup v2
+	Tiered bool // whether requests of guaranteed pods set memory.min, and those of burstable pods memory.low
+	// Percent is the part of the memory requests of better QoS classes that lower classes cannot
+	// use. Zero disables the protection.
 	Percent int64
-	// Active returns the pods that may be running; it is called if Tiered or Percent is set.
+	// Active returns the pods that may be running. It is needed if Tiered or Percent is set.
 	Active func() []*v1.Pod
 }
 
@@ -40,10 +42,10 @@ func (k Memory) keepPod(pod *v1.Pod, r *cgroups.Resources) {
 	}
 }
 
-// asked is the memory that the pods of each class request.
-type asked struct{ guaranteed, burstable int64 }
+// requested is the total of the memory requests of each class.
+type requested struct{ guaranteed, burstable int64 }
 
-func (k Memory) asked() (out asked) {
+func (k Memory) asked() (out requested) {
 	for _, pod := range k.Active() {
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			continue
@@ -60,8 +62,8 @@ func (k Memory) asked() (out asked) {
 	return out
 }
 
-// classes returns the memory limits and protections of the QoS classes. all is the limit of all
-// pods.
+// classes returns the memory limits and protections of the QoS classes. all is the memory limit of
+// all pods together.
 func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	out := map[v1.PodQOSClass]*cgroups.Resources{}
 	class := func(c v1.PodQOSClass) *cgroups.Resources {
@@ -70,7 +72,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		}
 		return out[c]
 	}
-	var n asked
+	var n requested
 	if k.Active != nil && (k.Percent > 0 || k.QoS && k.Tiered) {
 		n = k.asked()
 	}
@@ -79,9 +81,9 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		effort := burstable - n.burstable*k.Percent/100
 		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
-	if k.QoS { // also resets values of an earlier tiered configuration
+	if k.QoS { // also if the value is zero, to undo an earlier tiered configuration
 		if !k.Tiered {
-			n = asked{}
+			n = requested{}
 		}
 		class(v1.PodQOSGuaranteed).Unified = map[string]string{memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10)}
 		class(v1.PodQOSBurstable).Unified = map[string]string{memoryLow: strconv.FormatInt(n.burstable, 10)}
@@ -90,7 +92,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 }
 
 // keepClasses sets the memory limits and protections of the QoS classes, if any are configured. If
-// a class uses more than its limit, its usage becomes the limit. The caller holds mu.
+// a class uses more memory than its limit, its usage becomes the limit. The caller holds mu.
 func (p *Pods) keepClasses() {
 	if p.c.Memory.Percent == 0 && !p.c.Memory.QoS {
 		return
@@ -117,5 +119,5 @@ func (p *Pods) used(c v1.PodQOSClass) int64 {
 		file = "memory.current"
 	}
 	page := int64(4096)
-	return (figure(&err, first(&err, p.classDir(c, "memory"), file))/page + 1) * page
+	return (parseLimit(&err, readLine(&err, p.classDir(c, "memory"), file))/page + 1) * page
 }

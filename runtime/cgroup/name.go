@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A name is the path of a cgroup below the root of the hierarchy, in the kubelet's notation:
-// {"kubepods", "burstable", "pod<uid>"}.
+// A name is the path of a cgroup relative to the root of the hierarchy, in the kubelet's notation,
+// such as {"kubepods", "burstable", "pod<uid>"}.
 type name []string
 
 func qosName(root name, c v1.PodQOSClass) name {
@@ -25,11 +25,11 @@ func podName(root name, c v1.PodQOSClass, uid types.UID) name {
 	return append(qosName(root, c), "pod"+string(uid))
 }
 
-// cgroupfs returns the path below the hierarchy's root.
+// cgroupfs returns the path relative to the hierarchy's root.
 func (n name) cgroupfs() string { return "/" + path.Join(n...) }
 
-// slice returns the name of the systemd slice. It joins the components with dashes, so dashes in a
-// component become underscores.
+// slice returns the name of the systemd slice. A dash separates the components, so a dash within a
+// component becomes an underscore.
 func (n name) slice() string {
 	if len(n) == 0 {
 		return "-.slice"
@@ -41,7 +41,7 @@ func (n name) slice() string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// slices returns the path of the slice below the hierarchy's root.
+// slices returns the path of the slice relative to the hierarchy's root.
 func (n name) slices() string {
 	out := "/"
 	for i := range n {
@@ -50,7 +50,7 @@ func (n name) slices() string {
 	return out
 }
 
-// config returns the cgroup library's configuration.
+// config returns the configuration of the cgroup for the cgroup library.
 func (n name) config(systemd bool, r *cgroups.Resources) *cgroups.Cgroup {
 	if systemd {
 		return &cgroups.Cgroup{Name: n.slice(), Parent: n[:len(n)-1].slice(), Resources: r, Systemd: true}

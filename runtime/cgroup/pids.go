@@ -9,23 +9,23 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// kernelDir has the kernel's limits of processes and threads.
+// kernelDir contains the kernel's limits of processes and threads.
 const kernelDir = "/proc/sys/kernel"
 
-// The PIDs reserved for the host are a tenth of all, within these limits.
+// A tenth of all PIDs is reserved for the host, but not less and not more than these numbers.
 const (
 	leastHostPIDs = 1024
 	mostHostPIDs  = 16384
 )
 
-// A pidLimits is the maximum number of processes and threads in a cgroup; 0: no limit.
+// A pidLimits is the maximum number of processes and threads in a cgroup. Zero means no limit.
 type pidLimits struct {
-	all int64 // of kubepods, so that a fork bomb cannot prevent the host from starting processes
+	all int64 // of kubepods, so that the host can start processes during a fork bomb
 	pod int64 // of one pod, so that a fork bomb does not affect other pods
 }
 
-// findPIDLimits derives the limits from those of the host. A pod's limit is wanted, from the
-// configuration, if that is positive; else it is half of the limit of all pods.
+// findPIDLimits derives the limits from the host's limits. The limit of a pod is wanted, from the
+// configuration, if that is positive. Otherwise it is half of the limit of all pods.
 // https://kubernetes.io/docs/concepts/policy/pid-limiting/
 func findPIDLimits(dir string, wanted int64) pidLimits {
 	host := min(readLimit(dir, "pid_max"), readLimit(dir, "threads-max"))
@@ -40,7 +40,7 @@ func findPIDLimits(dir string, wanted int64) pidLimits {
 	return l
 }
 
-// readLimit reads a limit of the kernel; 0 if it cannot be read.
+// readLimit reads a limit of the kernel. It returns 0 if the limit cannot be read.
 func readLimit(dir, name string) int64 {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -53,8 +53,8 @@ func readLimit(dir, name string) int64 {
 	return n
 }
 
-// countsPIDs reports whether PIDs can be limited: the kernel may have been built without that
-// controller, or on v1 its hierarchy may not be mounted.
+// countsPIDs reports whether PIDs can be limited. They cannot if the kernel was built without that
+// controller, or on v1 if its hierarchy is not mounted.
 func countsPIDs(m cgroups.Manager) bool {
 	if !cgroups.IsCgroup2UnifiedMode() {
 		return m.Path("pids") != ""
@@ -68,8 +68,8 @@ func countsPIDs(m cgroups.Manager) bool {
 	return false
 }
 
-// pidsLimit converts a limit for the cgroups library. Zero sets no limit; the library would read a
-// pointer to zero as "one process".
+// pidsLimit converts a limit for the cgroups library. It returns nil for zero, because the library
+// treats a pointer to zero as a limit of one process.
 func pidsLimit(n int64) *int64 {
 	if n == 0 {
 		return nil

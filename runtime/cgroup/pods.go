@@ -34,16 +34,16 @@ const (
 type Config struct {
 	Driver       string // Cgroupfs or Systemd
 	Root         string // path of the cgroup above kubepods; "" or "/" for the root
-	PodPidsLimit int64  // 0 or less: half of the limit of all pods
-	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: no CPU limits
-	All          Limits // of all pods in total
+	PodPidsLimit int64  // if it is not positive, half of the limit of all pods
+	CPUPeriod    int64  // in microseconds; 100 ms if it is 0, no CPU limits if it is negative
+	All          Limits // limits of all pods together
 	Others       []Held // the system's cgroups to limit
 	Memory       Memory // protection of pods' memory
-	// Exclusive reports whether a container of the pod has exclusive CPUs; then the pod has no CPU
-	// quota. Nil: none has.
+	// Exclusive reports whether a container of the pod has exclusive CPUs. Such a pod has no CPU
+	// quota. If Exclusive is nil, no pod has exclusive CPUs.
 	Exclusive func(*v1.Pod) bool
-	// Took, if not nil, is called with the time that it took to "create", "update" or "destroy" the
-	// cgroup of a pod.
+	// Took, if not nil, is called with the duration of each "create", "update" or "destroy" of a
+	// pod's cgroup.
 	Took func(operation string, took time.Duration)
 	// Tell, if not nil, is called with events of the node.
 	Tell func(warning bool, reason, message string)
@@ -57,19 +57,21 @@ type Pods struct {
 	systemd bool
 
 	mu sync.Mutex
-	// set together with base
+	// pids is set together with base.
 	pids pidLimits
-	// base has the directories of kubepods and the QoS classes by controller; nil: not created yet.
+	// base has the directories of kubepods and the QoS classes, by class and controller. It is nil
+	// until they are created.
 	base     map[v1.PodQOSClass]map[string]string
 	prepared map[types.UID]prepared
-	// burstable has the CPU requests of burstable pods, in millicores, by the last component of
-	// their cgroup's path.
+	// burstable has the CPU requests of burstable pods, in millicores. The key is the last element
+	// of the path of the pod's cgroup.
 	burstable map[string]int64
-	// above has the directories of QoS classes by controller, as far as they were looked up, even
-	// if they do not exist.
+	// above caches the directories of the QoS classes, by class and controller, also of those that
+	// do not exist.
 	above map[v1.PodQOSClass]map[string]string
-	// late is when the memory limit of all pods could not be set; zero: it is set.
-	late time.Time
+	// limitFailed is the time of the last failure to set the memory limit of all pods. It is zero
+	// once the limit is set.
+	limitFailed time.Time
 }
 
 // New validates the configuration. It creates no cgroup.
@@ -97,7 +99,7 @@ func rootName(root string) (n name) {
 	return n
 }
 
-// Path returns the path of kubepods below the hierarchy's root.
+// Path returns the path of kubepods relative to the hierarchy's root.
 func Path(driver, root string) string {
 	n := qosName(rootName(root), v1.PodQOSGuaranteed)
 	if driver == Systemd {
@@ -106,14 +108,13 @@ func Path(driver, root string) string {
 	return n.cgroupfs()
 }
 
-// A prepared is a cgroup that Prepare created, and its limits. A pod that could not start yet may
-// be resized before Prepare is called again.
+// A prepared is a cgroup that Prepare created, with its limits. The limits are kept because a pod
+// that could not start yet may be resized before the next call of Prepare.
 type prepared struct {
 	cgroups.Manager
 	is bounds
 }
 
-// Name returns the name of the hook.
 func (p *Pods) Name() string { return "cgroup" }
 
 // Prepare creates the pod's cgroup with its limits.
@@ -132,7 +133,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.period(pod)) // again, because makeBase sets p.pids
+	limits = podLimits(pod, p.pids.pod, p.period(pod)) // a second time, because makeBase sets p.pids
 	p.c.Memory.keepPod(pod, limits)
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -158,7 +159,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	return p.addRequest(n, milli(demand.Requests(pod)))
 }
 
-// period returns the period of the pod's CPU quota; negative: no quota.
+// period returns the period of the pod's CPU quota. A negative value means no quota.
 func (p *Pods) period(pod *v1.Pod) int64 {
 	if p.c.Exclusive != nil && p.c.Exclusive(pod) {
 		return -1
@@ -172,7 +173,7 @@ func (p *Pods) took(operation string, begin time.Time) {
 	}
 }
 
-// Sandbox sets the cgroup in the sandbox's configuration.
+// Sandbox sets the parent cgroup in the sandbox's configuration.
 func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	if out.Linux == nil {
 		out.Linux = &api.LinuxPodSandboxConfig{}
@@ -188,8 +189,8 @@ func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig
 // Ended removes the cgroup of a pod that has no running containers any more.
 func (p *Pods) Ended(ctx context.Context, pod *v1.Pod) error { return p.Release(ctx, pod.UID) }
 
-// Release kills the remaining processes of a pod and removes its cgroup. It also accepts pods that
-// never had one. It does not hold the lock while it waits for processes to end.
+// Release kills the remaining processes of a pod and removes its cgroup. A pod without a cgroup is
+// no error. The lock is not held while it waits for processes to end.
 func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		n := podName(p.root, c, uid)
@@ -222,8 +223,8 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	return p.removeRequest(podName(p.root, v1.PodQOSBurstable, uid))
 }
 
-// dirs returns the directories of a pod's cgroup by controller, whether they exist or not. The
-// directories of the class are looked up once.
+// dirs returns the directories of a pod's cgroup by controller. They need not exist. The
+// directories of the class are cached.
 func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,8 +244,8 @@ func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
 	return paths, nil
 }
 
-// anyExists reports whether one of the cgroup's directories exists: on v1 there is one per
-// controller, and a removal may have been interrupted.
+// anyExists reports whether at least one of the cgroup's directories exists. On v1 there is one for
+// each controller, and a removal may have been interrupted.
 func anyExists(paths map[string]string) bool {
 	for _, path := range paths {
 		if cgroups.PathExists(path) {
@@ -254,9 +255,9 @@ func anyExists(paths map[string]string) bool {
 	return false
 }
 
-// removeEmpty removes the directories that have neither processes nor nested cgroups, and reports
-// whether all are gone. Usually all directories of an ended pod are empty, and searching each of a
-// dozen for processes costs more than removing them.
+// removeEmpty removes the directories that have neither processes nor nested cgroups. gone reports
+// whether no directory is left. Usually all directories of an ended pod are empty, and searching a
+// dozen of them for processes costs more than removing them.
 func removeEmpty(paths map[string]string) (gone bool) {
 	gone = true
 	for _, path := range paths {
@@ -267,7 +268,7 @@ func removeEmpty(paths map[string]string) (gone bool) {
 	return gone
 }
 
-// makeBase creates kubepods and the QoS classes, once.
+// makeBase creates kubepods and the QoS classes, unless it has done so before.
 func (p *Pods) makeBase() error {
 	if p.base != nil {
 		return nil
@@ -276,7 +277,7 @@ func (p *Pods) makeBase() error {
 	pids := findPIDLimits(kernelDir, p.c.PodPidsLimit)
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
-		if c == v1.PodQOSGuaranteed { // kubepods itself
+		if c == v1.PodQOSGuaranteed { // the class Guaranteed has no cgroup of its own: this is kubepods
 			r.CpuShares = shares(cmp.Or(p.c.All.Milli, int64(runtime.NumCPU())*1000))
 		}
 		n := qosName(p.root, c)
@@ -289,23 +290,24 @@ func (p *Pods) makeBase() error {
 		case c == v1.PodQOSGuaranteed && counted:
 			r.PidsLimit = pidsLimit(cmp.Or(p.c.All.PIDs, pids.all))
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
-			pids.pod = 0 // a default limit must not cause an error
+			pids.pod = 0 // without the controller, a default limit must not cause an error
 		}
 		if c == v1.PodQOSBurstable && anyExists(m.GetPaths()) {
 			p.findBurstable(base[c])
-			continue // after a restart its shares are those of its existing pods
+			continue // after a restart, its shares are those of its running pods
 		}
 		if _, err := p.make(n, r, nil); err != nil {
 			return err
 		}
 	}
-	p.base, p.pids, p.late = base, pids, time.Unix(0, 0)
+	p.base, p.pids, p.limitFailed = base, pids, time.Unix(0, 0)
 	return nil
 }
 
-// limited returns the directories by controller in which a pod's cgroup is created on v1: only
-// those in which it has limits, because each costs time. In the others the OCI runtime creates it
-// with the first container's. For v2 and systemd the result is nil, which means all.
+// limited returns the directories, by controller, in which a pod's cgroup is created on v1. These
+// are only the controllers for which the pod has limits, because each directory takes time. The OCI
+// runtime creates the others together with those of the first container. For v2 and systemd it
+// returns nil, which means all controllers.
 func (p *Pods) limited(c v1.PodQOSClass, n name, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
 		return nil
@@ -319,8 +321,8 @@ func (p *Pods) limited(c v1.PodQOSClass, n name, controllers []string) map[strin
 	return paths
 }
 
-// make creates a cgroup, or changes the limits of an existing one, in these directories by
-// controller; nil: in all.
+// make creates a cgroup, or changes the limits of an existing one, in the given directories by
+// controller. If paths is nil, it does so for all controllers.
 func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // v2 has weights instead of shares
 	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)
@@ -336,8 +338,8 @@ func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgro
 	return m, nil
 }
 
-// Clean removes kubepods and the QoS classes when the node is cleaned up, and then Root and its
-// parents while they are empty. It fails while a pod has a cgroup.
+// Clean removes kubepods and the QoS classes from a node that is being cleaned up. Then it removes
+// Root and its parents, as long as they are empty. It fails if a pod still has a cgroup.
 func (p *Pods) Clean() error {
 	var errs []error
 	for _, c := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
@@ -354,7 +356,7 @@ func (p *Pods) Clean() error {
 			continue
 		}
 		for _, path := range m.GetPaths() {
-			unix.Rmdir(path) // fails if other cgroups or processes are in it
+			unix.Rmdir(path) // fails if it has other cgroups or processes
 		}
 	}
 	p.base = nil

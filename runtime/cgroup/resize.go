@@ -16,15 +16,16 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// bounds are the current limits of a cgroup, read from its files. Zero: no limit.
+// bounds are the current limits of a cgroup, read from its files. Zero means no limit.
 type bounds struct {
 	memory, usage int64 // bytes
 	quota, period int64 // microseconds
-	shares        int64 // on v2 the weight
+	shares        int64 // the weight with cgroup v2
 }
 
-// Grow raises the limits of a running pod that are to be raised (KEP-1287). If the memory limit is
-// to be lowered below the pod's usage, it returns an error before it changes anything.
+// Grow applies the raised limits of a running pod (KEP-1287). It changes none that is to be
+// lowered. If the new memory limit is below the pod's usage, it returns an error and changes
+// nothing.
 func (p *Pods) Grow(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(want *cgroups.Resources, now bounds) error {
 		if lessMemory(want, now) && now.usage >= want.Memory {
@@ -36,13 +37,14 @@ func (p *Pods) Grow(_ context.Context, pod *v1.Pod) error {
 	})
 }
 
-// Shrink sets all limits, after the limits of the pod's containers have been lowered.
+// Shrink sets all limits. The caller has lowered the limits of the pod's containers before.
 func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(*cgroups.Resources, bounds) error { return nil })
 }
 
-// resize calls change with the wanted and the current limits of a pod's cgroup, and then sets the
-// wanted limits. A pod without a cgroup is skipped; Prepare creates it with its limits.
+// resize calls change with the wanted and the current limits of a pod's cgroup, then sets the
+// limits that are left in want. It skips a pod without a cgroup, because Prepare will create it
+// with its limits.
 func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now bounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +81,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	return p.addRequest(n, milli(demand.Requests(pod)))
 }
 
-// keepMore removes from want the limits that are higher now, or not limited.
+// keepMore removes from want the limits whose current value is higher or unlimited.
 func keepMore(want *cgroups.Resources, now bounds) {
 	if lessMemory(want, now) {
 		want.Memory = 0
@@ -90,8 +92,8 @@ func keepMore(want *cgroups.Resources, now bounds) {
 	if int64(inForce(want.CpuShares)) < now.shares {
 		want.CpuShares = 0
 	}
-	// An earlier version did not limit huge pages that a pod does not request; do not forbid them
-	// now.
+	// An earlier version did not limit the huge pages that a pod does not request. Do not forbid
+	// them now.
 	want.HugetlbLimit = slices.DeleteFunc(want.HugetlbLimit, func(h *cgroups.HugepageLimit) bool { return h.Limit == 0 })
 }
 
@@ -99,7 +101,7 @@ func lessMemory(want *cgroups.Resources, now bounds) bool {
 	return want.Memory > 0 && (now.memory == 0 || want.Memory < now.memory)
 }
 
-// inForce returns the kernel's value for shares: on v2 the weight.
+// inForce returns the kernel's value for shares, which on v2 is the weight.
 func inForce(shares uint64) uint64 {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return cgroups.ConvertCPUSharesToCgroupV2Value(shares)
@@ -110,19 +112,19 @@ func inForce(shares uint64) uint64 {
 func readBounds(m cgroups.Manager) (b bounds, err error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		dir := m.Path("")
-		quota, period, _ := strings.Cut(first(&err, dir, "cpu.max"), " ")
+		quota, period, _ := strings.Cut(readLine(&err, dir, "cpu.max"), " ")
 		return bounds{
-			memory: figure(&err, first(&err, dir, "memory.max")), usage: figure(&err, first(&err, dir, "memory.current")),
-			quota: figure(&err, quota), period: figure(&err, period), shares: figure(&err, first(&err, dir, "cpu.weight")),
+			memory: parseLimit(&err, readLine(&err, dir, "memory.max")), usage: parseLimit(&err, readLine(&err, dir, "memory.current")),
+			quota: parseLimit(&err, quota), period: parseLimit(&err, period), shares: parseLimit(&err, readLine(&err, dir, "cpu.weight")),
 		}, err
 	}
 	memory, cpu := m.Path("memory"), m.Path("cpu")
 	b = bounds{
-		memory: figure(&err, first(&err, memory, "memory.limit_in_bytes")),
-		usage:  figure(&err, first(&err, memory, "memory.usage_in_bytes")),
-		quota:  figure(&err, first(&err, cpu, "cpu.cfs_quota_us")),
-		period: figure(&err, first(&err, cpu, "cpu.cfs_period_us")),
-		shares: figure(&err, first(&err, cpu, "cpu.shares")),
+		memory: parseLimit(&err, readLine(&err, memory, "memory.limit_in_bytes")),
+		usage:  parseLimit(&err, readLine(&err, memory, "memory.usage_in_bytes")),
+		quota:  parseLimit(&err, readLine(&err, cpu, "cpu.cfs_quota_us")),
+		period: parseLimit(&err, readLine(&err, cpu, "cpu.cfs_period_us")),
+		shares: parseLimit(&err, readLine(&err, cpu, "cpu.shares")),
 	}
 	if b.memory > 1<<62 { // the kernel's value for "no limit"
 		b.memory = 0
@@ -130,9 +132,9 @@ func readBounds(m cgroups.Manager) (b bounds, err error) {
 	return b, err
 }
 
-// first reads a one-line file of a cgroup. If dir is empty or the file does not exist, it returns
-// "". It does nothing after an earlier error in failed.
-func first(failed *error, dir, file string) string {
+// readLine reads a one-line file of a cgroup. It returns "" if dir is empty or the file does not
+// exist. If failed already contains an error, it does nothing.
+func readLine(failed *error, dir, file string) string {
 	if dir == "" || *failed != nil {
 		return ""
 	}
@@ -143,8 +145,8 @@ func first(failed *error, dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// figure parses a number; "", "max" and "-1" are zero, for no limit.
-func figure(failed *error, text string) int64 {
+// parseLimit parses a number. It returns zero, for no limit, if the text is "", "max" or "-1".
+func parseLimit(failed *error, text string) int64 {
 	if text == "" || text == "max" || text == "-1" {
 		return 0
 	}
@@ -155,9 +157,9 @@ func figure(failed *error, text string) int64 {
 	return n
 }
 
-// adopt removes limits from the argument that are lower than those of an existing cgroup with
-// processes, created by an earlier agent: its limits may be in the middle of a reduction, which
-// only Shrink may complete.
+// adopt compares limits with those of an existing cgroup that has processes, created by an earlier
+// agent. It removes from limits those that are lower than the current ones: a resize may be in
+// progress, and only Shrink may lower limits.
 func (p *Pods) adopt(n name, limits *cgroups.Resources, paths map[string]string) error {
 	m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {
@@ -168,7 +170,7 @@ func (p *Pods) adopt(n name, limits *cgroups.Resources, paths map[string]string)
 		return nil
 	}
 	if pids, err := cgroups.GetAllPids(dir); err != nil || len(pids) == 0 {
-		return nil // no process is affected
+		return nil // no process could be affected
 	}
 	now, err := readBounds(m)
 	if err != nil {

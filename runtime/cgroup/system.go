@@ -18,25 +18,26 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 )
 
-// A System moves processes that do not belong to pods into cgroups, as configured by kubeletCgroups
-// and systemCgroups of a KubeletConfiguration. It uses the cgroup file system with either driver,
-// as a kubelet does.
+// A System moves processes that belong to no pod into cgroups, as kubeletCgroups and systemCgroups
+// in the KubeletConfiguration specify. It uses cgroupfs with either cgroup driver, as a kubelet
+// does.
 //
 //	Agent   <-- this process            Others  <-- processes directly in Root, at intervals
 //
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 type System struct {
-	Agent  string // cgroup of this process; empty: do not move it
-	Others string // cgroup of the system's processes; empty: do not move them
-	Root   string // cgroupRoot: processes directly in it are moved to Others
+	Agent  string // cgroup for this process; if it is empty, the process is not moved
+	Others string // cgroup for the system's processes; if it is empty, they are not moved
+	Root   string // cgroupRoot; the processes directly in it are moved to Others
 	Log    *slog.Logger
 }
 
-// gatherEvery is the interval of moves out of Root, in which new processes may start at any time.
+// gatherEvery is how often processes are moved out of Root, where new ones may start at any time.
 const gatherEvery = time.Minute
 
-// Enter moves this process, so that its children start in the same cgroup, and the system's
-// processes for the first time. Only the former can return an error.
+// Enter moves this process, so that its children start in the same cgroup. Then it moves the
+// system's processes for the first time. An error is always about this process; failures for others
+// are logged.
 func (s System) Enter() error {
 	if s.Others != "" {
 		s.gather()
@@ -44,7 +45,7 @@ func (s System) Enter() error {
 	if s.Agent == "" {
 		return nil
 	}
-	m, err := plain(s.Agent)
+	m, err := managerAt(s.Agent)
 	if err != nil {
 		return fmt.Errorf("kubeletCgroups: %w", err)
 	}
@@ -53,7 +54,7 @@ func (s System) Enter() error {
 		return fmt.Errorf("kubeletCgroups: %w", err)
 	}
 	if at := []string{self["memory"], self[""]}; slices.Contains(at, clean(s.Agent)) {
-		return nil // usually its service manager did this
+		return nil // the service manager has usually done this already
 	}
 	if err := m.Apply(os.Getpid()); err != nil {
 		return fmt.Errorf("kubeletCgroups: enter %s: %w", s.Agent, err)
@@ -61,7 +62,8 @@ func (s System) Enter() error {
 	return nil
 }
 
-// Run moves the system's processes at intervals until ctx ends. Without Others it returns at once.
+// Run moves the system's processes at regular intervals until ctx ends. It returns at once if
+// Others is empty.
 func (s System) Run(ctx context.Context) error {
 	if s.Others == "" {
 		return nil
@@ -78,18 +80,18 @@ func (s System) Run(ctx context.Context) error {
 	}
 }
 
-// gather moves the processes in Root, except kernel threads and process 1. It repeats while new
+// gather moves all processes in Root except kernel threads and process 1. It repeats until no new
 // processes appear.
 func (s System) gather() {
 	const rounds = 10
-	to, err := plain(s.Others)
+	to, err := managerAt(s.Others)
 	if err != nil {
 		s.Log.Warn("the system's processes could not be moved", "systemCgroups", s.Others, "error", err)
 		return
 	}
 	left := map[int]error{}
 	for range rounds {
-		pids, err := s.loose()
+		pids, err := s.movable()
 		if err != nil {
 			s.Log.Warn("the system's processes could not be listed", "cgroupRoot", s.Root, "error", err)
 			return
@@ -100,7 +102,7 @@ func (s System) gather() {
 		}
 		for _, pid := range pids {
 			if err := to.Apply(pid); err != nil && !ended(pid) {
-				left[pid] = err // such as a real-time process, which the kernel may not allow to move
+				left[pid] = err // for example, the kernel may not allow to move a real-time process
 			}
 		}
 	}
@@ -109,9 +111,9 @@ func (s System) gather() {
 	}
 }
 
-// loose returns the processes that gather moves.
-func (s System) loose() ([]int, error) {
-	m, err := plain(s.Root)
+// movable returns the PIDs that gather moves.
+func (s System) movable() ([]int, error) {
+	m, err := managerAt(s.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +132,13 @@ func (s System) loose() ([]int, error) {
 				found[pid] = true
 			}
 		}
-		break // as a kubelet, which reads one hierarchy
+		break // one hierarchy is enough, as for a kubelet
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// ofKernel reports whether a process has no executable, like kernel threads, or has ended.
+// ofKernel reports whether a process has no executable. This is so for kernel threads and for
+// processes that have ended.
 func ofKernel(pid int) bool {
 	_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	return errors.Is(err, fs.ErrNotExist)
@@ -146,8 +149,8 @@ func ended(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// plain returns the manager of the cgroup at a path.
-func plain(at string) (cgroups.Manager, error) {
+// managerAt returns the manager of the cgroup at a path.
+func managerAt(at string) (cgroups.Manager, error) {
 	return manager.New(&cgroups.Cgroup{Path: clean(at), Resources: &cgroups.Resources{SkipDevices: true}})
 }
 

@@ -41,7 +41,7 @@ func waiter(t *testing.T, at string) int {
 		w.Close()
 		cmd.Wait()
 	})
-	m, err := plain(at)
+	m, err := managerAt(at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestGather(t *testing.T) {
 	if got := in(t, os.Getpid()); strings.HasPrefix(got, root) {
 		t.Errorf("the test itself is in %s", got)
 	}
-	if pids, err := (System{Root: "/"}).loose(); err != nil {
+	if pids, err := (System{Root: "/"}).movable(); err != nil {
 		t.Error(err)
 	} else {
 		for _, pid := range pids {

@@ -42,7 +42,7 @@ func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 			why = "is to be recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:
 			why = "is to be recursively read-only, and so cannot have a propagation"
-		case m.GetRecursiveReadOnly() && !r.abilities.Of(s.oci.Path).ReadOnlyTrees:
+		case m.GetRecursiveReadOnly() && !r.abilities.Get(s.oci.Path).ReadOnlyTrees:
 			why = "is to be recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
 		}
 		if why != "" {

@@ -83,7 +83,7 @@ type Runtime struct {
 	oci    wire.OCI
 	// hidden are the directories whose mounts shims do not see.
 	hidden    []string
-	abilities abilities.Known // of OCI runtimes
+	abilities abilities.Cache // of OCI runtimes
 	shifts    func() error    // why root file systems cannot be mapped into a user namespace, or nil; tried once
 	// ociVersion returns the OCI runtime's version; the first call runs the program.
 	ociVersion func() string

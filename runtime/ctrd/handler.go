@@ -119,7 +119,7 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 // features returns an OCI runtime's features. tasks says that a containerd shim calls it, rather
 // than islet's own.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
-	a := r.abilities.Of(program)
+	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{
 		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.shifts() == nil,
 	}

@@ -99,7 +99,7 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 	case s.tasks != nil:
 		return fmt.Errorf("runtime handler %q uses a containerd shim, for which user namespaces are not supported: %w",
 			s.rec.Handler, errdefs.ErrNotImplemented)
-	case !r.abilities.Of(s.oci.Path).Users:
+	case !r.abilities.Get(s.oci.Path).Users:
 		return fmt.Errorf("%s does not support user namespaces with idmapped mounts: install runc 1.2 or crun 1.9, or later: %w",
 			s.oci.Path, errdefs.ErrNotImplemented)
 	}
