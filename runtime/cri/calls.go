@@ -6,7 +6,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The calls of Runtime and Images, each forwarded unchanged.
+// The methods of Runtime and Images. Each forwards its call unchanged.
 
 // Version is the CRI call of that name.
 func (c *Client) Version(ctx context.Context, r *api.VersionRequest) (*api.VersionResponse, error) {

@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is the CRI's RuntimeService. Serve implements its streaming calls: those of lists with
-// the unary list calls, GetContainerEvents with Subscriber.
+// Runtime is the CRI's RuntimeService. Serve implements the streaming calls: those that stream a
+// list with the unary list calls, and GetContainerEvents with Subscriber.
 type Runtime interface {
 	Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error)
 	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
@@ -55,15 +55,16 @@ type Images interface {
 }
 
 // Events is an optional interface of a Runtime. ContainerEvents calls handle for each change of a
-// container or sandbox until ctx ends, and then returns ctx.Err(). Any other error means that
-// events may have been lost, so the caller must list everything and subscribe again. handle must
-// not block.
+// container or sandbox until ctx ends, and then returns the error of ctx. Any other error means
+// that events may have been lost; the caller must then list everything and subscribe again. handle
+// must not block.
 type Events interface {
 	ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error
 }
 
-// Subscriber is an optional interface of a Runtime: Events with a defined begin. handle is called
-// for each change from the return of Subscribe to the return of end.
+// Subscriber is an optional interface of a Runtime. It is like Events, but it is known when the
+// subscription begins: handle is called for each change from the return of Subscribe to the return
+// of end.
 type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }
@@ -71,29 +72,29 @@ type Subscriber interface {
 // TerminalSize is the size of a terminal in characters.
 type TerminalSize struct{ Width, Height uint16 }
 
-// ExecOptions describes a process to run in a container, and its streams. A nil Stdin is closed;
-// output of a nil Stdout or Stderr is discarded.
+// ExecOptions describes a process to run in a container, and its streams. If Stdin is nil, the
+// process reads an empty input; if Stdout or Stderr is nil, that output is discarded.
 type ExecOptions struct {
-	Command []string // empty: attach to the container's own process
+	Command []string // if empty, the streams are attached to the container's own process
 	Stdin   io.Reader
 	Stdout  io.WriteCloser
 	Stderr  io.WriteCloser // must be nil with TTY
 	TTY     bool
 	Resize  <-chan TerminalSize
 
-	// Collect says that the caller waits for the complete output, as a probe does. Then children of
-	// the command that keep writing do not block the call forever.
+	// Collect says that the caller waits for the complete output, as a probe does. Such a call ends
+	// even if children of the command keep writing.
 	Collect bool
 }
 
-// An ExitError is returned by Streamer.Stream if the process ended with a code other than zero.
+// An ExitError is returned by Streamer.Stream if the exit code of the process is not zero.
 type ExitError struct{ Code int32 }
 
-// Streamer is an optional interface of a Runtime: interactive streams without the URLs of the CRI's
-// Exec, Attach and PortForward.
+// Streamer is an optional interface of a Runtime. It streams without the URLs that the CRI's Exec,
+// Attach and PortForward return.
 type Streamer interface {
 	// Stream runs a command, or attaches to a container. It returns when the process has ended and
-	// its output is delivered, or soon after ctx has ended.
+	// its output is delivered, or soon after the end of ctx.
 	Stream(ctx context.Context, containerID string, o ExecOptions) error
 	// Forward connects stream to a TCP port on loopback inside the sandbox.
 	Forward(ctx context.Context, sandboxID string, port int32, stream io.ReadWriteCloser) error
@@ -101,16 +102,17 @@ type Streamer interface {
 
 // ImportProgress is the progress of an import or a pull.
 type ImportProgress struct {
-	Ref     string // image reference, or the file for an archive
-	Status  string // downloading, unpacking, exists, done
+	Ref     string // the image's reference, or the name of the archive file
+	Status  string // one of: downloading, unpacking, exists, done
 	Current int64  // bytes
-	Total   int64  // bytes; 0: unknown
+	Total   int64  // in bytes; 0 if it is unknown
 }
 
 // Archives is an optional interface of Images, beyond the CRI.
 type Archives interface {
-	// ImportArchive imports an OCI layout or docker-archive tarball (plain, gzip or
-	// zstd) and returns the references of its images. Importing again is success.
+	// ImportArchive imports an OCI layout or docker-archive tarball, which may be compressed with
+	// gzip or zstd. It returns the references of its images. Importing an archive again is no
+	// error.
 	ImportArchive(ctx context.Context, r io.Reader, name string, progress func(ImportProgress)) ([]string, error)
 	// PullWithProgress is PullImage with progress reports.
 	PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(ImportProgress)) (*api.PullImageResponse, error)

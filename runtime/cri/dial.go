@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// A Client is a runtime at a CRI socket. It implements Runtime, Images and Events. Its errors
-// satisfy errdefs like those of a runtime in this process.
+// A Client is a client of the runtime at a CRI socket. It implements Runtime, Images and Events.
+// Its errors satisfy errdefs, as those of a runtime in this process do.
 type Client struct {
 	conn    *grpc.ClientConn
 	runtime api.RuntimeServiceClient
@@ -26,23 +26,23 @@ type Client struct {
 
 // Options configure a Client.
 type Options struct {
-	// Around wraps each unary call; it must call next. Nil: calls are not wrapped.
+	// Around wraps each unary call; it must call next. If nil, calls are not wrapped.
 	Around func(ctx context.Context, method string, req any, next func(context.Context) error) error
 	// FailFast makes calls fail with Unavailable while nothing is listening at the endpoint.
 	FailFast bool
 }
 
-// Limits of the runtime's responses, in addition to maxMessage, which limits their length.
+// Limits of the runtime's responses. Their length is limited by maxMessage.
 const (
-	maxAnswer  = 32 << 20  // bytes of memory of one decoded message
-	maxHeaders = 256 << 10 // bytes, including the text of an error
+	maxAnswer  = 32 << 20  // memory of one decoded message, in bytes
+	maxHeaders = 256 << 10 // in bytes, including the text of an error
 )
 
 // redial is the maximum delay between attempts to connect.
 const redial = 2 * time.Second
 
-// Dial returns a client of the runtime at endpoint, a path or unix:// URL. It does not wait for a
-// connection; calls do, until their context ends.
+// Dial returns a client of the runtime at endpoint, which is a path or a unix:// URL. It does not
+// wait for a connection. Each call waits for one until its context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
 // DialWith is Dial with options.
@@ -71,7 +71,7 @@ func DialWith(endpoint string, o Options) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+path, append(codec.Client(maxMessage, maxAnswer, dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"), grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // fixed size: no automatic growth
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // a fixed size, which does not grow automatically
 		grpc.WithConnectParams(params),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(!o.FailFast), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithUnaryInterceptor(around))...)
@@ -84,8 +84,8 @@ func DialWith(endpoint string, o Options) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// AwaitChange connects if necessary, and returns when the connection is established or lost, or
-// when ctx has ended.
+// AwaitChange connects if necessary. It returns when the connection is established or lost, or when
+// ctx ends.
 func (c *Client) AwaitChange(ctx context.Context) {
 	state := c.conn.GetState()
 	c.conn.Connect()

@@ -19,29 +19,29 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// Limits for all tools at a socket together. A thousand idle connections use some 30 MiB. A broken
-// or hostile program can cause at most: 64 KiB for each call, either unread (the HTTP/2 window) or
-// decoded; a complete message and its decoded form for each call that is being received; and
-// maxInWork for large requests.
+// Limits for all clients of a socket together. A thousand idle connections use about 30 MiB. A
+// broken or hostile program can use at most: 64 KiB for each call, either unread in the HTTP/2
+// window or decoded; a complete message and its decoded form for each call whose request is being
+// received; and maxInWork for large requests.
 const (
 	maxCalls     = 256
 	maxReceiving = 4
-	maxInWork    = 16 << 20         // bytes of large requests, including their memory
-	ordinary     = 64 << 10         // bytes of a request, including its memory, up to which it is not counted in maxInWork
-	maxRequest   = 4 << 20          // bytes of one request
-	maxMemory    = 6 << 20          // bytes of memory of one decoded request
-	receiveTime  = 30 * time.Second // for receiving one request, until it is being handled
+	maxInWork    = 16 << 20         // memory of all large requests together, in bytes
+	ordinary     = 64 << 10         // in bytes of memory; a larger request counts in maxInWork
+	maxRequest   = 4 << 20          // length of one request, in bytes
+	maxMemory    = 6 << 20          // memory of one decoded request, in bytes
+	receiveTime  = 30 * time.Second // from the begin of receiving a request to the begin of its handling
 	perClient    = 128              // concurrent calls on one connection
-	idleClient   = 10 * time.Minute // gRPC clients reconnect automatically
-	greetTime    = 10 * time.Second // for the handshake of a connection
+	idleClient   = 10 * time.Minute // a gRPC client reconnects automatically
+	greetTime    = 10 * time.Second // timeout of a connection's handshake
 )
 
-// limits limits the calls of a server:
+// limits applies the limits to the calls of a server:
 //
 //	headers --admit--> waits --TagRPC--> is received --charge--> is handled --> answered
 //
-// In charge, a large request waits for its share of maxInWork, in the order of arrival. Meanwhile
-// it counts as one of the maxReceiving.
+// Large requests wait in charge for their share of maxInWork, in the order of arrival. A waiting
+// request still counts as one of the maxReceiving.
 type limits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -56,23 +56,23 @@ func (l *limits) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(8 << 10),
-		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed size: no automatic growth
+		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // a fixed size, which does not grow automatically
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
 		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l), grpc.StreamInterceptor(l.stream),
 	}
 }
 
-// A receipt is a call until its request is being handled.
+// A receipt is the state of a call until its request is being handled.
 type receipt struct {
 	cancel context.CancelCauseFunc
-	here   func() // releases receiving; nil: not acquired
+	here   func() // releases receiving; nil if it was not acquired
 }
 
 type receiptKey struct{}
 
-// admit counts a call until it ends. gRPC holds a lock of the connection meanwhile, so admit must
-// not block.
+// admit counts a call until it ends. It must not block, because gRPC calls it with a lock of the
+// connection held.
 func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if l.calls.Add(1) > maxCalls {
 		l.calls.Add(-1)
@@ -83,7 +83,7 @@ func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error
 	return context.WithValue(ctx, receiptKey{}, &receipt{cancel: cancel}), nil
 }
 
-// TagRPC waits for permission to receive a call's request.
+// TagRPC waits until the request of the call may be received.
 func (l *limits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
 	r, ok := ctx.Value(receiptKey{}).(*receipt)
 	if !ok || l.receiving.Acquire(ctx, 1) != nil {
@@ -107,8 +107,8 @@ func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Cont
 // HandleConn implements stats.Handler. It does nothing.
 func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge waits until a received request may be handled. The caller calls done when the response is
-// complete. A request that waits for longer than receiveTime is rejected.
+// charge waits until a received request may be handled. The caller must call done when the response
+// is complete. A request that waits longer than receiveTime is rejected.
 func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.here != nil {
 		defer r.here()
@@ -135,14 +135,14 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	return func() { l.inWork.Release(size) }, nil
 }
 
-// stream charges the request of a streaming call.
+// stream applies charge to the request of a streaming call.
 func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	c := &charged{s, l, func() {}}
 	defer func() { c.done() }()
 	return handle(srv, c)
 }
 
-// A charged is a stream with one request.
+// A charged is a stream that receives one request.
 type charged struct {
 	grpc.ServerStream
 	l    *limits

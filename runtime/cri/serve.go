@@ -11,14 +11,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage is the maximum message size in the kubelet and in CRI runtimes, in bytes.
+// maxMessage is the maximum message size in bytes. The kubelet and CRI runtimes use the same.
 const maxMessage = 16 << 20
 
-// stopWait is how long Serve waits for calls in progress when ctx has ended.
+// stopWait is how long Serve waits for calls in progress after ctx has ended.
 const stopWait = 5 * time.Second
 
-// Serve serves r and images as CRI services on l until ctx ends; then it returns nil. Exec, Attach
-// and PortForward return r's results. Calls are marked with ByTool, and bounded by limits.
+// Serve serves r and images as CRI services on l. When ctx ends, it returns nil. Exec, Attach and
+// PortForward return the URLs that r returns. Serve marks all calls with ByTool, and applies limits
+// to them.
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -46,8 +47,8 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 	return nil
 }
 
-// The Unimplemented types are embedded one level deeper than Runtime and Images, so that the
-// methods of the latter take precedence.
+// The Unimplemented types are embedded one level deeper than Runtime and Images, so the methods of
+// the latter take precedence.
 type (
 	otherRuntimeCalls struct {
 		api.UnimplementedRuntimeServiceServer

@@ -13,7 +13,8 @@ import (
 
 const (
 	maxEventStreams = 16
-	// maxEventBytes bounds the events queued for one client: more than a thousand.
+	// maxEventBytes is the maximum size of the events that are queued for one client, which are
+	// more than a thousand.
 	maxEventBytes = 4 << 20
 )
 
@@ -39,9 +40,9 @@ func (e *eventStreams) leave() {
 	e.n--
 }
 
-// GetContainerEvents streams all events that happen after its header was sent. A client that is
-// more than maxEventBytes behind gets an error, so that it knows to list everything; the events
-// that it has received have no gap.
+// GetContainerEvents streams all events that happen after it has sent its header. A client with
+// more than maxEventBytes of queued events gets an error, so that it lists everything again. Until
+// then it has received all events in order.
 func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.RuntimeService_GetContainerEventsServer) error {
 	events, ok := s.Runtime.(Subscriber)
 	if !ok {
@@ -77,8 +78,8 @@ func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.Runtim
 	}
 }
 
-// A backlog is the queue of events for one client. The event that would exceed it, and all later
-// ones, are dropped.
+// A backlog is the queue of events for one client. If an event would exceed its size, that event
+// and all later ones are dropped.
 type backlog struct {
 	wake chan struct{}
 

@@ -9,12 +9,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxPart is the maximum size of one message of a streamed list, in bytes, except for a single
-// larger item.
+// maxPart is the maximum size of one message of a streamed list, in bytes. A single larger item is
+// sent as one message.
 const maxPart = 1 << 20
 
-// streamList implements a streaming list call with the unary one. It sends the list in messages
-// below gRPC's size limit. An empty list is a stream without a message.
+// streamList implements the streaming variant of a list call. It calls the unary variant. It sends
+// the list in messages below gRPC's size limit. For an empty list it sends no message.
 // https://kep.k8s.io/5825
 func streamList[T proto.Message, R, P any](
 	to grpc.ServerStreamingServer[P], list func(context.Context, R) ([]T, error), req R, part func([]T) *P,
@@ -39,7 +39,7 @@ func streamList[T proto.Message, R, P any](
 	return nil
 }
 
-// StreamPodSandboxes is ListPodSandbox as a stream.
+// StreamPodSandboxes streams the result of ListPodSandbox.
 func (s runtimeServer) StreamPodSandboxes(
 	req *api.StreamPodSandboxesRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxesResponse],
 ) error {
@@ -51,7 +51,7 @@ func (s runtimeServer) StreamPodSandboxes(
 	})
 }
 
-// StreamContainers is ListContainers as a stream.
+// StreamContainers streams the result of ListContainers.
 func (s runtimeServer) StreamContainers(
 	req *api.StreamContainersRequest, to grpc.ServerStreamingServer[api.StreamContainersResponse],
 ) error {
@@ -63,7 +63,7 @@ func (s runtimeServer) StreamContainers(
 	})
 }
 
-// StreamContainerStats is ListContainerStats as a stream.
+// StreamContainerStats streams the result of ListContainerStats.
 func (s runtimeServer) StreamContainerStats(
 	req *api.StreamContainerStatsRequest, to grpc.ServerStreamingServer[api.StreamContainerStatsResponse],
 ) error {
@@ -75,7 +75,7 @@ func (s runtimeServer) StreamContainerStats(
 	})
 }
 
-// StreamPodSandboxStats is ListPodSandboxStats as a stream.
+// StreamPodSandboxStats streams the result of ListPodSandboxStats.
 func (s runtimeServer) StreamPodSandboxStats(
 	req *api.StreamPodSandboxStatsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxStatsResponse],
 ) error {
@@ -87,7 +87,7 @@ func (s runtimeServer) StreamPodSandboxStats(
 	})
 }
 
-// StreamPodSandboxMetrics is ListPodSandboxMetrics as a stream.
+// StreamPodSandboxMetrics streams the result of ListPodSandboxMetrics.
 func (s runtimeServer) StreamPodSandboxMetrics(
 	_ *api.StreamPodSandboxMetricsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxMetricsResponse],
 ) error {
@@ -99,7 +99,7 @@ func (s runtimeServer) StreamPodSandboxMetrics(
 	})
 }
 
-// StreamImages is ListImages as a stream.
+// StreamImages streams the result of ListImages.
 func (s imageServer) StreamImages(req *api.StreamImagesRequest, to grpc.ServerStreamingServer[api.StreamImagesResponse]) error {
 	return streamList(to, func(ctx context.Context, r *api.ListImagesRequest) ([]*api.Image, error) {
 		l, err := s.ListImages(ctx, r)

@@ -4,9 +4,10 @@ import "context"
 
 type toolKey struct{}
 
-// ByTool marks ctx as that of a call by a tool at the socket of Serve, rather than by the agent. A
-// tool owns what it creates. It may list the agent's sandboxes and containers but not change them.
+// ByTool marks the context of a call that came from a tool at the socket of Serve, not from the
+// agent. A tool may change only the sandboxes and containers that it has created. It may list those
+// of the agent, but not change them.
 func ByTool(ctx context.Context) context.Context { return context.WithValue(ctx, toolKey{}, true) }
 
-// IsByTool reports whether ByTool marked the call's context.
+// IsByTool reports whether ctx was marked by ByTool.
 func IsByTool(ctx context.Context) bool { return ctx.Value(toolKey{}) != nil }

@@ -12,12 +12,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The major and minor number of /dev/kmsg, the kernel's log, which containers do not get by
-// default. The tests only open it.
+// The major and minor number of /dev/kmsg, the kernel's log, which containers cannot use by
+// default. The tests only open the device.
 const logMajor, logMinor = 1, 11
 
-// device creates a device node on the host that everyone may use, so that only a container's cgroup
-// rules decide about access to it.
+// device creates a device node that every user of the host may use. So only the device rules of a
+// container's cgroup restrict access to it.
 func (b *bench) device(name string) string {
 	b.Helper()
 	path := filepath.Join(b.logs, name)
@@ -34,8 +34,8 @@ func (b *bench) device(name string) string {
 	return path
 }
 
-// testDevices: a container can use the devices of its configuration, with the given permissions,
-// and no others.
+// testDevices checks that a container can use the devices of its configuration, with the given
+// permissions, and no others.
 func testDevices(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -75,8 +75,9 @@ const specification = `{
   }
 }`
 
-// testCDI: a container gets the edits of its CDI devices, named in the field or in annotations,
-// with the later directory taking precedence. An unknown device is an error.
+// testCDI checks that a container gets the edits of its CDI devices, which are named in the field
+// or in annotations. If two directories define a device, the later directory takes precedence. An
+// unknown device is an error.
 func testCDI(t *testing.T, b *bench) {
 	if len(b.CDI) == 0 {
 		t.Skip("the test cannot write the runtime's CDI specifications")

@@ -17,7 +17,7 @@ import (
 
 type sandboxSecurity = api.LinuxSandboxSecurityContext
 
-// A shape is a kind of pod: which namespaces it shares with the host or among its containers.
+// A shape is a kind of pod: the namespaces that it shares with the host, or among its containers.
 type shape struct {
 	sandbox func(*sandboxSecurity)
 	pid     api.NamespaceMode
@@ -34,25 +34,25 @@ func shapes() map[string]shape {
 	}
 }
 
-// An allowance is the maximum of privileges of a pod's process.
+// An allowance describes the greatest privileges that a pod's process may have.
 type allowance struct {
 	uid      string
-	caps     string // CapEff; CapBnd must be equal
+	caps     string // CapEff; CapBnd must be equal to it
 	seccomp  string
 	noNew    string
 	oomScore int32
-	root     bool // root in a user namespace, whose uid on the host is not 0
+	root     bool // whether the process is root in a user namespace and another user on the host
 }
 
-// The default set of capabilities, and none.
+// The default set of capabilities, and the empty set.
 const (
 	usualCaps = "00000000a80425fb"
 	noCaps    = "0000000000000000"
 )
 
-// testEscape checks, from the host, every process of pods of every shape: containers (init
-// containers and sidecars are ordinary containers for a runtime), exec commands, and the pod's
-// init. None may have more privileges than the table allows.
+// testEscape checks from the host every process of pods of every shape: the containers, exec
+// commands and the pod's init. Init containers and sidecars are ordinary containers for a runtime.
+// No process may have more privileges than the table allows.
 func testEscape(t *testing.T, b *bench) {
 	for name, s := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func (b *bench) newest() string {
 	return list.Containers[0].Id
 }
 
-// processOf returns the PID of a container's first process, in the test's PID namespace.
+// processOf returns the PID of a container's first process, as seen in the test's PID namespace.
 func (b *bench) processOf(id string) int {
 	b.Helper()
 	st := must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id, Verbose: true}))(b)
@@ -130,7 +130,7 @@ func (b *bench) processOf(id string) int {
 	return 0
 }
 
-// firstOf returns the PID of the first process in another process's PID namespace.
+// firstOf returns the PID of the first process in the PID namespace of process pid.
 func (b *bench) firstOf(pid int) int {
 	b.Helper()
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
@@ -168,7 +168,7 @@ func statusFields(text string) map[string]string {
 	return out
 }
 
-// expectAllowed compares a process with its allowance.
+// expectAllowed checks that a process has no more privileges than its allowance.
 func (b *bench) expectAllowed(what string, pid int, a allowance) {
 	b.Helper()
 	b.expectStatus(what, statusOf(b, pid), b.onHost(a))
@@ -203,7 +203,7 @@ func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 	}
 }
 
-// effective returns the effective capabilities: none for a user other than root.
+// effective returns the effective capabilities. A user other than root has none.
 func (a allowance) effective() string {
 	if !a.root && a.uid != "0" {
 		return noCaps
@@ -211,7 +211,8 @@ func (a allowance) effective() string {
 	return a.caps
 }
 
-// expectScore expects the OOM score, or a higher one if this host does not allow that.
+// expectScore checks the OOM score. A higher score is accepted if this host does not allow the
+// expected one.
 func (b *bench) expectScore(what, got string, a allowance) {
 	b.Helper()
 	if n, err := strconv.Atoi(got); err != nil || n != int(a.oomScore) && (a.oomScore >= 0 || n < int(a.oomScore) || n > 0) {
@@ -219,8 +220,8 @@ func (b *bench) expectScore(what, got string, a allowance) {
 	}
 }
 
-// expectDescriptors expects no descriptor of a host directory or file: only pipes, sockets,
-// /dev/null and those that a Go program opens itself.
+// expectDescriptors checks that no open descriptor is a directory or file of the host. Allowed are
+// pipes, sockets, /dev/null and the files that a Go program opens itself.
 func (b *bench) expectDescriptors(what string, pid int) {
 	b.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -230,7 +231,7 @@ func (b *bench) expectDescriptors(what string, pid int) {
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
 		if err != nil {
-			continue // closed concurrently
+			continue // closed meanwhile
 		}
 		if !harmless(target) {
 			b.Errorf("%s has descriptor %s open: %s", what, filepath.Base(fd), target)
@@ -238,8 +239,8 @@ func (b *bench) expectDescriptors(what string, pid int) {
 	}
 }
 
-// harmless reports whether a descriptor is allowed: a pipe, an event or process descriptor,
-// /dev/null, or the process's own CPU limit, which Go programs read periodically.
+// harmless reports whether a descriptor is allowed. Allowed are a pipe, an event or process
+// descriptor, /dev/null, and the process's own CPU limit, which Go programs read periodically.
 func harmless(target string) bool {
 	for _, prefix := range []string{"pipe:", "anon_inode:[event", "anon_inode:[pidfd]", "/dev/null", "/sys/fs/cgroup/"} {
 		if strings.HasPrefix(target, prefix) {
@@ -249,7 +250,8 @@ func harmless(target string) bool {
 	return false
 }
 
-// mountOptions returns the options of a process's mount at a path; nil if there is none.
+// mountOptions returns the options of the mount at a path in a process's mount namespace, or nil if
+// nothing is mounted there.
 func mountOptions(b *bench, pid int, at string) (opts []string) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -263,7 +265,7 @@ func mountOptions(b *bench, pid int, at string) (opts []string) {
 	return opts
 }
 
-// expectPaths expects masked and read-only mounts at the paths that exist in this kernel.
+// expectPaths expects masked and read-only mounts at those of the paths that exist in this kernel.
 func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 	b.Helper()
 	for _, p := range slices.Concat(masked, readonly) {
@@ -272,7 +274,7 @@ func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 		}
 		opts := mountOptions(b, pid, p)
 		if opts == nil || slices.Contains(readonly, p) && !slices.Contains(opts, "ro") {
-			b.Errorf("%s reaches %s: mounted there is %v", what, p, opts)
+			b.Errorf("%s can access %s: mounted there is %v", what, p, opts)
 		}
 	}
 	if f := mountOptions(b, pid, "/sys"); !slices.Contains(f, "ro") {
@@ -280,7 +282,7 @@ func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 	}
 }
 
-// expectCommand checks a command in a container from the host.
+// expectCommand checks, from the host, a command that is executed in a container.
 func (b *bench) expectCommand(id, name string, a allowance) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.ctx)
@@ -292,8 +294,8 @@ func (b *bench) expectCommand(id, name string, a allowance) {
 	}()
 	container, pid := b.processOf(id), 0
 	b.until("the command runs in "+name, func() bool {
-		pid = besides(container, "/prog\x00ignore\x00")
-		return pid > 0 && ignoresTerm(b, pid) // it has finished its start, in which a Go program reads its cgroup's limits
+		pid = findProcess(container, "/prog\x00ignore\x00")
+		return pid > 0 && ignoresTerm(b, pid) // it has finished its start: a starting Go program reads its cgroup's limits
 	})
 	b.expectAllowed("a command in "+name, pid, a)
 	if own, its := placeOf(b, container), placeOf(b, pid); own != its {
@@ -306,15 +308,15 @@ func ignoresTerm(b *bench, pid int) bool {
 	b.Helper()
 	mask := statusOf(b, pid)["SigIgn"]
 	n, err := strconv.ParseUint(mask, 16, 64)
-	if err != nil && mask != "" { // else the process has ended
+	if err != nil && mask != "" { // if it is empty, the process has ended
 		b.Fatal(err)
 	}
 	return n&(1<<(syscall.SIGTERM-1)) != 0
 }
 
-// besides returns the PID of a process with this command line in another process's mount namespace;
-// 0 if there is none.
-func besides(other int, cmdline string) int {
+// findProcess returns the PID of a process with this command line in the mount namespace of the process
+// other. It returns 0 if there is none.
+func findProcess(other int, cmdline string) int {
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", other))
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range all {
@@ -336,7 +338,7 @@ func placeOf(b *bench, pid int) string {
 	return string(text)
 }
 
-// expectExec checks a command in a container from inside.
+// expectExec checks, from inside, a command that is executed in a container.
 func (b *bench) expectExec(id, name string, a allowance) {
 	b.Helper()
 	run := func(args ...string) string {

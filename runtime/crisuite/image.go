@@ -19,7 +19,7 @@ import (
 // ImageRef is the name of Image's image.
 const ImageRef = "islet.test/prog:1"
 
-// Build builds one of islet's programs statically and returns its path.
+// Build builds a static binary of one of islet's programs and returns its path.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
@@ -31,8 +31,8 @@ func Build(t testing.TB, pkg string) string {
 	return out
 }
 
-// Image returns an OCI archive of an image that has the program at /prog, some users, and the
-// config that the tests expect.
+// Image returns an OCI archive of an image with the program at /prog, some users, and the config
+// that the tests expect.
 func Image(t testing.TB, program string) []byte {
 	return pack(t, ImageRef, nil, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
 }
@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage is Image with the name HostileRef(shape), with other values for some fields of
-// the config, and with these entries as the second layer.
+// ConfiguredImage returns an image like Image with the name HostileRef(shape). config replaces some
+// fields of its config, and entries are its second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -64,11 +64,11 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 	return pack(t, HostileRef(shape), config, base(t, program), b.Bytes())
 }
 
-// HostileRef returns the name of HostileImage's image.
+// HostileRef returns the reference of the image that HostileImage builds for a shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
-// HostileImage is Image with another file: name is a symlink to link, or a FIFO if link is empty.
-// It replaces a file of that name.
+// HostileImage returns an image like Image in which the file name is a symlink to link, or a FIFO
+// if link is empty. The new file replaces one of that name.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
 	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}
@@ -98,8 +98,7 @@ func base(t testing.TB, program string) []byte {
 	})
 }
 
-// pack returns the archive of an image with two layers. change has other values for fields of its
-// config.
+// pack returns the archive of an image with two layers. change replaces fields of its config.
 func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{

@@ -69,7 +69,7 @@ func testReadonlyRoot(t *testing.T, b *bench) {
 			t.Errorf("read-only %v: exit code %d", ro, st.ExitCode)
 		}
 	}
-	// A container's files are not visible in another container.
+	// A container cannot see the files of another container.
 	if _, st := b.output(pod, cfg, b.container("other", "read", "/file")); st.ExitCode == 0 {
 		t.Error("containers share their root file system")
 	}
@@ -136,7 +136,7 @@ func testNamespaces(t *testing.T, b *bench) {
 	if !strings.HasPrefix(out, "pod-0\n1\n") || !strings.Contains(out, "lo\n") || !strings.HasSuffix(out, "\n33\n") {
 		t.Errorf("got %q", out)
 	}
-	// Containers of a pod share /dev/shm, but not with other pods.
+	// Containers of a pod share /dev/shm with each other, but not with other pods.
 	if _, st := b.output(pod, cfg, b.container("writer", "write", "/dev/shm/x", "shared")); st.ExitCode != 0 {
 		t.Errorf("write to /dev/shm: %v", st)
 	}
@@ -160,8 +160,8 @@ func testNamespaces(t *testing.T, b *bench) {
 	}
 }
 
-// testSharedProcesses: the containers of a pod see each other's processes, and end with their own
-// first process.
+// testSharedProcesses checks a pod whose containers share a PID namespace. They see each other's
+// processes, and each ends with its own first process.
 func testSharedProcesses(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -177,24 +177,24 @@ func testSharedProcesses(t *testing.T, b *bench) {
 	b.start(id)
 	b.logged(long, "ignoring")
 	out, st := b.output(pod, cfg, shared("looker", "pid", "read", "/proc/1/cmdline", "ls", "/proc"))
-	// The program's own PID is printed first.
+	// The output begins with the program's own PID.
 	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") || processes(out) != 1+4 {
 		t.Errorf("exit code %d, it sees %q", st.ExitCode, out)
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
-	// Its child must be gone too.
+	// The program's child must have ended too.
 	out, _ = b.output(pod, cfg, shared("after", "ls", "/proc"))
 	if left := processes(out); left != 2 {
-		t.Errorf("%d processes, want the pod's init and the one that looks", left)
+		t.Errorf("%d processes, want the pod's init and the one that lists them", left)
 	}
 	s := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b)
 	if s.Status.State != api.PodSandboxState_SANDBOX_READY {
-		t.Errorf("the sandbox: %v", s.Status)
+		t.Errorf("state of the sandbox: %v", s.Status)
 	}
 }
 
-// testSharedProcessesRoot: a container cannot do anything through the first process of the pod's
-// PID namespace that it could not do itself.
+// testSharedProcessesRoot checks that the first process of the pod's PID namespace gives a
+// container no additional access.
 func testSharedProcessesRoot(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -207,9 +207,9 @@ func testSharedProcessesRoot(t *testing.T, b *bench) {
 		want   string
 	}{
 		"root":   {nil, []string{"opens", pattern}, "permission denied"},
-		"tracer": {trace, []string{"opens", pattern}, b.only("read-only file system", "permission denied")},
-		"writer": {trace, []string{"write", "/proc/1/root/new", "x"}, "read-only file system"},
-		"same":   {same, []string{"opens", pattern}, "permission denied"},
+		"tracer": {addPtrace, []string{"opens", pattern}, b.choose("read-only file system", "permission denied")},
+		"writer": {addPtrace, []string{"write", "/proc/1/root/new", "x"}, "read-only file system"},
+		"same":   {setSameUser, []string{"opens", pattern}, "permission denied"},
 	} {
 		cc := b.container(name, c.args...)
 		cc.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -222,18 +222,17 @@ func testSharedProcessesRoot(t *testing.T, b *bench) {
 	}
 }
 
-// same runs a container as the user of the pod's first process.
-func same(s *api.LinuxContainerSecurityContext) {
+// setSameUser sets the user of the pod's first process for a container.
+func setSameUser(s *api.LinuxContainerSecurityContext) {
 	s.RunAsUser, s.Capabilities = &api.Int64Value{Value: 65535}, &api.Capability{DropCapabilities: []string{"ALL"}}
 }
 
-// trace gives a container CAP_SYS_PTRACE, so that only masked and read-only mounts protect the
-// host.
-func trace(s *api.LinuxContainerSecurityContext) {
+// addPtrace adds CAP_SYS_PTRACE to a container. Then only masked and read-only mounts protect the host.
+func addPtrace(s *api.LinuxContainerSecurityContext) {
 	s.Capabilities = &api.Capability{AddCapabilities: []string{"SYS_PTRACE"}}
 }
 
-// processes counts the numbers in a listing of /proc.
+// processes returns how many names in a listing of /proc are PIDs.
 func processes(list string) (n int) {
 	for _, f := range strings.Fields(list) {
 		if strings.Trim(f, "0123456789") == "" {
@@ -243,8 +242,8 @@ func processes(list string) (n int) {
 	return n
 }
 
-// testHostProcesses: when a container in the host's PID namespace ends, its other processes are
-// killed.
+// testHostProcesses checks a container in the host's PID namespace: when it ends, its other
+// processes are killed.
 func testHostProcesses(t *testing.T, b *bench) {
 	if b.Users != nil {
 		t.Skip("not in a user namespace")

@@ -29,7 +29,7 @@ func testStatus(t *testing.T, b *bench) {
 	}
 	for _, want := range []string{"RuntimeReady", "NetworkReady"} {
 		if !slices.ContainsFunc(st.Status.Conditions, func(c *api.RuntimeCondition) bool { return c.Type == want && c.Status }) {
-			t.Errorf("%s is not true: %v", want, st.Status.Conditions)
+			t.Errorf("condition %s is not true: %v", want, st.Status.Conditions)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func testSandboxLife(t *testing.T, b *bench) {
 	cfg := b.pod()
 	id := b.runPod(cfg)
 	if again := b.runPod(cfg); again != id {
-		t.Errorf("run twice: %s and %s", id, again)
+		t.Errorf("run twice: the IDs are %s and %s", id, again)
 	}
 	st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: id}))(b).Status
 	if st.State != api.PodSandboxState_SANDBOX_READY || st.Metadata.Uid != b.uid || st.Annotations["note"] != "kept verbatim" ||
@@ -50,13 +50,13 @@ func testSandboxLife(t *testing.T, b *bench) {
 	}
 	st = must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: id}))(b).Status
 	if st.State != api.PodSandboxState_SANDBOX_NOTREADY {
-		t.Errorf("stopped, and yet %v", st.State)
+		t.Errorf("stopped, but its state is %v", st.State)
 	}
 	for range 2 {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: id}))(b)
 	}
 	if _, err := b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: id}); !errdefs.IsNotFound(err) {
-		t.Errorf("removed, and yet: %v", err)
+		t.Errorf("removed, but it is listed: %v", err)
 	}
 }
 
@@ -116,7 +116,7 @@ func testContainerLife(t *testing.T, b *bench) {
 		must(b.Runtime.RemoveContainer(b.ctx, &api.RemoveContainerRequest{ContainerId: id}))(b)
 	}
 	if _, err := b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}); !errdefs.IsNotFound(err) {
-		t.Errorf("removed, and yet: %v", err)
+		t.Errorf("removed, but it is listed: %v", err)
 	}
 }
 
@@ -165,7 +165,7 @@ func testNotFound(t *testing.T, b *bench) {
 	_, e4 = b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: id})
 	for i, err := range []error{e1, e2, e3, e4} {
 		if err != nil {
-			t.Errorf("ending what is not there, call %d: %v", i+1, err)
+			t.Errorf("stopping or removing a missing object, call %d: %v", i+1, err)
 		}
 	}
 	cfg := b.pod()
@@ -173,7 +173,7 @@ func testNotFound(t *testing.T, b *bench) {
 	c := b.container("c")
 	c.Image.Image = "islet.test/missing:1"
 	if err := b.tryCreate(pod, cfg, c); !errdefs.IsNotFound(err) {
-		t.Errorf("an image that is not there: %v", err)
+		t.Errorf("a missing image: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func testWrongState(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	id := b.create(pod, cfg, b.container("main", "wait"))
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog"}}); err == nil {
-		t.Error("exec in a container that does not run")
+		t.Error("exec succeeded in a container that is not running")
 	}
 	b.start(id)
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 10}))(b)
@@ -191,11 +191,11 @@ func testWrongState(t *testing.T, b *bench) {
 	}
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
 	if err := b.tryCreate(pod, cfg, b.container("late")); err == nil {
-		t.Error("created a container in a sandbox that is stopped")
+		t.Error("created a container in a stopped sandbox")
 	}
 }
 
-// testRunning: Running calls back with the same containers that ListContainers lists.
+// testRunning checks that Running calls back with the same containers that ListContainers lists.
 func testRunning(t *testing.T, b *bench) {
 	r, ok := b.Runtime.(interface{ Running(func(*api.Container)) })
 	if !ok {
@@ -223,11 +223,11 @@ func testRunning(t *testing.T, b *bench) {
 		}
 	})
 	if len(told) != 1 || !proto.Equal(told[0], want) {
-		t.Errorf("told %v, want %v", told, want)
+		t.Errorf("the callback got %v, want %v", told, want)
 	}
 }
 
-// testMessages: neither side retains or modifies a message of the other.
+// testMessages checks that neither side retains or modifies a message of the other.
 func testMessages(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -239,10 +239,10 @@ func testMessages(t *testing.T, b *bench) {
 	b.status(id).Annotations["note"] = "changed"
 	pods := must(b.Runtime.ListPodSandbox(b.ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{Id: pod}}))(b)
 	if pods.Items[0].Labels["test"] != b.uid {
-		t.Error("the sandbox shares its labels")
+		t.Error("the sandbox shares its labels with the request")
 	}
 	if st := b.status(id); st.Labels["name"] != "main" || st.Metadata.Name != "main" || st.Annotations["note"] != "kept verbatim" {
-		t.Errorf("the container shares its messages: %v", st)
+		t.Errorf("the container shares its messages with the request: %v", st)
 	}
 }
 
@@ -262,7 +262,8 @@ func testEvents(t *testing.T, b *bench) {
 			seen[e.ContainerId] = append(seen[e.ContainerId], e.ContainerEventType)
 		})
 	}()
-	// The subscription has begun once the removal of a sandbox is seen.
+	// A removed sandbox is visible as an event only if the subscription has begun. So remove
+	// sandboxes until one is seen.
 	first := b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
 	b.until("the subscription begins", func() bool {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: first}))(b)
@@ -308,6 +309,6 @@ func testRemoveRunning(t *testing.T, b *bench) {
 	must(b.Runtime.RemoveContainer(b.ctx, &api.RemoveContainerRequest{ContainerId: one}))(b)
 	must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod}))(b)
 	if _, err := b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: two}); !errdefs.IsNotFound(err) {
-		t.Errorf("its sandbox is removed, and yet: %v", err)
+		t.Errorf("its sandbox is removed, but the container is listed: %v", err)
 	}
 }

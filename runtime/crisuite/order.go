@@ -9,20 +9,20 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kept is a resource of a pod that a pause container would keep: it is the same for every container
-// of the pod, whichever starts first, and outlives each of them.
+// kept is a resource of a pod that a pause container would keep. It is the same for every container
+// of the pod, whichever starts first, and it outlives each of them.
 type kept struct {
 	what string
-	// make are prog's arguments in a privileged container that ends before any other starts; empty
-	// if the sandbox creates the resource.
+	// make are prog's arguments in a privileged container that ends before the others start. They
+	// are empty if the sandbox creates the resource.
 	make []string
-	// look are prog's arguments in every container.
+	// look are prog's arguments in each of the other containers.
 	look []string
-	// privileged and ordinary are the expected beginnings of the output.
+	// privileged and ordinary are the expected first characters of the output.
 	privileged, ordinary string
 }
 
-// keptThings has a row for each resource. If ordinary is empty, both kinds of container print the
+// keptThings has a row for each resource. If ordinary is empty, both kinds of containers print the
 // same.
 var keptThings = []kept{
 	{what: "the sysfs of the network namespace is writable where the container's mount is",
@@ -45,7 +45,8 @@ var keptThings = []kept{
 }
 
 // testOrder starts and restarts an ordinary and a privileged container of one pod, in both orders.
-// Both must see the pod's resources, not those of the container that started first.
+// Both must always see the resources of the pod, and not resources of the container that started
+// first.
 func testOrder(t *testing.T, b *bench) {
 	attempt := uint32(0)
 	for _, processes := range []api.NamespaceMode{api.NamespaceMode_CONTAINER, api.NamespaceMode_POD} {
@@ -72,7 +73,7 @@ func testOrder(t *testing.T, b *bench) {
 	}
 }
 
-// An orderedPod is the pod for one order.
+// An orderedPod is the pod that tests one of the orders.
 type orderedPod struct {
 	*bench
 	id    string

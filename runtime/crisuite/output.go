@@ -17,10 +17,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// stopFor is how long a slow reader pauses: longer than drain.Grace.
+// stopFor is how long a slow reader pauses. It is longer than drain.Grace.
 const stopFor = 2500 * time.Millisecond
 
-// A stopping reader pauses once, at its first bytes.
+// A stopping reader pauses once, when it receives the first bytes.
 type stopping struct {
 	bytes.Buffer
 	once sync.Once
@@ -42,8 +42,8 @@ func lines(n int, end string) string {
 	return b.String()
 }
 
-// testSlowReader: a reader that pauses gets all bytes and the exit code, both if the output fits
-// into the pipe, so that the command ends early, and if it does not.
+// testSlowReader checks that a reader that pauses gets all bytes and the exit code. It does so for
+// output that fits into the pipe, so that the command ends early, and for output that does not.
 func testSlowReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -85,8 +85,8 @@ func (c *closing) Write(b []byte) (int, error) {
 
 func (c *closing) Close() error { return nil }
 
-// testClosingReader: a reader that fails ends the command, by SIGPIPE or SIGHUP, and the error
-// reports the missing output, whatever the exit code is.
+// testClosingReader checks a reader that fails. The command gets SIGPIPE or SIGHUP and ends, and
+// the error reports the missing output, whatever the exit code is.
 func testClosingReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -104,8 +104,9 @@ func testClosingReader(t *testing.T, b *bench) {
 	b.until("no command is left", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 }
 
-// testLeftBehind: an exec ends with its command, even if children keep its output open. It returns
-// the command's exit code even if the timeout passes while their output is read.
+// testLeftBehind checks that an exec ends with its command, even if children keep its output open.
+// It must return the command's exit code even if the timeout passes while output of the children is
+// read.
 func testLeftBehind(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -115,7 +116,7 @@ func testLeftBehind(t *testing.T, b *bench) {
 		began := time.Now()
 		r, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Timeout: timeout,
 			Cmd: []string{"/prog", "forked", "5s", "print", "own", "exit", "3"}})
-		// runc itself waits for the child, so the exit code is not known in time.
+		// runc itself waits for the child, so the timeout passes before the exit code is known.
 		late := timeout > 0 && err != nil && strings.Contains(err.Error(), "timed out")
 		if took := time.Since(began); !late && (err != nil || string(r.Stdout) != "own\n" || r.ExitCode != 3) || took > time.Minute {
 			t.Errorf("timeout %d: %v, %q, %d after %s", timeout, err, r.GetStdout(), r.GetExitCode(), took)
@@ -129,18 +130,19 @@ func testLeftBehind(t *testing.T, b *bench) {
 		t.Errorf("a child that writes after its parent's end: %v, %d bytes", err, len(out.String()))
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
-	go func() { // a reader that vanishes while nothing is written
+	go func() { // a reader that goes away while nothing is written
 		b.until("the command runs", func() bool { return strings.Contains(out.String(), "here\n") })
 		cancel()
 	}()
 	if err := s.Stream(ctx, id, cri.ExecOptions{
 		Command: []string{"/prog", "print", "here", "ignore"}, Stdout: &out,
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a reader that vanishes: %v", err)
+		t.Errorf("a reader that goes away: %v", err)
 	}
 }
 
-// testSlowAttach: an attached reader that pauses gets every byte, and so does the log.
+// testSlowAttach checks that an attached reader that pauses gets every byte, and that the log is
+// complete.
 func testSlowAttach(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -166,15 +168,15 @@ func testSlowAttach(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &closing{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
-		t.Error("a reader that closes is told nothing, and the log is not complete")
+		t.Error("a reader that closes got no error, and the log is not complete")
 	}
 	if st := b.ended(id); st.ExitCode != 7 {
 		t.Errorf("a reader that closes: %v", st)
 	}
 }
 
-// testSlowForward: a client that closes its write side first, and reads slowly, gets everything
-// that the server still sends.
+// testSlowForward checks a client that closes its write side first and reads slowly. It must get
+// everything that the server still sends.
 func testSlowForward(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()

@@ -36,7 +36,7 @@ func testStop(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	for i, c := range []struct {
 		verb    string
-		ready   string // printed once it handles signals
+		ready   string // what it prints once it handles signals
 		change  func(*api.ContainerConfig)
 		timeout int64
 		code    int32
@@ -57,7 +57,7 @@ func testStop(t *testing.T, b *bench) {
 		must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: c.timeout}))(b)
 		signal := cc.StopSignal
 		if signal == api.Signal_RUNTIME_DEFAULT {
-			signal = api.Signal_SIGTERM // the image names none
+			signal = api.Signal_SIGTERM // the default, because the image names none
 		}
 		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) || st.StopSignal != signal {
 			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))
@@ -65,8 +65,9 @@ func testStop(t *testing.T, b *bench) {
 	}
 }
 
-// testStopAgain: a container gets its stop signal once, however often it is stopped, for example
-// when a grace period is cut short, or when the first caller has gone. The later timeout counts.
+// testStopAgain checks that a container gets its stop signal only once, even if it is stopped
+// again, for example to shorten a grace period or after the first caller has gone. The timeout of
+// the later call applies.
 func testStopAgain(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -212,7 +213,7 @@ func testUsers(t *testing.T, b *bench) {
 	}
 }
 
-// testOOM: the kernel kills the first process, or a child of it.
+// testOOM checks the status if the kernel kills the first process, or a child of it.
 func testOOM(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -25,7 +25,8 @@ func cgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// limitOf reads a file of a process's cgroup: by controller and name on cgroup v1, by name on v2.
+// limitOf reads a file of a process's cgroup. On cgroup v1 the file is given by controller and v1,
+// on cgroup v2 by v2.
 func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	b.Helper()
 	for line := range strings.Lines(placeOf(b, pid)) {
@@ -95,8 +96,8 @@ func testUpdateAll(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdateRefused: an impossible update is rejected, changes nothing and does not end the
-// container.
+// testUpdateRefused checks that an impossible update is rejected, changes nothing and does not end
+// the container.
 func testUpdateRefused(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -121,7 +122,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 		}
 		st, l := b.status(id), b.status(id).GetResources().GetLinux()
 		if st.State != api.ContainerState_CONTAINER_RUNNING || l.GetMemoryLimitInBytes() != 256<<20 || l.GetCpuQuota() != 50000 {
-			t.Errorf("%s: afterwards %v", name, st)
+			t.Errorf("%s: the resources afterwards are %v", name, st)
 		}
 		if got := b.limitOf(b.processOf(id), "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "50000" && got != "50000 100000" {
 			t.Errorf("%s: the CPU quota is %q", name, got)
@@ -129,11 +130,11 @@ func testUpdateRefused(t *testing.T, b *bench) {
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
 	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: 60000}); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("one that has ended: %v", err)
+		t.Errorf("a container that has ended: %v", err)
 	}
 }
 
-// testUpdateCreated: limits that are changed before the start apply from the start.
+// testUpdateCreated checks that limits that are changed before the start apply from the start.
 func testUpdateCreated(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -154,7 +155,7 @@ func testUpdateCreated(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdatePod: the resources of a pod as a whole are stored.
+// testUpdatePod checks that the resources of a pod as a whole are stored.
 func testUpdatePod(t *testing.T, b *bench) {
 	pod := b.runPod(b.pod())
 	for range 2 {
@@ -166,21 +167,22 @@ func testUpdatePod(t *testing.T, b *bench) {
 	if b.Kernel {
 		st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod, Verbose: true}))(b)
 		if info := fmt.Sprint(st.Info); !strings.Contains(info, "12345678") {
-			t.Errorf("the status does not show it: %s", info)
+			t.Errorf("the status does not contain the resources: %s", info)
 		}
 	}
 	_, err := b.Runtime.UpdatePodSandboxResources(b.ctx, &api.UpdatePodSandboxResourcesRequest{PodSandboxId: "0123456789abcdef"})
 	if !errdefs.IsNotFound(err) {
-		t.Errorf("one that is not there: %v", err)
+		t.Errorf("a missing sandbox: %v", err)
 	}
 }
 
-// testCheckpoint: without CRIU it is not implemented, and no archive is created.
+// testCheckpoint checks that checkpoints are not implemented without CRIU, and that no archive is
+// created.
 func testCheckpoint(t *testing.T, b *bench) {
 	if _, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{
 		ContainerId: "0123456789abcdef", Location: "/x",
 	}); !errdefs.IsNotFound(err) {
-		t.Errorf("one that is not there: %v", err)
+		t.Errorf("a missing container: %v", err)
 	}
 	cfg := b.pod()
 	id := b.create(b.runPod(cfg), cfg, b.container("main", "wait"))

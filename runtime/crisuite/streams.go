@@ -36,7 +36,7 @@ func testExec(t *testing.T, b *bench) {
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
 		ContainerId: id, Cmd: []string{"/no/such"},
 	}); err == nil || !strings.Contains(err.Error(), "/no/such") {
-		t.Errorf("a command that is not there: %v", err)
+		t.Errorf("a missing command: %v", err)
 	}
 	if s, ok := b.Runtime.(cri.Streamer); ok {
 		for _, tty := range []bool{false, true} {
@@ -117,7 +117,7 @@ func testTerminal(t *testing.T, b *bench) {
 	if !errors.As(err, &exit) || exit.Code != 4 || !strings.Contains(out.String(), "91 33\r\n") {
 		t.Errorf("%v, printed %q", err, out.String())
 	}
-	// A whole container on a terminal.
+	// A container whose own process is on a terminal.
 	c := b.container("tty", "size", "cat")
 	c.Tty, c.Stdin = true, true
 	id = b.create(pod, cfg, c)
@@ -134,12 +134,12 @@ func testTerminal(t *testing.T, b *bench) {
 	if _, err := io.WriteString(typing2, "typed\n"); err != nil {
 		t.Fatal(err)
 	}
-	// Once by the terminal, once by cat.
+	// The terminal echoes it once, and cat prints it once.
 	b.until("the terminal echoes", func() bool { return strings.Contains(echo.String(), "typed\r\ntyped\r\n") })
 	cancel()
 	<-ended
 	typing2.Close()
-	b.logged(c, "typed\ntyped\n") // as on the terminal, but with the container's line ends
+	b.logged(c, "typed\ntyped\n") // the same text as on the terminal, but with the line ends of a container
 }
 
 func testAttach(t *testing.T, b *bench) {
@@ -158,11 +158,11 @@ func testAttach(t *testing.T, b *bench) {
 	if out.String() != "some input\n" || errs.String() != "end\n" {
 		t.Errorf("got %q and %q", out.String(), errs.String())
 	}
-	// The order of two streams is undefined.
+	// The relative order of the two streams is undefined.
 	if st := b.ended(id); st.ExitCode != 0 || !strings.Contains(b.log(c), "some input\n") || !strings.Contains(b.log(c), "end\n") {
 		t.Errorf("%v, logged %q", st, b.log(c))
 	}
-	// The stdin of this container stays open: the attachment ends when the client closes its stdin.
+	// The stdin of this container stays open. The attachment ends when the client closes its stdin.
 	c = b.container("open", "cat")
 	c.Stdin = true
 	id = b.create(pod, cfg, c)
@@ -180,7 +180,7 @@ func testAttach(t *testing.T, b *bench) {
 		t.Error(err)
 	}
 	if st := b.status(id); st.State != api.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("left behind, the container is %v", st.State)
+		t.Errorf("after the attachment, the container is %v", st.State)
 	}
 }
 
@@ -206,7 +206,7 @@ func testForward(t *testing.T, b *bench) {
 	<-ended
 	_, theirs = net.Pipe()
 	if err := s.Forward(b.ctx, pod, 8081, theirs); err == nil {
-		t.Error("forwarded to a port on which nobody listens")
+		t.Error("forwarded to a port without a listener")
 	}
 }
 
@@ -228,7 +228,7 @@ func testUpdate(t *testing.T, b *bench) {
 	}); err != nil {
 		t.Fatal(err)
 	} else if r := b.exec(id, "child", "alloc", "200"); r.ExitCode == 0 {
-		t.Error("the new limit does not hold")
+		t.Error("the new limit does not apply")
 	}
 }
 

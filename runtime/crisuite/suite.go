@@ -20,25 +20,26 @@ type Subject struct {
 	Runtime cri.Runtime
 	// Kernel says that the runtime runs processes.
 	Kernel bool
-	// Handler is the runtime handler of the sandboxes; empty: the default.
+	// Handler is the runtime handler of the sandboxes. If empty, it is the default handler.
 	Handler string
-	// Only lists the tests to run; empty: all. Some apply only to islet's own runtime.
+	// Only lists the tests to run. If empty, all tests run. Some tests apply only to islet's own
+	// runtime.
 	Only []string
 	// Without lists tests to skip.
 	Without []string
-	// CDI are the runtime's directories of CDI specifications, in ascending order of precedence;
-	// empty: CDI is not tested.
+	// CDI are the runtime's directories of CDI specifications; a later one takes precedence. If
+	// there are none, CDI is not tested.
 	CDI []string
-	// CgroupParent is the parent cgroup of the containers; may be empty.
+	// CgroupParent is the parent cgroup of the sandboxes. It may be empty.
 	CgroupParent string
-	// Process converts a PID reported by the runtime to the test's PID namespace; nil: it is the
-	// same.
+	// Process converts a PID that the runtime reports to the test's PID namespace. If nil, the
+	// namespaces are the same.
 	Process func(t testing.TB, pid int) int
-	// Users is the user namespace of all sandboxes that can have one; nil: the host's.
+	// Users is the user namespace of all sandboxes that can have one. If nil, it is the host's.
 	Users *api.UserNamespace
 }
 
-// Run runs the contract tests against s, one after the other.
+// Run runs the contract tests against s, one after another.
 func Run(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name   string
@@ -133,7 +134,7 @@ type bench struct {
 	ctx       context.Context
 	logs, uid string
 	sandboxes []string
-	mapped    map[string]bool // sandboxes in the user namespace Users
+	mapped    map[string]bool // IDs of the sandboxes in the user namespace Users
 }
 
 func (b *bench) clean() {
@@ -144,7 +145,7 @@ func (b *bench) clean() {
 	}
 }
 
-// must fails the test on an error.
+// must returns a function that returns v, or fails the test if there is an error.
 func must[T any](v T, err error) func(*bench) T {
 	return func(b *bench) T {
 		b.Helper()
@@ -248,7 +249,7 @@ func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerCo
 	return b.log(c), st
 }
 
-// log returns a container's log without times, streams and tags.
+// log returns a container's log without timestamps, stream names and tags.
 func (b *bench) log(c *api.ContainerConfig) string {
 	b.Helper()
 	raw, err := os.ReadFile(filepath.Join(b.logs, c.LogPath))
@@ -258,7 +259,7 @@ func (b *bench) log(c *api.ContainerConfig) string {
 	var out strings.Builder
 	for line := range strings.Lines(string(raw)) {
 		if !strings.HasSuffix(line, "\n") {
-			break // it is being written
+			break // the line is still being written
 		}
 		part := strings.SplitN(line, " ", 4)
 		if len(part) != 4 {

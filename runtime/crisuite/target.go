@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seeing returns the configuration of a container in another's PID namespace.
-func (b *bench) seeing(name, target string, args ...string) *api.ContainerConfig {
+// inNamespaceOf returns the configuration of a container in the PID namespace of the container target.
+func (b *bench) inNamespaceOf(name, target string, args ...string) *api.ContainerConfig {
 	c := b.container(name, args...)
 	c.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_TARGET, TargetId: target}
 	return c
@@ -26,8 +26,9 @@ func namespaceOf(b *bench, pid int, kind string) string {
 	return ns
 }
 
-// testTarget runs containers in another container's PID namespace, as kubectl debug does. They
-// share only that, have no more privileges than other containers, and end with their target.
+// testTarget runs containers in another container's PID namespace, as kubectl debug does. Such
+// containers share only the PID namespace, have no more privileges than other containers, and end
+// with their target.
 func testTarget(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -41,7 +42,7 @@ func testTarget(t *testing.T, b *bench) {
 	b.start(target)
 	b.logged(main, "waiting")
 
-	debug := b.seeing("debug", target, "wait")
+	debug := b.inNamespaceOf("debug", target, "wait")
 	confine(debug)
 	debug.Linux.Resources.OomScoreAdj = 500
 	id := b.create(pod, cfg, debug)
@@ -71,8 +72,9 @@ func testTarget(t *testing.T, b *bench) {
 	})
 }
 
-// testNoTarget requests the PID namespace of containers that do not exist, belong to another pod,
-// or are not running. All of these are rejected, as is a target that has ended before the start.
+// testNoTarget requests the PID namespace of containers that do not exist, that belong to another
+// pod, or that are not running. All these requests are rejected, also if the target ends between
+// create and start.
 func testNoTarget(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -85,7 +87,7 @@ func testNoTarget(t *testing.T, b *bench) {
 	for target, want := range map[string]string{
 		"": "", "nonsense": "", foreign: "does not belong to", made: "is not running", ended.Id: "is not running",
 	} {
-		c := b.seeing("debug", target, "wait")
+		c := b.inNamespaceOf("debug", target, "wait")
 		err := b.tryCreate(pod, cfg, c)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("target %q: %v", target, err)
@@ -94,7 +96,7 @@ func testNoTarget(t *testing.T, b *bench) {
 	list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{PodSandboxId: pod}}))(b)
 	for _, c := range list.Containers {
 		if c.Metadata.Name == "debug" {
-			t.Errorf("a refused container is there: %v", c)
+			t.Errorf("a rejected container exists: %v", c)
 		}
 	}
 
@@ -102,7 +104,7 @@ func testNoTarget(t *testing.T, b *bench) {
 	target := b.create(pod, cfg, main)
 	b.start(target)
 	b.logged(main, "waiting")
-	id := b.create(pod, cfg, b.seeing("late", target, "wait"))
+	id := b.create(pod, cfg, b.inNamespaceOf("late", target, "wait"))
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
 	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil {
 		t.Errorf("it runs in %s, though its target has ended", namespaceOf(b, b.processOf(id), "pid"))

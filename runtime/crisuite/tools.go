@@ -18,14 +18,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testAmbiguous: a list filter accepts a prefix of an ID only if it is unique. Otherwise a client
-// that uses the first result would get a random one.
+// testAmbiguous checks that a list filter accepts a prefix of an ID only if one ID begins with it.
+// Otherwise a client that uses the first result would get an arbitrary object.
 func testAmbiguous(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
 	byFirst, all := map[byte]string{}, []string{}
 	one, two := "", ""
-	for n := 0; two == ""; n++ { // IDs begin with one of 16 digits, or all with the same
+	for n := 0; two == ""; n++ { // two of 17 IDs begin with the same digit, unless all IDs begin alike
 		id := b.create(pod, cfg, b.container(fmt.Sprint("c", n), "wait"))
 		one, two = byFirst[id[0]], id
 		if one == "" {
@@ -65,19 +65,19 @@ func testAmbiguous(t *testing.T, b *bench) {
 		}
 	}
 	if _, err := b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: one[:shared]}); err == nil {
-		t.Error("an ambiguous beginning has a status")
+		t.Error("the status of an ambiguous prefix succeeded")
 	}
 	if b.Kernel {
 		if list := must(b.Runtime.ListContainerStats(b.ctx, &api.ListContainerStatsRequest{
 			Filter: &api.ContainerStatsFilter{Id: one[:shared]},
 		}))(b); len(list.Stats) > 0 {
-			t.Errorf("an ambiguous beginning has figures: %v", list.Stats)
+			t.Errorf("the statistics of an ambiguous prefix: %v", list.Stats)
 		}
 	}
 }
 
-// testVerbose: the verbose information has the specification from which tools read the paths of
-// namespaces.
+// testVerbose checks that the verbose information contains the specification, from which tools read
+// the paths of namespaces.
 func testVerbose(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -105,7 +105,7 @@ func testVerbose(t *testing.T, b *bench) {
 	}
 }
 
-// testRefused: impossible requests are rejected with the right error code.
+// testRefused checks that impossible requests are rejected with the right error code.
 func testRefused(t *testing.T, b *bench) {
 	const nothing = "0123456789abcdef"
 	cfg := b.pod()
@@ -130,7 +130,7 @@ func testRefused(t *testing.T, b *bench) {
 	if _, err := b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{
 		ContainerId: ended, Linux: &api.LinuxContainerResources{CpuShares: 100},
 	}); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("resources of one that has ended: %v", err)
+		t.Errorf("resources of an ended container: %v", err)
 	}
 	for _, err := range []error{
 		second(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: nothing})),
@@ -140,7 +140,7 @@ func testRefused(t *testing.T, b *bench) {
 		})),
 	} {
 		if !errdefs.IsNotFound(err) {
-			t.Errorf("one that is not there: %v", err)
+			t.Errorf("a missing container: %v", err)
 		}
 	}
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
@@ -150,11 +150,12 @@ func testRefused(t *testing.T, b *bench) {
 	}
 	stats := must(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: ended}))(b).Stats
 	if stats.GetAttributes().GetId() != ended || stats.GetCpu() != nil || stats.GetMemory() != nil {
-		t.Errorf("figures of one that has ended: %v", stats)
+		t.Errorf("statistics of an ended container: %v", stats)
 	}
 }
 
-// testForwardStopped: ports of a stopped sandbox cannot be forwarded, not even those of the host.
+// testForwardStopped checks that ports of a stopped sandbox cannot be forwarded. In particular,
+// those of the host are not forwarded instead.
 func testForwardStopped(t *testing.T, b *bench) {
 	s := b.streamer()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -184,12 +185,13 @@ func testForwardStopped(t *testing.T, b *bench) {
 
 func second[T any](_ T, err error) error { return err }
 
-// timedOut also accepts gRPC's own code.
+// timedOut reports whether err is a timeout, either as errdefs' or as gRPC's error.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 }
 
-// testLittleMemory: if a container has too little memory to start, the error includes its limit.
+// testLittleMemory checks that the error includes the memory limit if a container has too little
+// memory to start.
 func testLittleMemory(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -11,7 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Range returns a user namespace with 65536 IDs of the host, starting at first.
+// Range returns a user namespace of 65536 IDs. They are mapped to the IDs of the host from first
+// on.
 func Range(first uint32) *api.UserNamespace {
 	ids := []*api.IDMapping{{HostId: first, Length: 65536}}
 	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: ids, Gids: ids}
@@ -49,15 +50,15 @@ func (b *bench) mapContainer(pod string, c *api.ContainerConfig) {
 	}
 }
 
-// tryCreate is create for a container that may be rejected.
+// tryCreate creates a container and returns the error, for a container that may be rejected.
 func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) error {
 	b.mapContainer(pod, c)
 	_, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
 	return err
 }
 
-// only returns host for pods in the host's user namespace, else own.
-func (b *bench) only(host, own string) string {
+// choose returns host if pods are in the host's user namespace, and own otherwise.
+func (b *bench) choose(host, own string) string {
 	if b.Users != nil {
 		return own
 	}
@@ -77,7 +78,7 @@ func (b *bench) onHost(a allowance) allowance {
 	return a
 }
 
-// expectUsers expects a process to be in the bench's user namespace if its pod is.
+// expectUsers checks that a process is in the bench's user namespace if its pod is.
 func (b *bench) expectUsers(what string, pid int) {
 	b.Helper()
 	own := namespaceOf(b, pid, "user") != namespaceOf(b, os.Getpid(), "user")
@@ -117,8 +118,8 @@ func (b *bench) usersBench() {
 	}
 }
 
-// testUserNamespaces: pods with a user namespace (KEP-127). Their root is an unprivileged user on
-// the host. Volumes keep the owners that they have on disk.
+// testUserNamespaces tests pods with a user namespace (KEP-127). Their root is an unprivileged user
+// on the host. Volumes keep the owners that they have on disk.
 func testUserNamespaces(t *testing.T, b *bench) {
 	b.usersBench()
 	b.refusedUsers()
@@ -129,7 +130,7 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	if err := os.WriteFile(mapped+"/stranger", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither is an ID inside
+	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither ID is mapped into the pod's user namespace
 		t.Fatal(err)
 	}
 	c := b.container("main", "write", "/mapped/new", "x", "write", "/new", "x",
@@ -174,7 +175,7 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	}
 	st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b)
 	if st.Status.Linux.Namespaces.Options.GetUsernsOptions().GetUids()[0].GetHostId() != first {
-		t.Errorf("the sandbox says %v of its users", st.Status.Linux.Namespaces.Options)
+		t.Errorf("the status has the user namespace %v", st.Status.Linux.Namespaces.Options)
 	}
 	b.otherUsers(pid)
 	b.unmappedUsers(pod, cfg)
@@ -210,11 +211,11 @@ func (b *bench) refusedPod(name string, change func(*api.NamespaceOption)) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) { change(c.Linux.SecurityContext.NamespaceOptions) })
 	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: b.Handler}); err == nil {
 		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
-		b.Errorf("%s: a sandbox was run", name)
+		b.Errorf("%s: a sandbox was started", name)
 	}
 }
 
-// otherUsers: a second pod has another user namespace.
+// otherUsers checks that a second pod can have another user namespace.
 func (b *bench) otherUsers(first int) {
 	b.Helper()
 	users := b.Users
@@ -229,7 +230,7 @@ func (b *bench) otherUsers(first int) {
 	pid := b.processOf(id)
 	b.expectUsers("the container of another pod", pid)
 	if namespaceOf(b, pid, "user") == namespaceOf(b, first, "user") {
-		b.Error("two pods have one user namespace")
+		b.Error("two pods have the same user namespace")
 	}
 }
 
@@ -257,7 +258,7 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{
 			PodSandboxId: pod, Config: c, SandboxConfig: cfg,
 		}); err == nil {
-			b.Errorf("%s: a container was made", name)
+			b.Errorf("%s: a container was created", name)
 		}
 	}
 	last := b.container("last", "id")
@@ -267,7 +268,7 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 	}
 }
 
-// openDir creates a directory that everyone may write to.
+// openDir creates a directory that every user may write to.
 func (b *bench) openDir(name string) string {
 	b.Helper()
 	dir := b.TempDir() + "/" + name
@@ -280,7 +281,7 @@ func (b *bench) openDir(name string) string {
 	return dir
 }
 
-// expectOwner expects a file to belong to a user of the host.
+// expectOwner checks that a file belongs to a user of the host.
 func (b *bench) expectOwner(path string, uid uint32) {
 	b.Helper()
 	st, err := os.Lstat(path)
@@ -293,8 +294,8 @@ func (b *bench) expectOwner(path string, uid uint32) {
 	}
 }
 
-// testNoUserNamespaces: a runtime whose handler does not report user namespaces rejects them,
-// instead of running the pod without.
+// testNoUserNamespaces checks a runtime whose handler does not report user namespaces. It must
+// reject them, and not run the pod without one.
 func testNoUserNamespaces(t *testing.T, b *bench) {
 	if b.hasUsers() {
 		t.Skip("this runtime has user namespaces")
@@ -303,7 +304,7 @@ func testNoUserNamespaces(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
 	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg}); err == nil {
 		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
-		t.Error("a sandbox was run")
+		t.Error("a sandbox was started")
 	}
 	cfg = b.pod()
 	pod := b.runPod(cfg)
@@ -316,7 +317,7 @@ func testNoUserNamespaces(t *testing.T, b *bench) {
 		c := b.container(name)
 		change(c)
 		if err := b.tryCreate(pod, cfg, c); err == nil {
-			t.Errorf("%s: a container was made", name)
+			t.Errorf("%s: a container was created", name)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testImageMounts: an image, or a directory of it, is mounted read-only and noexec.
+// testImageMounts checks that an image, or a directory of it, is mounted read-only and noexec.
 func testImageMounts(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -28,7 +28,7 @@ func testImageMounts(t *testing.T, b *bench) {
 	c = b.container("writes", "put", "/vol/second", "x", "put", "/vol/new", "x")
 	c.Mounts = []*api.Mount{volume("/vol", "")}
 	if out, _ := b.output(pod, cfg, c); strings.Count(out, "read-only") != 2 {
-		t.Errorf("wrote to an image: %q", out)
+		t.Errorf("a container wrote to an image: %q", out)
 	}
 	c = b.container("runs")
 	c.Command = []string{"/vol/prog", "print", "it runs"}
@@ -58,12 +58,12 @@ func testImageMounts(t *testing.T, b *bench) {
 	c = b.container("absent")
 	c.Mounts = []*api.Mount{{ContainerPath: "/vol", Image: &api.ImageSpec{Image: "islet.test/missing:1"}}}
 	if err := b.tryCreate(pod, cfg, c); !errdefs.IsNotFound(err) {
-		t.Errorf("an image that is not here: %v", err)
+		t.Errorf("a missing image: %v", err)
 	}
 }
 
-// testReadonlyTrees: a read-only mount can include the mounts below it, if the runtime's handler
-// reports that (KEP-3857).
+// testReadonlyTrees checks that a read-only mount can include the mounts below it, if the runtime's
+// handler reports this feature (KEP-3857).
 func testReadonlyTrees(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -89,7 +89,7 @@ func testReadonlyTrees(t *testing.T, b *bench) {
 		c.Mounts = []*api.Mount{{ContainerPath: "/data", HostPath: dir, Readonly: true, RecursiveReadOnly: recursive}}
 		if recursive && !can {
 			if err := b.tryCreate(pod, cfg, c); err == nil {
-				t.Error("accepted what the handler does not have")
+				t.Error("accepted a feature that the handler does not report")
 			}
 			continue
 		}

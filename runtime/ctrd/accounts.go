@@ -12,8 +12,9 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// accountReader returns a reader of files in /etc as the container will see them, including files
-// that its own mounts cover. An OCI runtime looks up HOME there; runc 1.1 always does.
+// accountReader returns a reader of files in /etc. It reads them as the container will see them,
+// including files that its own mounts cover. An OCI runtime looks up HOME in the covered file; runc
+// 1.1 always does.
 func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 	return func(name string) ([]byte, error) {
 		top, below, longest := root, name, 0
@@ -34,10 +35,10 @@ func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 	}
 }
 
-// checkAccounts rejects a container whose /etc/passwd or /etc/group is a FIFO, on which the OCI
-// runtime would block (and delay the start of other containers), or is larger than
-// ocispec.MaxUserFile, which it would read into memory. If the pod replaces a file after this
-// check, the start is bounded by its timeout.
+// checkAccounts rejects a container whose /etc/passwd or /etc/group is a FIFO or is larger than
+// ocispec.MaxUserFile. The OCI runtime would block on a FIFO, which also delays the start of other
+// containers, and would read a large file into memory. The pod may replace a file after this check.
+// The timeout of the start then bounds the damage.
 func checkAccounts(root string, mounts []*api.Mount) error {
 	read := accountReader(root, mounts)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
@@ -50,9 +51,9 @@ func checkAccounts(root string, mounts []*api.Mount) error {
 	return nil
 }
 
-// checkRunningAccounts does what checkAccounts does for a running container, through /proc/PID/root
-// of its first process, because the container may have replaced the files. If it replaces a file
-// after this check, the exec is bounded by execBegins.
+// checkRunningAccounts checks the same for a running container, whose files may have been replaced.
+// It opens them through /proc/PID/root of the first process. The container may replace a file after
+// this check. The timeout execStartTimeout then bounds the damage.
 func checkRunningAccounts(pid int) error {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		f, err := untrusted.OpenInRoot(fmt.Sprintf("/proc/%d/root", pid), name)

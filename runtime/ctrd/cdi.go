@@ -11,14 +11,13 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// cdiDirs returns the directories of CDI specifications. A later directory takes precedence, as in
-// every runtime.
-// https://github.com/cncf-tags/container-device-interface
+// cdiDirs returns the directories of CDI specifications. As in every runtime, a later directory
+// takes precedence. https://github.com/cncf-tags/container-device-interface
 func cdiDirs() []string { return []string{cdi.DefaultStaticDir, cdi.DefaultDynamicDir} }
 
-// injectCDI adds the CDI devices that the container's configuration names, in the CRI field or, as
-// older tools do, in annotations. It reads the specifications on each call, so it always uses the
-// current ones.
+// injectCDI adds the CDI devices that the container's configuration names. They are named in a
+// field of the CRI or, by older tools, in annotations. It reads the specifications on each call, so
+// changes need no restart.
 func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	var names []string
 	for _, d := range cfg.GetCDIDevices() {
@@ -42,7 +41,7 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	}
 	if _, err := cache.InjectDevices(spec, names...); err != nil {
 		err = fmt.Errorf("CDI device injection failed: %w", err) // containerd's wording
-		// The device may be defined in a file that cannot be read.
+		// The file that defines the device may be unreadable.
 		for path, wrong := range cache.GetErrors() {
 			err = fmt.Errorf("%w; %s: %w", err, path, errors.Join(wrong...))
 		}
@@ -54,9 +53,9 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	return nil
 }
 
-// bindDevices replaces the device nodes of a container that has a user namespace by bind mounts.
-// Nobody may create device nodes there, and OCI runtimes bind only nodes whose path is the same as
-// on the host.
+// bindDevices replaces the device nodes of a container with a user namespace by bind mounts. No
+// process can create device nodes in a user namespace, and OCI runtimes bind-mount only nodes whose
+// path is the same as on the host.
 func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
 	hosts := map[string]string{} // host path by container path
 	for _, n := range names {

@@ -22,13 +22,13 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checkpointTime is the default timeout of a checkpoint.
-const checkpointTime = 10 * time.Minute
+// checkpointTimeout is the default timeout of a checkpoint.
+const checkpointTimeout = 10 * time.Minute
 
 // CheckpointContainer writes the memory and the changed files of a running container to a tar
-// archive at Location, which must not exist (KEP-2008). The container keeps running. The OCI
-// runtime calls CRIU; on a host without CRIU the error is "not implemented". The archive includes
-// secrets from the container's memory, so only root may read it.
+// archive at Location (KEP-2008). The file must not exist. The container continues to run. The OCI
+// runtime calls CRIU. On a host without CRIU the error is ErrNotImplemented. Only root may read the
+// archive, because it includes secrets from the container's memory.
 //
 //	checkpoint/      CRIU's images
 //	config.dump      the container's identity, in the format of CRI-O and containerd
@@ -66,7 +66,7 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	if s.users() != nil {
 		return fmt.Errorf("its pod has a user namespace: %w", errdefs.ErrNotImplemented)
 	}
-	limit := checkpointTime
+	limit := checkpointTimeout
 	if t := req.GetTimeout(); t > 0 {
 		limit = time.Duration(t) * time.Second
 	}
@@ -81,8 +81,8 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 			os.Remove(req.GetLocation())
 		}
 	}()
-	// The images are written to disk, beside the archive, because they are as large as the
-	// container's memory.
+	// The images are as large as the container's memory, so they are written to the disk of the
+	// archive.
 	dir, err := os.MkdirTemp(filepath.Dir(req.GetLocation()), ".checkpoint-")
 	if err != nil {
 		return err
@@ -133,11 +133,11 @@ func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string
 	return r.dumpChanges(ctx, c, filepath.Join(dir, "rootfs-diff.tar"))
 }
 
-// dumpChanges writes a container's changes to its image as a layer.
+// dumpChanges writes the differences between a container's files and its image as a layer.
 func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (err error) {
 	upper := filepath.Join(r.containerDir(c.rec.ID), "upper")
 	if _, err := os.Stat(upper); errors.Is(err, fs.ErrNotExist) {
-		return nil // this snapshotter does not use overlays
+		return nil // the snapshotter does not use overlays
 	}
 	base := filepath.Join(r.bundle(c.rec.ID), "criu", "image")
 	if err := r.mountImage(ctx, c.rec.Chain, base, "", nil); err != nil {
@@ -152,8 +152,8 @@ func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (e
 	return errors.Join(contfs.DiffDirChanges(ctx, base, upper, contfs.DiffSourceOverlayFS, w.HandleChange), w.Close(), out.Close())
 }
 
-// writeTree archives the regular files and directories below dir, which only this process writes
-// to.
+// writeTree archives the regular files and directories below dir. No other process may write to
+// dir.
 func writeTree(ctx context.Context, to io.Writer, dir string) error {
 	w := tar.NewWriter(to)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

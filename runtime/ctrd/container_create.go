@@ -26,8 +26,8 @@ func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.c
 
 func (r *Runtime) bundle(id string) string { return filepath.Join(r.dirs.bundles, id) }
 
-// CreateContainer prepares a container's root file system and specification. If a container of the
-// same identity exists, its ID is returned.
+// CreateContainer prepares a container's root file system and specification. If a container with
+// the same identity exists, it returns its ID.
 func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := req.GetConfig()
 	s, err := r.sandbox(req.GetPodSandboxId())
@@ -59,7 +59,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
 	}
-	packed, err := pack(withoutSecrets(cfg))
+	packed, err := encode(withoutSecrets(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -81,13 +81,13 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// createContainer creates c's directories and adds c to r.containers. After an error it removes
+// createContainer creates c's directories and adds c to r.containers. If it fails, it removes
 // everything that it created.
 func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container, img image.Resolved) (err error) {
 	dir, bundle := r.containerDir(c.rec.ID), r.bundle(c.rec.ID)
 	defer func() {
 		if err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 			defer cancel()
 			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir),
 				r.dropViewsOf(ctx, c))
@@ -148,13 +148,14 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 // removeBundle unmounts a container's root file system and removes its bundle.
 func (r *Runtime) removeBundle(id string) error {
 	b := r.bundle(id)
-	if err := errors.Join(unmount(filepath.Join(b, rootfs)), unmount(filepath.Join(b, shifted)), r.unmountVolumes(id)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(b, rootfs)), unmount(filepath.Join(b, shiftedLayers)), r.unmountVolumes(id)); err != nil {
 		return err
 	}
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. own are the volumes that its image declares.
+// specOf returns the OCI specification of a container. own are the volumes for the VOLUMEs of its
+// image.
 func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, own []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
@@ -209,7 +210,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		ocispec.SetHome(spec, ocispec.Home(accountReader(root, seen), user.UID))
 	}
 	if err == nil && s.tasks != nil {
-		s.describe(spec, c.config)
+		s.annotate(spec, c.config)
 	}
 	if err == nil && len(r.hidden) > 0 && s.tasks == nil {
 		c.mounts, err = r.lend(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
@@ -217,7 +218,8 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	return spec, err
 }
 
-// makeHostPaths creates missing sources of bind mounts as directories, as every CRI runtime does.
+// makeHostPaths creates a directory for each missing source of a bind mount, as every CRI runtime
+// does.
 func makeHostPaths(mounts []*api.Mount) error {
 	for _, m := range mounts {
 		if _, err := os.Stat(m.GetHostPath()); errors.Is(err, os.ErrNotExist) {
@@ -229,8 +231,8 @@ func makeHostPaths(mounts []*api.Mount) error {
 	return nil
 }
 
-// relabel sets the SELinux label, if there is one, on the files that the container mounts from its
-// pod: the sandbox's files and the mounts that request relabeling.
+// relabel sets the SELinux label of the files that the container mounts: the files of the sandbox,
+// and the mounts that request relabeling. It does nothing if label is empty.
 func (r *Runtime) relabel(s *sandbox, mounts []*api.Mount, label string) error {
 	f := r.filesOf(s)
 	paths := []string{f.Hosts, f.Hostname, f.Resolv}

@@ -41,7 +41,7 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	case api.NamespaceMode_POD:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s.pid > 0 && s.sharedPID() { // crictl may request it in a sandbox that shares no PID namespace
+		if s.pid > 0 && s.sharedPID() { // crictl may request it in a sandbox without a shared PID namespace
 			n.PID = pidNamespace(s.pid)
 		}
 	case api.NamespaceMode_TARGET:
@@ -52,8 +52,8 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	return n, nil
 }
 
-// pinTargetPID pins the PID namespace of another container of the same pod and returns the pin's
-// path. The pin stays until c has started.
+// pinTargetPID pins the PID namespace of another container of the same pod. It returns the path of
+// the pin. The pin exists until c has started.
 func (r *Runtime) pinTargetPID(s *sandbox, c *container, target string) (string, error) {
 	r.mu.Lock()
 	t, err := find(r.containers, target)
@@ -89,7 +89,8 @@ func (r *Runtime) processesPin(c *container) string {
 	return namespace.Processes(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
 }
 
-// unpin removes the pin that pinTargetPID made: c has joined the namespace or never will.
+// unpin removes the pin that pinTargetPID created. Call it when c has joined the namespace, or
+// never will.
 func (r *Runtime) unpin(c *container) {
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != api.NamespaceMode_TARGET {
 		return
@@ -101,8 +102,8 @@ func (r *Runtime) unpin(c *container) {
 
 func pidNamespace(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/ns/pid" }
 
-// cgroupsPath returns the container's cgroup in the form that the OCI runtime expects: a path below
-// its pod's cgroup, or for systemd a scope in its pod's slice.
+// cgroupsPath returns the container's cgroup in the OCI runtime's notation. This is a path below
+// the pod's cgroup, or a scope in the pod's slice with systemd.
 func (r *Runtime) cgroupsPath(s *sandbox, id string) string {
 	parent := s.config.GetLinux().GetCgroupParent()
 	if r.c.SystemdCgroup {

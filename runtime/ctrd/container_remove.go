@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// RemoveContainer kills a container if it is running, and removes it. If it does not exist, that is
-// success. Its log files stay.
+// RemoveContainer removes a container. If it is running, it is killed first. A missing container is
+// no error. The log files are not removed.
 func (r *Runtime) RemoveContainer(ctx context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
 	if !there {
-		return nil // removed concurrently
+		return nil // another call has removed it
 	}
 	r.unpin(c)
 	if err := r.release(ctx, c); err != nil {
@@ -57,7 +57,8 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	return nil
 }
 
-// removeContainerDir removes the record first: every start deletes a directory without a record.
+// removeContainerDir removes the container's directory, with the record first. If it is
+// interrupted, the next start removes the rest, because the directory has no record.
 func (r *Runtime) removeContainerDir(id string) error {
 	if err := os.Remove(r.recordPath(id)); err != nil && !os.IsNotExist(err) {
 		return err

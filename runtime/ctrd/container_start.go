@@ -13,13 +13,13 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Exit code and reason of a container that could not be started, as in every CRI runtime.
+// Exit code and reason of a container that could not be started. Every CRI runtime uses them.
 const (
 	startErrorCode   = 128
 	startErrorReason = "StartError"
 )
 
-// StartContainer runs a created container. If it is already running, that is success.
+// StartContainer runs a created container. A container that is already running is no error.
 func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -57,10 +57,10 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	return &api.StartContainerResponse{}, nil
 }
 
-// memoryHint returns a suffix for a start error if the container's memory limit may be the cause.
-// OCI runtimes say at best that some limit is too low. The minimum differs: crun starts some
-// containers with 256 KiB, runc none with 2 MiB. CRI-O rejects less than 500 KiB for crun, and less
-// than 12 MiB for others.
+// memoryHint returns a suffix for the error of a start, if the container's memory limit may be the
+// cause. The error of an OCI runtime says at best that some limit is too low. The necessary memory
+// differs: crun starts some containers with 256 KiB, runc starts none with 2 MiB. CRI-O rejects
+// limits below 500 KiB for crun, and below 12 MiB for other runtimes.
 func (c *container) memoryHint() string {
 	if limit := c.config.GetLinux().GetResources().GetMemoryLimitInBytes(); limit > 0 && limit < 12<<20 {
 		return fmt.Sprintf(" (its memory limit is %d bytes)", limit)
@@ -73,8 +73,8 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	if err != nil {
 		return err
 	}
-	// The shim starts the container even if the caller gives up, so wait: otherwise its start would
-	// not be recorded.
+	// The shim starts the container even if the caller has stopped waiting. So wait for it without
+	// the caller's context, because otherwise the start would not be recorded.
 	running, err := client.Run(context.WithoutCancel(ctx), r.runRequest(s, c))
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	if s.tasks != nil {
 		return nil // a containerd shim may serve the container from these mounts
 	}
-	// The container has its own mounts in its mount namespace. On the host these would only
-	// lengthen the mount table.
+	// The container has its own copies of these mounts in its mount namespace. On the host they
+	// would only lengthen the mount table.
 	if err := errors.Join(unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)), r.unmountVolumes(c.rec.ID)); err != nil {
 		r.log.Warn("a container's root file system stays mounted on the host until the container ends", "container", c.rec.ID, "error", err)
 	}
@@ -92,7 +92,7 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 }
 
 // started records that a container is running. If the record cannot be written, for example because
-// the disk is full, the container keeps running: its shim knows the start.
+// the disk is full, the container continues to run. Its shim knows that it was started.
 func (r *Runtime) started(c *container, running wire.Running) {
 	r.mu.Lock()
 	c.rec.StartedAt = running.StartedAt
@@ -101,7 +101,7 @@ func (r *Runtime) started(c *container, running wire.Running) {
 	}
 	rec := c.rec
 	r.mu.Unlock()
-	if err := appendRecord(r.recordPath(rec.ID), course{StartedAt: rec.StartedAt}, false); err != nil {
+	if err := appendRecord(r.recordPath(rec.ID), progress{StartedAt: rec.StartedAt}, false); err != nil {
 		r.log.Error("the start of a container could not be recorded", "container", rec.ID, "error", err)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerStatus returns the status of one container. The verbose information has the keys that
-// tools expect from other CRI runtimes: sandboxID, pid, config, privileged, and, until the
-// container has ended, runtimeSpec.
+// ContainerStatus returns the status of one container. The verbose information has the same keys as
+// in other CRI runtimes: sandboxID, pid, config, privileged, and runtimeSpec until the container
+// has ended.
 func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -21,7 +21,7 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusReq
 	}
 	out := &api.ContainerStatusResponse{Status: r.containerStatus(c)}
 	if req.GetVerbose() {
-		// The file is missing if the container has ended or the machine was restarted.
+		// The file does not exist if the container has ended or the machine was restarted.
 		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json"))
 		r.mu.Lock()
 		info := map[string]any{

@@ -14,13 +14,12 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// killWait is how long to wait for a container's end after SIGKILL. A process in uninterruptible
-// sleep may survive it.
-const killWait = 2 * time.Minute
+// killTimeout is how long to wait for a container's end after SIGKILL. A process in uninterruptible
+// sleep may not end in this time.
+const killTimeout = 2 * time.Minute
 
-// StopContainer sends the container's stop signal, and SIGKILL after the timeout. It returns when
-// the container's end is recorded. If the container is not running or does not exist, that is
-// success.
+// StopContainer sends the container's stop signal and, after the timeout, SIGKILL. It returns when
+// the container's end is recorded. A container that is missing or not running is no error.
 func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -50,7 +49,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 			return err
 		}
 		rest := grace
-		if !responded { // the wait for the shim used up the grace period
+		if !responded { // the wait for the shim has used up the grace period
 			rest = 0
 		}
 		timer := time.NewTimer(rest)
@@ -64,7 +63,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		}
 	}
 	if s.tasks == nil {
-		if responded, err := r.signalWithin(ctx, shimAnswers, s, c, unix.SIGKILL); err != nil {
+		if responded, err := r.signalWithin(ctx, shimTimeout, s, c, unix.SIGKILL); err != nil {
 			return err
 		} else if !responded {
 			return r.killUnanswered(ctx, s, c)
@@ -75,15 +74,15 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(killWait):
-		return fmt.Errorf("it did not end within %s of SIGKILL", killWait)
+	case <-time.After(killTimeout):
+		return fmt.Errorf("it did not end within %s of SIGKILL", killTimeout)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// signal sends a signal to the first process of a container. If its shim is gone, the container is
-// ended.
+// signal sends a signal to the first process of a container. If its shim has died, signal ends the
+// container.
 func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.runner(ctx, s)
 	if err == nil {
@@ -96,8 +95,8 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 	return err
 }
 
-// signalWithin calls signal with a timeout. responded is false if the shim did not respond in time:
-// on a machine out of memory, the shim's own pages may first have to be read from disk.
+// signalWithin calls signal with a timeout. responded is false if the shim did not respond in time.
+// If memory is short, the kernel may first have to read the shim's own pages from disk.
 func (r *Runtime) signalWithin(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
@@ -109,10 +108,10 @@ func (r *Runtime) signalWithin(
 	return true, err
 }
 
-// signalOnce sends a container its stop signal, unless that was sent before: many programs treat a
-// second one as an order to exit without finishing their work. Stops are repeated when a pod's
-// grace period is cut short, and by a restarted agent. Therefore the signal is recorded, as soon as
-// the container's lock is free. responded is that of signalWithin.
+// signalOnce sends a container its stop signal, unless it was sent before. Many programs exit at a
+// second signal without finishing their work. A stop is repeated when a pod's grace period is
+// shortened, and by a restarted agent. So the signal is recorded, as soon as the container's lock
+// is free. responded has the same meaning as in signalWithin.
 func (r *Runtime) signalOnce(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
@@ -125,7 +124,7 @@ func (r *Runtime) signalOnce(
 	}
 	if responded, err = r.signalWithin(ctx, limit, s, c, sig); err != nil || !responded {
 		r.mu.Lock()
-		c.rec.Signaled = ctx.Err() != nil // the caller gave up during the request: the shim has it
+		c.rec.Signaled = ctx.Err() != nil // the caller stopped waiting during the request, but the shim has received it
 		r.mu.Unlock()
 		return responded, err
 	}
@@ -138,15 +137,15 @@ func (r *Runtime) signalOnce(
 		if !running {
 			return
 		}
-		if err := appendRecord(r.recordPath(c.rec.ID), course{Signaled: true}, false); err != nil {
+		if err := appendRecord(r.recordPath(c.rec.ID), progress{Signaled: true}, false); err != nil {
 			r.log.Warn("the stop signal of a container could not be recorded", "container", c.rec.ID, "error", err)
 		}
 	})
 	return true, nil
 }
 
-// stopSignal returns the signal of the configuration, else of the image, else SIGTERM. The caller
-// holds Runtime.mu.
+// stopSignal returns the stop signal of the configuration. Without one it returns that of the
+// image, or SIGTERM. The caller holds Runtime.mu.
 func stopSignal(c *container) unix.Signal {
 	if s := c.config.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT {
 		if sig, ok := parseSignal(s.String()); ok {
@@ -159,7 +158,7 @@ func stopSignal(c *container) unix.Signal {
 	return unix.SIGTERM
 }
 
-// criSignal returns the CRI's name of a signal.
+// criSignal returns the signal's constant of the CRI.
 func criSignal(sig unix.Signal) api.Signal {
 	name := unix.SignalName(sig)
 	switch {
@@ -172,7 +171,8 @@ func criSignal(sig unix.Signal) api.Signal {
 	return api.Signal(api.Signal_value[name])
 }
 
-// parseSignal parses SIGTERM, TERM, 15, SIGRTMIN+3 and CRI's SIGRTMINPLUS3.
+// parseSignal parses the name or number of a signal: SIGTERM, TERM, 15, SIGRTMIN+3, or the CRI's
+// SIGRTMINPLUS3.
 func parseSignal(s string) (unix.Signal, bool) {
 	s = strings.ToUpper(strings.TrimSpace(s))
 	if n, err := strconv.Atoi(s); err == nil {

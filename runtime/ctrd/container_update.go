@@ -20,10 +20,10 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// UpdateContainerResources changes the limits of a container that has not ended. Zero fields of the
-// request keep their value. After a failure the old limits are restored. A memory limit below the
-// container's current usage is rejected, because on cgroup v2 the kernel would kill the container;
-// a kubelet checks the same before it resizes a pod (KEP-1287).
+// UpdateContainerResources changes the limits of a container that has not ended. A field of the
+// request that is zero leaves its limit unchanged. If it fails, it restores the old limits. It
+// rejects a memory limit below the container's usage, because on cgroup v2 the kernel would kill
+// the container. A kubelet checks the same before it resizes a pod (KEP-1287).
 func (r *Runtime) UpdateContainerResources(
 	ctx context.Context, req *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
@@ -61,7 +61,7 @@ func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api
 		cfg.Linux = &api.LinuxContainerConfig{}
 	}
 	cfg.Linux.Resources = mergeResources(old, change)
-	packed, err := pack(cfg)
+	packed, err := encode(cfg)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api
 
 var pageSize = regexp.MustCompile(`^[0-9]+[KMG]B$`)
 
-// checkResources validates a request before anything is changed: it rejects values that no kernel
+// checkResources validates a request before anything is changed. It rejects values that no kernel
 // or OCI runtime accepts.
 func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	switch {
@@ -89,23 +89,23 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 		l.GetMemoryLimitInBytes() < -1, l.GetMemorySwapLimitInBytes() < -1:
 		return fmt.Errorf("a limit is negative: %w", errdefs.ErrInvalidArgument)
 	case len(l.GetUnified()) > 0 && !r.host.CgroupV2:
-		return fmt.Errorf("this host has no cgroup v2, which unified resources are for: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("unified resources need cgroup v2, which this host does not use: %w", errdefs.ErrInvalidArgument)
 	}
 	for _, h := range l.GetHugepageLimits() {
 		if !pageSize.MatchString(h.GetPageSize()) {
-			return fmt.Errorf("%q is no size of a huge page: %w", h.GetPageSize(), errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%q is not a huge page size: %w", h.GetPageSize(), errdefs.ErrInvalidArgument)
 		}
 	}
 	for key := range l.GetUnified() {
 		if strings.Contains(key, "/") || !strings.Contains(key, ".") {
-			return fmt.Errorf("%q is no file of cgroup v2: %w", key, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%q is not a file of cgroup v2: %w", key, errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil
 }
 
-// mergeResources returns old with the fields that change sets. The swap limit includes memory, so
-// it is raised to the new memory limit if it would be below it.
+// mergeResources returns a copy of old in which the fields that change sets are replaced. The swap
+// limit includes memory. If it would be below the new memory limit, it is raised to that.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {
@@ -153,7 +153,7 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 		}
 	}
 	if err := r.ociUpdate(ctx, s, c.rec.ID, next); err != nil {
-		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		return errors.Join(err, r.ociUpdate(back, s, c.rec.ID, old))
 	}
@@ -166,8 +166,8 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	return nil
 }
 
-// belowUsage returns an error if the container's working set is above the limit. Page cache that
-// the kernel can drop at once does not count: it is dropped when the limit is set.
+// belowUsage returns an error if limit is below the container's working set. Page cache that the
+// kernel can drop at once does not count, because the kernel drops it when the limit is set.
 func belowUsage(limit int64, f cgroup.Figures) error {
 	if f.WorkingSet >= uint64(limit) {
 		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w",
@@ -198,7 +198,7 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 	return nil
 }
 
-// setHugepages sets the huge page limits, because not every OCI runtime's update command does.
+// setHugepages sets the huge page limits, because the update command of some OCI runtimes does not.
 func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResources) error {
 	previous := map[string]uint64{}
 	for _, h := range old.GetHugepageLimits() {
@@ -219,8 +219,8 @@ func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResour
 	return nil
 }
 
-// setOOMScore changes the oom_score_adj of all processes of a container; their children inherit it.
-// Commands that runc executes later get the score of the container's start.
+// setOOMScore changes the oom_score_adj of all processes of a container. New child processes
+// inherit it. A command that runc executes later gets the score from the start of the container.
 func (r *Runtime) setOOMScore(place string, score int64) error {
 	pids, err := r.cgroups.Processes(place)
 	if err != nil {
@@ -236,8 +236,8 @@ func (r *Runtime) setOOMScore(place string, score int64) error {
 	return nil
 }
 
-// updateSpec updates the specification file. A created container starts with it, and exec takes its
-// commands' OOM score from it.
+// updateSpec updates the specification file. A created container starts with this file, and the OOM
+// score of an executed command is read from it.
 func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) error {
 	path := filepath.Join(r.bundle(id), "config.json")
 	b, err := os.ReadFile(path)

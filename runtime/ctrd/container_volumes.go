@@ -23,7 +23,7 @@ import (
 // started.
 const volumes = "images"
 
-// checkMounts rejects mounts that the CRI forbids or this host cannot make.
+// checkMounts rejects mounts that the CRI forbids or that this host cannot mount.
 func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	for _, m := range all {
 		why := ""
@@ -52,9 +52,9 @@ func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	return nil
 }
 
-// mountVolumes mounts the images among a container's mounts (KEP-4639) in its bundle, and returns
-// the configuration with their paths. Once the container runs it has its own copies of these
-// mounts, and unmountVolumes removes them from the host.
+// mountVolumes mounts the image volumes of a container (KEP-4639) in its bundle. It returns the
+// configuration with the paths of these mounts. A running container has its own copies of these
+// mounts, so unmountVolumes removes them from the host after the start.
 func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, users *os.File) (*api.ContainerConfig, error) {
 	cfg := c.config
 	for i, m := range c.config.GetMounts() {
@@ -80,13 +80,13 @@ func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, 
 		}
 		out := cfg.Mounts[i]
 		out.HostPath, out.Readonly, out.SelinuxRelabel, out.Propagation = target, true, false, api.MountPropagation_PROPAGATION_PRIVATE
-		out.UidMappings, out.GidMappings = nil, nil // users determines the owners of its files
+		out.UidMappings, out.GidMappings = nil, nil // users determines the owners of the files
 	}
 	return cfg, nil
 }
 
-// mountImage mounts the layers of an image read-only at target. If users is not nil, owners are
-// mapped to that user namespace.
+// mountImage mounts the layers of an image read-only at target. If users is not nil, the owners of
+// the files are mapped to that user namespace.
 func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, users *os.File) (err error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
@@ -107,12 +107,12 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 	}
 	if users != nil {
 		var done func() error
-		if layers, done, err = shift(layers, target+"."+shifted, users); err != nil {
+		if layers, done, err = shiftLayers(layers, target+"."+shiftedLayers, users); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, done()) }()
 	}
-	if len(layers) == 1 { // an overlay without an upper directory needs at least two lower ones
+	if len(layers) == 1 { // an overlay without an upper directory needs at least two lower directories
 		none := target + ".none"
 		if err := os.MkdirAll(none, 0o755); err != nil {
 			return err
@@ -126,8 +126,8 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 	return mount.All([]mount.Mount{m}, target)
 }
 
-// subPath resolves a directory of an image below its mount. Symlinks are resolved inside the image.
-// The mount is read-only, so the result stays valid.
+// subPath returns the path of a directory of an image below the image's mount. It resolves symlinks
+// inside the image. The mount is read-only, so the result stays valid.
 func subPath(root, sub string) (string, error) {
 	f, err := untrusted.OpenDirInRoot(root, sub)
 	if err != nil {
@@ -137,7 +137,7 @@ func subPath(root, sub string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// unmountVolumes unmounts what mountVolumes mounted.
+// unmountVolumes removes the mounts of mountVolumes.
 func (r *Runtime) unmountVolumes(id string) error {
 	dir := filepath.Join(r.bundle(id), volumes)
 	entries, err := os.ReadDir(dir)

@@ -28,17 +28,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Network connects sandboxes that have their own network namespace.
+// Network connects sandboxes that have a network namespace of their own.
 type Network interface {
-	// Setup connects the sandbox and returns its addresses. It is idempotent per id.
+	// Setup connects the sandbox to the network and returns its addresses. It may be called again
+	// for the same id.
 	Setup(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) ([]netip.Addr, error)
-	// Teardown is idempotent; the namespace may not exist any more.
+	// Teardown disconnects a sandbox. It may be called again, and the namespace need not exist any
+	// more.
 	Teardown(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) error
-	// Ready returns nil, or the reason why pods cannot be connected.
+	// Ready returns nil if pods can be connected, and otherwise an error with the reason.
 	Ready() error
 }
 
-// Images resolves a container's image.
+// Images resolves the image of a container.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (image.Resolved, error)
 }
@@ -48,27 +50,29 @@ type Config struct {
 	Daemon  *daemon.Daemon
 	Images  Images
 	Network Network
-	// StateDir persists across reboots; RunDir need not. RunDir must be short enough for the path
-	// of a unix socket below it.
+	// StateDir must persist across reboots. RunDir need not. The path of RunDir must be short
+	// enough for unix sockets below it.
 	StateDir, RunDir string
-	// PodDirs are the directories below which pods' volumes are mounted. They become mount points.
-	// Shims do not see the mounts below them, except those that their containers need.
+	// PodDirs are the directories below which the volumes of pods are mounted. New turns them into
+	// mount points. Shims see only those mounts below them that their containers need.
 	PodDirs []string
-	// ShimPath is the shim program; empty: the embedded shim is unpacked.
+	// ShimPath is the path of the shim program. If it is empty, the embedded shim is unpacked and
+	// used.
 	ShimPath string
-	// ShimPods is the number of pods that share a shim; less than 1 means 1.
+	// ShimPods is the number of pods that share a shim. A value below 1 means 1.
 	ShimPods int
-	// OCIRuntime is a path or name; empty: crun if it works on this host, else runc.
+	// OCIRuntime is a path or a name. If it is empty, crun is used if it works on this host, and
+	// otherwise runc.
 	OCIRuntime string
 	// Handlers are the runtime handlers that sandboxes may request, by name.
 	Handlers      map[string]Handler
 	SystemdCgroup bool
-	CDIDirs       []string // directories of CDI specifications; empty: /etc/cdi and /var/run/cdi
-	LogMaxSize    int64    // bytes; 0: logs are not rotated
+	CDIDirs       []string // directories of CDI specifications; if empty, /etc/cdi and /var/run/cdi
+	LogMaxSize    int64    // in bytes; if 0, logs are not rotated
 	LogMaxFiles   int
-	LogInterval   time.Duration  // minimum time between two rotations of a log, unless it reaches LogMost first
-	LogMost       int64          // bytes; 0: LogMaxSize times LogMaxFiles
-	Cgroups       *cgroup.Recent // shared with other readers; nil: its own
+	LogInterval   time.Duration  // minimum time between two rotations of a log that is below LogMost
+	LogMost       int64          // in bytes; if 0, LogMaxSize times LogMaxFiles
+	Cgroups       *cgroup.Recent // cgroup readings shared with other readers; if nil, Runtime has its own
 	Log           *slog.Logger
 }
 
@@ -78,14 +82,14 @@ type Runtime struct {
 	c      Config
 	log    *slog.Logger
 	dirs   dirs
-	boot   string // identifies this boot of the machine and this run directory: see bootName
-	bootID string // the kernel's boot ID: see bootid
+	boot   string // name of this boot of the machine with this run directory; see bootName
+	bootID string // the kernel's boot ID; see bootid
 	oci    wire.OCI
-	// hidden are the directories whose mounts shims do not see.
+	// hidden are the directories below which shims see no mounts.
 	hidden    []string
-	abilities abilities.Cache // of OCI runtimes
-	shifts    func() error    // why root file systems cannot be mapped into a user namespace, or nil; tried once
-	// ociVersion returns the OCI runtime's version; the first call runs the program.
+	abilities abilities.Cache // cache of the features of OCI runtimes
+	shifts    func() error    // nil, or the reason why root file systems cannot be mapped into a user namespace; cached
+	// ociVersion returns the version of the OCI runtime. The first call runs the program.
 	ociVersion func() string
 	host       ocispec.Host
 	apparmor   *apparmor.Host
@@ -98,15 +102,15 @@ type Runtime struct {
 	events  taskEvents
 	watch   watchers
 	views   views
-	ops     locker.Locker  // serializes operations on one ID
+	ops     locker.Locker  // serializes operations on the same ID
 	tasks   sync.WaitGroup // exits that are being handled
 
-	occupied   map[string]bool // IDs whose records can be neither read nor removed; read-only after New
+	occupied   map[string]bool // IDs whose records can neither be read nor be removed; not changed after New
 	restoring  sync.Mutex      // held while lost directories are recreated
 	mu         sync.Mutex      // guards the fields below and the mutable fields of their elements
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	// Indexes of the two maps above by pod.
+	// Indexes of the two maps above by pod UID.
 	podSandboxes  byPod[sandbox]
 	podContainers byPod[container]
 }
@@ -114,16 +118,16 @@ type Runtime struct {
 // dirs are the paths below StateDir and RunDir.
 type dirs struct {
 	sandboxes, containers, program       string // persistent, in StateDir
-	bundles, files, pins, sockets, state string // gone after a reboot, in RunDir
-	handlers                             string // in RunDir: state of the handlers' OCI runtimes
+	bundles, files, pins, sockets, state string // lost at a reboot, in RunDir
+	handlers                             string // in RunDir: state of the OCI runtimes of handlers
 	tasks                                string // in RunDir: sockets of containerd shims
 }
 
-// Containers returns the directory below stateDir that has the containers' writable layers.
+// Containers returns the directory below stateDir that contains the writable layers of containers.
 func Containers(stateDir string) string { return filepath.Join(stateDir, "containers") }
 
-// New takes over the containers of an earlier process, removes what that process left incomplete,
-// and returns a Runtime that is ready. Running containers are not disturbed.
+// New returns a Runtime that is ready. It takes over the containers of an earlier process and
+// removes what that process left incomplete. Running containers continue to run.
 func New(ctx context.Context, c Config) (*Runtime, error) {
 	if c.Daemon == nil || c.Images == nil || c.Network == nil || c.Log == nil || c.StateDir == "" || c.RunDir == "" {
 		return nil, errors.New("ctrd: Daemon, Images, Network, Log, StateDir and RunDir are needed")
@@ -141,14 +145,14 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"),
 			handlers: filepath.Join(c.RunDir, "h"), tasks: filepath.Join(c.RunDir, "t"),
 		},
-		trees:     disk.Trees{Age: layerAge},
+		trees:     disk.Trees{Age: maxLayerAge},
 		occupied:  map[string]bool{},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 		podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
 	for _, d := range append(r.runDirs(), r.dirs.sandboxes, r.dirs.containers) {
 		if err := daemon.Private(d); err != nil {
-			return nil, fmt.Errorf("make runtime directory: %w", err)
+			return nil, fmt.Errorf("create runtime directory: %w", err)
 		}
 	}
 	if err := r.closeBundles(); err != nil {
@@ -159,7 +163,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	}
 	var err error
 	if r.boot, err = bootName(c.RunDir, r.bootID); err != nil {
-		r.log.Warn("containers get IDs that are valid for this process, not for this boot", "error", err)
+		r.log.Warn("container IDs depend on this process, not on this boot of the machine", "error", err)
 	}
 	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()
 	if r.c.ShimPath == "" {
@@ -167,14 +171,15 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			return nil, err
 		}
 	}
-	if r.host, err = lookAtHost(r.log); err != nil {
+	if r.host, err = inspectHost(r.log); err != nil {
 		return nil, err
 	}
 	if r.oci, err = r.chooseOCI(ctx); err != nil {
 		return nil, err
 	}
-	if r.hidden, err = r.hide(); err != nil {
-		r.log.Warn("pods' mounts cannot be hidden from shims: the cost of a container's start grows with the number of pods", "error", err)
+	if r.hidden, err = r.hideMounts(); err != nil {
+		r.log.Warn("the mounts of pods cannot be hidden from shims: the more pods there are, the longer the start of a container takes",
+			"error", err)
 	}
 	r.ociVersion, r.shifts = sync.OnceValue(r.askVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
@@ -184,8 +189,8 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Close waits for exits that are being handled and closes the connections to the shims. Containers
-// keep running.
+// Close waits for exits that are being handled and closes the connections to the shims. The
+// containers continue to run.
 func (r *Runtime) Close() error {
 	r.closeTasks()
 	r.shims.close()

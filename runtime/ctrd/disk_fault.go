@@ -9,23 +9,24 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A disk can fail partially: a file or a directory can be neither read (see readonly.Fault) nor
-// removed. Unreadable entries are reported and skipped. The container of such an entry is killed
-// and its pod is started again, as after any loss; all other containers are taken over.
+// A disk can fail partially. Then a file or a directory can neither be read (see readonly.Fault)
+// nor be removed. Entries that cannot be read are logged and skipped. The container of such an
+// entry is killed and its pod is started again, as after any loss. All other containers are taken
+// over.
 
-// readablePart returns the entries that could be read from a directory. It logs a read fault and
-// returns other errors.
+// readablePart returns the entries that could be read from a directory. It logs an error of the
+// disk and returns any other error.
 func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry, error) {
 	if readonly.Fault(err) {
-		r.log.Error("a directory could be read from the disk only in part: its unreadable entries are not taken over",
+		r.log.Error("a directory could be read from the disk only in part: the missing entries are not taken over",
 			"read", len(entries), "error", err)
 		return entries, nil
 	}
 	return entries, err
 }
 
-// sweepContainers removes the directories of unknown containers and kills their processes: without
-// a record nothing else would end them.
+// sweepContainers removes the directories of unknown containers and kills their processes. Without
+// a record, nothing else would end these processes.
 func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adopted) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
@@ -49,8 +50,8 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adopted) 
 	}
 }
 
-// freeID returns id, or the ID that replaces it if the disk neither reads nor removes the record
-// of a former sandbox or container of that ID. The replacement is the same after a restart.
+// freeID returns id, or a replacement if the disk can neither read nor remove the record of a
+// former sandbox or container with that ID. The replacement is the same after a restart.
 func (r *Runtime) freeID(id string) string {
 	for r.occupied[id] {
 		id = hash("instead of", id)

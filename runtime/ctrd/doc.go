@@ -1,5 +1,5 @@
-// Package ctrd is the native implementation of the CRI: images and snapshots by the containerd in
-// this process, containers by shims. There is one file per CRI call.
+// Package ctrd is the native implementation of the CRI. The containerd in this process manages
+// images and snapshots, and shims run the containers. There is one file for each CRI call.
 //
 //	RunPodSandbox    --> namespace.Pin, Network.Setup            <state>/sandboxes/<id>.json
 //	CreateContainer  --> image, rootfs (overlay), ocispec.Make   <state>/containers/<id>/
@@ -10,17 +10,17 @@
 //
 //	created --StartedAt--> running --FinishedAt--> exited
 //
-// The persistent state is one small file per sandbox and container, replaced by rename. It is not
-// synced to disk when a container is created or started: a power cut ends the container anyway, and
-// without its record it is simply created again. An exit is synced: a completed job must not run
-// again. This package creates the overlay directories itself. From the snapshotter it needs only a
-// view of the image, which all containers of that image share. So neither creating nor removing a
-// container costs a bolt transaction.
+// The persistent state is one small file for each sandbox and container. It is not synced to disk
+// when a container is created or started, because a power cut ends the container anyway and a
+// container without a record is created again. An exit is synced, because a job that has completed
+// must not run again. This package creates the overlay directories itself. The snapshotter only
+// provides a view of the image, which all containers of that image share. So no transaction of
+// containerd's database is needed to create or remove a container.
 //
-// A tool at the CRI socket has its own sandboxes and containers, and cannot end or change those of
-// the agent: see checkOwner.
+// A tool at the CRI socket owns the sandboxes and containers that it creates. It cannot stop or
+// change those of the agent; see checkOwner.
 //
-// IDs are derived from identities, (pod UID, attempt) and (pod UID, name, attempt), so a repeated
-// request returns the existing object. A container's ID also depends on the boot: if a power cut
-// destroyed the record, the same attempt is a new container.
+// The ID of a sandbox is derived from (pod UID, attempt), and the ID of a container from (pod UID,
+// name, attempt). So a repeated request returns the existing object. A container's ID also depends
+// on the boot, so the same attempt gets a new container if a power cut destroyed the record.
 package ctrd

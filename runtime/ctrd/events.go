@@ -23,7 +23,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until the returned function has returned.
+// Subscribe calls handle for each change. end stops this; no call happens after it has returned.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
@@ -49,7 +49,7 @@ func (r *Runtime) notify(sandbox, id string, what api.ContainerEventType) {
 	r.notifySandbox(s, id, what)
 }
 
-// notifySandbox is notify for a sandbox that may already be removed from r.sandboxes.
+// notifySandbox is like notify, for a sandbox that may already be removed from r.sandboxes.
 func (r *Runtime) notifySandbox(s *sandbox, id string, what api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()

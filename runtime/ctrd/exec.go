@@ -26,11 +26,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// maxOutput bounds the output of each stream that ExecSync returns, as in every CRI runtime.
+// maxOutput is the maximum output of each stream that ExecSync returns, as in every CRI runtime.
 const maxOutput = 16 << 20
 
-// ExecSync runs a command in a container and returns its output. At the timeout the command is
-// killed and the error is context.DeadlineExceeded.
+// ExecSync runs a command in a container and returns its output. After the timeout the command is
+// killed, and the error is context.DeadlineExceeded.
 func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
@@ -40,7 +40,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
 		defer cancel()
 	}
-	var stdout, stderr capped
+	var stdout, stderr cappedBuffer
 	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: &stdout, Stderr: &stderr, Collect: true})
 	out := &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}
 	var exit cri.ExitError
@@ -55,17 +55,18 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 	return out, nil
 }
 
-// capped is a buffer of the first maxOutput bytes. It discards the rest.
-type capped struct{ bytes.Buffer }
+// A cappedBuffer is a buffer that keeps only the first maxOutput bytes. It discards all later
+// bytes.
+type cappedBuffer struct{ bytes.Buffer }
 
-func (c *capped) Write(p []byte) (int, error) {
+func (c *cappedBuffer) Write(p []byte) (int, error) {
 	c.Buffer.Write(p[:min(len(p), maxOutput-c.Len())])
 	return len(p), nil
 }
 
-func (c *capped) Close() error { return nil }
+func (c *cappedBuffer) Close() error { return nil }
 
-// exec runs one command through the OCI runtime, which waits for its end. The shim process is not
+// exec runs a command through the OCI runtime, which waits for its end. The shim process is not
 // involved.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.container(id)
@@ -103,7 +104,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	watch := func() (endedFirst func() bool) {
 		r.chownStreams(c, cmd.Process.Pid)
 		hand.release(r.log)
-		begin := time.AfterFunc(execBegins, func() {
+		begin := time.AfterFunc(execStartTimeout, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 				close(late)
 				killExec(cmd.Process, dir)
@@ -130,16 +131,17 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	select {
 	case <-late:
 		r.dropClones(c)
-		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execBegins, errdefs.ErrUnavailable)
+		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execStartTimeout, errdefs.ErrUnavailable)
 	default:
 		return err
 	}
 }
 
-// execCommand returns the OCI runtime's exec command. It must exit with the executed command's exit
-// code as soon as that command has ended. crun does. runc also waits for every child that holds the
-// output open, and copies all output itself; therefore runc runs detached, and "islet-shim exec"
-// waits for the command. With a terminal, runc copies the output and exits with the command.
+// execCommand returns the exec command of the OCI runtime. It must exit with the exit code of the
+// executed command as soon as that command has ended. crun does so. runc also copies all output
+// itself, and waits for every child that keeps the output open; therefore runc runs detached, and
+// "islet-shim exec" waits for the command. If there is a terminal, runc copies the output and exits
+// with the command.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
 	args := []string{
 		"--log", filepath.Join(dir, "log"), "--log-format", "json",
@@ -156,9 +158,10 @@ func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string,
 	return cmd
 }
 
-// dropClones removes the files of a runc that was killed while it started a command. runc briefly
-// bind-mounts its own program to a file beside its state, and a left mount could not be removed
-// later. A runc that is doing this at the same moment falls back to a copy of its program.
+// dropClones removes the files of a runc process that was killed while it started a command. runc
+// bind-mounts its own program for a moment to a file next to its state, and a mount that is left
+// there could not be removed later. If another runc process is doing the same at this moment, it
+// uses a copy of its program instead.
 func (r *Runtime) dropClones(c *container) {
 	paths, _ := filepath.Glob(filepath.Join(r.ociOf(c.rec.Sandbox).Root, c.rec.ID, "runc.*"))
 	for _, path := range paths {
@@ -172,11 +175,13 @@ func (r *Runtime) dropClones(c *container) {
 	}
 }
 
-// execBegins is how long an OCI runtime may take to start a command, the same as for a container. A
-// container can block this by replacing files that the OCI runtime opens.
-const execBegins = 2 * time.Minute
+// execStartTimeout is how long an OCI runtime may take to start a command. It equals the timeout
+// for a container. A container can delay a start without limit by replacing files that the OCI
+// runtime opens.
+const execStartTimeout = 2 * time.Minute
 
-// execProcess returns the process to run: the container's own, with another command.
+// execProcess returns the process to run, which is the container's own process with another
+// command.
 func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, error) {
 	b, err := os.ReadFile(filepath.Join(r.bundle(id), "config.json"))
 	if err != nil {
@@ -194,23 +199,23 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 	return p, nil
 }
 
-// killExec kills the command inside the container, after which the OCI runtime exits. If the
-// command has not started, it kills the OCI runtime and its descendants. The OCI runtime is also
-// killed after drain.Grace if it is still running. The PID in the file may belong to another
-// process by now, so only a descendant of the OCI runtime is killed: its child, or the child of an
-// OCI runtime that "islet-shim exec" started.
+// killExec kills the command inside the container. The OCI runtime then exits. If the command has
+// not started, killExec kills the OCI runtime and its descendants. If the OCI runtime is still
+// running after drain.Grace, it is killed too. The PID in the file may belong to another process by
+// now. So killExec kills it only if it is a descendant of the OCI runtime: its child, or the child
+// of an OCI runtime that "islet-shim exec" started.
 func killExec(oci *os.Process, dir string) {
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
 		oci.Signal(unix.SIGSTOP) // it must not start more processes
-		killChildren(oci.Pid)    // first, because children of a dead process are reparented
+		killChildren(oci.Pid)    // first, because the children of a dead process get another parent
 		oci.Kill()
 		return
 	}
 	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error means that it has ended
 	parent := parentOf(pid)
-	// The third check covers an OCI runtime that ended between the first two.
+	// The third check is needed if the OCI runtime has ended between the first two.
 	if parent == oci.Pid || parentOf(parent) == oci.Pid || parentOf(pid) == oci.Pid {
 		unix.Kill(pid, unix.SIGKILL)
 	}
@@ -219,7 +224,7 @@ func killExec(oci *os.Process, dir string) {
 // parentOf returns the PID of a process's parent, or 0.
 func parentOf(pid int) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the command name may contain any character
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name of the command may contain any character
 	if len(f) < 2 {
 		return 0
 	}
@@ -227,8 +232,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren kills the descendants of a process, including those reparented to it meanwhile. The
-// kernel lists children per thread.
+// killChildren kills the descendants of a process, including those whose parent has ended
+// meanwhile. The kernel lists the children of each thread separately.
 func killChildren(pid int) {
 	killed := map[int]bool{}
 	for found := true; found; {
@@ -249,7 +254,7 @@ func killChildren(pid int) {
 }
 
 // runPipes runs cmd with plain streams. It calls watch once cmd has started, and the function that
-// watch returned once cmd has ended: false means that ctx ended it.
+// watch returns once cmd has ended. That function returns false if the end of ctx ended cmd.
 func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) (err error) {
 	var out drain.Outputs
 	defer func() {
@@ -268,7 +273,7 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 		}
 	}
 	if o.Stdin != nil {
-		// Not cmd.Stdin: Wait would block on a reader that may never return.
+		// cmd.Stdin is not set: Wait would block on a reader that may never return.
 		w, err := cmd.StdinPipe()
 		if err != nil {
 			return err
@@ -281,26 +286,26 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 	return finishExec(ctx, cmd, o, &out, watch())
 }
 
-// collectTime limits how long collected output is read after the command's end if its children keep
-// writing: a lifecycle hook must not wait for them forever.
-const collectTime = 10 * time.Second
+// collectTimeout limits how long collected output is read after the end of the command while its
+// children still write. For example, a lifecycle hook must not wait for them forever.
+const collectTimeout = 10 * time.Second
 
 // errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec waits for the end of a command and of its output. Undelivered output is an error,
-// whatever the command's exit code is.
+// finishExec waits for the end of a command and the end of its output. It returns an error if
+// output was not delivered, whatever the exit code of the command is.
 func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
 	out.Start()
 	err := cmd.Wait()
 	byItself := endedFirst()
 	limit := time.Duration(0)
 	if o.Collect {
-		limit = collectTime
+		limit = collectTimeout
 	}
 	lost := out.Finish(ctx, limit)
 	switch {
-	case !byItself, lost != nil && ctx.Err() != nil: // the caller is gone
+	case !byItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
 		return errEnded
 	case lost != nil:
 		return &undelivered{lost: lost, command: cmd.ProcessState.String()}
@@ -308,26 +313,26 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 	return err
 }
 
-// undelivered is the error of a command that has run but whose output is incomplete.
+// An undelivered is the error of a command that has run, but whose output is incomplete.
 type undelivered struct {
 	lost    error
-	command string // its exit status
+	command string // exit status of the command
 }
 
 func (u *undelivered) Error() string { return fmt.Sprintf("%v (the command: %s)", u.lost, u.command) }
 
 func (u *undelivered) Unwrap() error { return u.lost }
 
-// A gate forwards output once the command has started. Earlier output is the OCI runtime's own: it
-// prints why it cannot run the command to the command's streams too, and execError returns that as
-// the error.
+// A gate forwards output once the command has started. Output before that is the OCI runtime's own.
+// If it cannot run the command, it prints the reason to the streams of the command, and execError
+// returns that output as the error.
 type gate struct {
 	io.WriteCloser
 	dir  string
 	open bool
 }
 
-// maxHold is how long output is held at most.
+// maxHold is the maximum time for which output is held back.
 const maxHold = 2 * time.Second
 
 func (g *gate) Write(b []byte) (int, error) {
@@ -348,7 +353,7 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.WriteCloser.Write(b)
 }
 
-// execError distinguishes the command's exit code from a failure to run it.
+// execError returns the exit code of the command, or the reason why it could not be run.
 func execError(err error, dir string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -366,7 +371,7 @@ func execError(err error, dir string) error {
 	return cri.ExitError{Code: int32(code)}
 }
 
-// lastError returns the last error in a log of the OCI runtime, or "".
+// lastError returns the last error in a log of the OCI runtime, or "" if there is none.
 func lastError(path string) string {
 	b, _ := os.ReadFile(path)
 	msg := ""

@@ -74,7 +74,7 @@ func TestExecSwapped(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// The same without a caller that gives up: the command fails after execBegins.
+// The same without a caller that gives up: the command fails after execStartTimeout.
 func TestExecSwappedLong(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")

@@ -14,20 +14,20 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// handedProcess is the path where the OCI runtime reads the process of a handover.
+// handedProcess is the path from which the OCI runtime reads the process of a handover.
 const handedProcess = "/proc/self/fd/3"
 
-// A handover passes the process specification to an OCI runtime that has already been started,
-// through a pipe. The OCI runtime starts nothing inside the container until it has read the
-// specification. So attributes that its own process gets before then are inherited by all of its
-// children.
+// A handover sends the process specification through a pipe to an OCI runtime that is already
+// running. The OCI runtime starts nothing inside the container before it has read the
+// specification. So attributes that are set on its own process before that are inherited by all of
+// its children.
 type handover struct {
 	cmd            *exec.Cmd
 	p              *specs.Process
 	reader, writer *os.File
 }
 
-// handProcess prepares cmd, which must not have been started.
+// newHandover prepares cmd, which must not have been started.
 func newHandover(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
 	h := &handover{cmd: cmd, p: p}
 	var err error
@@ -38,20 +38,20 @@ func newHandover(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
 	return h, nil
 }
 
-// release sends the specification to cmd, which was just started. It first sets the container's OOM
-// score on cmd: crun's exec processes inherit the score of their parent, the agent, which the OOM
-// killer should spare.
+// release sends the specification to cmd, which was just started. Before that it sets the
+// container's OOM score on cmd. crun's exec processes inherit the score of their parent, which is
+// the agent, and the agent's score protects it from the OOM killer.
 func (h *handover) release(log *slog.Logger) {
 	h.reader.Close()
 	if s := h.p.OOMScoreAdj; s != nil {
 		path := fmt.Sprintf("/proc/%d/oom_score_adj", h.cmd.Process.Pid)
 		err := os.WriteFile(path, []byte(strconv.Itoa(*s)), 0)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
-			log.Warn("the oom_score_adj of a command in a container could not be set: it keeps the agent's", "error", err)
+			log.Warn("the oom_score_adj of a command in a container could not be set: the command keeps the agent's value", "error", err)
 		}
 	}
 	go func() {
-		json.NewEncoder(h.writer).Encode(h.p) // fails if the OCI runtime has ended; its exit reports the cause
+		json.NewEncoder(h.writer).Encode(h.p) // fails if the OCI runtime has ended; its exit status gives the cause
 		h.writer.Close()
 	}()
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Reasons and exit codes of an end, as kubelet users know them.
+// Reasons and exit codes of ended containers, as users of a kubelet know them.
 const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonOOM       = "OOMKilled"
-	reasonUnknown   = "Unknown"  // ended unobserved, for example by a reboot
-	reasonShimLost  = "ShimLost" // killed because its shim died
+	reasonUnknown   = "Unknown"  // the end was not observed, for example because of a reboot
+	reasonShimLost  = "ShimLost" // it was killed because its shim died
 
 	codeUnknown = 255
 	codeKilled  = 137
 )
 
-// ended handles the end of a container that its shim reports. It returns at once.
+// ended handles a shim's report that a container has ended. It returns without waiting.
 func (r *Runtime) ended(id string, exit wire.Exit) {
 	r.mu.Lock()
 	c := r.containers[id]
@@ -59,9 +59,9 @@ func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 	}
 }
 
-// record stores the end of a container durably, once, and sends the event. It returns false if the
-// end could not be stored; then the shim must keep it in case this process ends. The caller holds
-// the container's lock.
+// record stores the end of a container durably, unless it is already stored, and sends the event.
+// It returns false if the end could not be stored. The shim must then keep it in case this process
+// ends. The caller holds the container's lock.
 func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) bool {
 	r.mu.Lock()
 	if !c.rec.FinishedAt.IsZero() {
@@ -74,33 +74,33 @@ func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) b
 	}
 	rec.FinishedAt, rec.ExitCode, rec.Reason, rec.Message = exit.FinishedAt, exit.Code, reason, message
 	r.mu.Unlock()
-	err := appendRecord(r.recordPath(rec.ID), rec.course, true)
+	err := appendRecord(r.recordPath(rec.ID), rec.progress, true)
 	if err != nil {
 		r.log.Error("the end of a container could not be recorded", "container", rec.ID, "error", err)
 	}
 	r.mu.Lock()
-	c.rec.course, c.pid = rec.course, 0 // the other fields never change and are read without the lock
+	c.rec.progress, c.pid = rec.progress, 0 // the other fields never change and are read without the lock
 	close(c.done)
 	r.mu.Unlock()
 	r.notify(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return err == nil
 }
 
-// cleanUpEnded removes what an ended container no longer needs: the shim's state of it, the OCI
-// runtime's state, its mounts and its bundle. The caller holds the container's lock. After an
-// error, the container's removal repeats it.
+// cleanUpEnded removes what an ended container no longer needs: its mounts, its bundle, and the
+// state of the shim and the OCI runtime. The caller holds the container's lock. If it fails, it is
+// repeated when the container is removed.
 func (r *Runtime) cleanUpEnded(c *container) {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	if err := r.release(ctx, c); err != nil {
-		r.log.Warn("an ended container was not cleaned up: this is repeated when it is removed", "container", c.rec.ID, "error", err)
+		r.log.Warn("an ended container was not cleaned up: the cleanup is repeated when it is removed", "container", c.rec.ID, "error", err)
 	}
 }
 
 // release deletes an ended container from its shim and removes its bundle.
 func (r *Runtime) release(ctx context.Context, c *container) error {
 	if _, err := os.Stat(r.bundle(c.rec.ID)); errors.Is(err, os.ErrNotExist) {
-		r.forget(ctx, c)
+		r.deleteLost(ctx, c)
 		return nil
 	}
 	r.mu.Lock()
@@ -128,8 +128,9 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 	return nil
 }
 
-// endWithLostShim ends a container whose shim is gone: with the exit that the shim stored in the
-// bundle, else by killing the container. The caller does not hold the container's lock.
+// endWithLostShim ends a container whose shim has died. If the shim stored the exit in the bundle,
+// that exit is recorded. Otherwise the container is killed. The caller does not hold the
+// container's lock.
 func (r *Runtime) endWithLostShim(c *container) {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
@@ -145,10 +146,10 @@ func (r *Runtime) endWithLostShim(c *container) {
 		return
 	}
 	_, noBundle := os.Stat(r.bundle(id))
-	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	deleted := r.forceDelete(ctx, s, id)
-	found, err := r.endLeft(ctx, s, id)
+	found, err := r.killRemaining(ctx, s, id)
 	if err != nil { // processes may still run, so do not record an end
 		r.log.Error("a container without a shim could not be killed", "container", id, "error", errors.Join(deleted, err))
 		r.damage(s)

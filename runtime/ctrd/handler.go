@@ -15,19 +15,18 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A runtime handler is the name under which a sandbox requests another OCI runtime than the node's
-// default, or a containerd shim. The empty name is the default. Each handler has a state directory
-// of its own, because one program must not read another's state. A sandbox's record stores its
-// program: the sandbox is ended by the program that started it, even if the handler's configuration
-// has changed since.
-// https://kubernetes.io/docs/concepts/containers/runtime-class/
+// A runtime handler is a name by which a sandbox requests an OCI runtime other than the node's
+// default, or a containerd shim. The empty name is the default. Each handler has its own state
+// directory, because a program must not read the state of another. The record of a sandbox contains
+// its program. So the program that started a sandbox also ends it, even if the handler's
+// configuration has changed since. https://kubernetes.io/docs/concepts/containers/runtime-class/
 
-// A Handler names a program by an absolute path, or by a name to be found in PATH. Exactly one of
-// OCIRuntime and Shim is set.
+// A Handler names a program by its absolute path, or by a name that is looked up in PATH. Exactly
+// one of OCIRuntime and Shim is set.
 type Handler struct {
-	OCIRuntime string // accepts runc's command line
+	OCIRuntime string // a program with runc's command line
 	Shim       string // a containerd shim
-	ShimConfig string // path of the shim's configuration file; may be empty
+	ShimConfig string // path of the shim's configuration file, or empty
 }
 
 func (h Handler) lookPath() (string, error) {
@@ -37,16 +36,16 @@ func (h Handler) lookPath() (string, error) {
 	return exec.LookPath(h.OCIRuntime)
 }
 
-// runsWith is the program that runs a sandbox.
+// A runsWith is the program that runs a sandbox.
 type runsWith struct {
-	oci     wire.OCI // for runc's containerd shim: the OCI runtime that the shim calls
+	oci     wire.OCI // if the program is runc's containerd shim, the OCI runtime that it calls
 	program string
-	tasks   bool   // the program is a containerd shim
-	config  string // of the containerd shim
+	tasks   bool   // whether the program is a containerd shim
+	config  string // configuration file of the containerd shim
 }
 
-// handler resolves a handler's name. An unknown name is an error, in containerd's wording: any
-// other program would lack the isolation that the pod requests.
+// handler returns the program of a handler. An unknown name is an error with containerd's wording.
+// No other program is used instead, because it would lack the isolation that the pod requests.
 func (r *Runtime) handler(name string) (runsWith, error) {
 	if name == "" {
 		return runsWith{oci: r.oci, program: r.oci.Path}, nil
@@ -68,8 +67,8 @@ func (r *Runtime) handler(name string) (runsWith, error) {
 	return runsWith{oci: r.handlerOCI(name, path), program: path}, nil
 }
 
-// taskOCI returns the OCI runtime that containerd-shim-runc calls: the node's default. For other
-// shims its path is empty.
+// taskOCI returns the OCI runtime that containerd-shim-runc calls, which is the node's default. For
+// other shims its path is empty.
 func (r *Runtime) taskOCI(name, program string) wire.OCI {
 	return wire.OCI{Path: r.runsBy(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
 }
@@ -89,8 +88,8 @@ func (r *Runtime) handlerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// handlers returns the runtime handlers for CRI's Status: the default and every configured handler
-// that is installed, each with its OCI runtime's features.
+// handlers returns the runtime handlers for the CRI's Status. These are the default and every
+// configured handler that is installed, each with the features of its OCI runtime.
 func (r *Runtime) handlers() []*api.RuntimeHandler {
 	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path, false)}}
 	for _, name := range slices.Sorted(maps.Keys(r.c.Handlers)) {
@@ -104,8 +103,8 @@ func (r *Runtime) handlers() []*api.RuntimeHandler {
 	return out
 }
 
-// runsBy returns the OCI runtime that decides a handler's features; "" for a containerd shim that
-// does not call runc.
+// runsBy returns the OCI runtime that determines the features of a handler. It returns "" for a
+// containerd shim that does not call runc.
 func (r *Runtime) runsBy(program string, tasks bool) string {
 	switch {
 	case !tasks:
@@ -116,8 +115,8 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 	return ""
 }
 
-// features returns an OCI runtime's features. tasks says that a containerd shim calls it, rather
-// than islet's own.
+// features returns the features of an OCI runtime. tasks reports whether a containerd shim calls
+// it, and not islet's own shim.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{
@@ -128,7 +127,7 @@ func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatur
 // recordedOCI returns the OCI runtime of a sandbox that an earlier process created.
 func (r *Runtime) recordedOCI(rec sandboxRecord) wire.OCI {
 	switch {
-	case rec.Program == "": // written by an earlier version of islet
+	case rec.Program == "": // an earlier version of islet wrote the record
 		return r.oci
 	case rec.Handler == "":
 		return wire.OCI{Path: rec.Program, Root: r.dirs.state, Systemd: r.c.SystemdCgroup}

@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// lookAtHost returns the capabilities and limits of this host that apply to containers.
-func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
+// inspectHost returns the capabilities and limits of this host that apply to containers.
+func inspectHost(log *slog.Logger) (ocispec.Host, error) {
 	h := ocispec.Host{MinOOMScore: -1000}
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -34,7 +34,7 @@ func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 		if h.MinOOMScore, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
 			return h, fmt.Errorf("read oom_score_adj: %w", err)
 		}
-		log.Info("without CAP_SYS_RESOURCE an oom_score_adj cannot be lowered: containers get at least this process's own",
+		log.Info("without CAP_SYS_RESOURCE an oom_score_adj cannot be lowered: a container gets at least the value of this process",
 			"lowest oom_score_adj", h.MinOOMScore)
 	}
 	h.CgroupV2 = cgroupV2()
@@ -61,8 +61,8 @@ func countsHugePages(root string, v2 bool) bool {
 
 func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
 
-// overlayOptions returns options that reduce writes to flash. The files of a container need no
-// sync, because containers do not survive a power cut.
+// overlayOptions returns mount options that reduce writes to flash memory. The files of a container
+// are not synced, because a container does not survive a power cut.
 func overlayOptions() []string {
 	if abilities.Kernel(5, 10) {
 		return []string{"volatile"}

@@ -14,8 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandboxID derives a sandbox's ID from (namespace, name, UID, attempt). A tool's sandbox never has
-// the ID of a pod's, whatever metadata the tool sends.
+// sandboxID derives a sandbox's ID from (namespace, name, UID, attempt). A sandbox of a tool never
+// gets the ID of a pod's sandbox, whatever metadata the tool sends.
 func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 	m := c.GetMetadata()
 	if m.GetName() == "" || m.GetUid() == "" {
@@ -29,7 +29,7 @@ func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 }
 
 // containerID derives a container's ID from (sandbox, name, attempt) and the boot. A power cut may
-// destroy the record of a container whose ID was already reported; the same attempt then gets a new
+// destroy the record of a container whose ID was already reported. The same attempt then gets a new
 // ID.
 func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	m := c.GetMetadata()
@@ -39,10 +39,11 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// bootName returns a random name for this boot, which it stores in runDir together with the
-// kernel's boot ID. A reboot removes the file if runDir is in memory; if not, the stored ID differs
-// from id. A file without an ID is from an older version of islet in this same boot. The returned
-// name is also valid with an error, but later processes will not find it.
+// bootName returns a random name for this boot. It stores the name in runDir, together with the
+// kernel's boot ID. If runDir is in memory, a reboot removes the file. Otherwise the stored boot ID
+// differs from id after a reboot. A file without a boot ID was written by an older version of islet
+// in the current boot. If storing it fails, bootName returns both a valid name and an error. Later
+// processes will then use another name.
 func bootName(runDir, id string) (string, error) {
 	path, name := filepath.Join(runDir, "boot"), rand.Text()
 	b, err := os.ReadFile(path)

@@ -23,29 +23,30 @@ import (
 	"github.com/islet-edge/islet/runtime/tree"
 )
 
-// imageVolumes is the subdirectory of a container's directory with one numbered directory for each
-// VOLUME of its image. These are on the disk, not in an overlay. They count towards the container's
-// writable layer and are removed with it.
+// imageVolumes is the subdirectory of a container's directory that has one numbered directory for
+// each VOLUME of its image. The directories are on the disk, not in an overlay. They count as part
+// of the container's writable layer and are removed with it.
 const imageVolumes = "volumes"
 
-// Limits of an image's VOLUMEs. Each volume costs every container a mount.
+// Limits of an image's VOLUMEs. Each volume is an additional mount of every container of the image.
 const (
 	maxVolumes     = 64
-	maxVolumeDepth = 64   // components of a path
+	maxVolumeDepth = 64   // number of components of a path
 	maxVolumePath  = 4095 // bytes
-	maxVolumeLinks = 40   // symlinks followed while one path is resolved
+	maxVolumeLinks = 40   // number of symlinks that are followed to resolve one path
 )
 
-// reservedPaths are mounted by the runtime itself. An image cannot have a volume at or below them.
+// reservedPaths are the paths where the runtime itself mounts something. An image cannot have a
+// volume at or below one of them.
 var reservedPaths = []string{"/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 
-// makeImageVolumes creates a directory for each VOLUME of a container's image and copies the
-// image's content of that path into it. The container's root file system must be mounted, and
-// nothing may have run in it yet.
+// makeImageVolumes creates a directory for each VOLUME of a container's image, and copies the files
+// of the image at that path into it. The container's root file system must be mounted, and no
+// process may have run in it.
 //
-// It creates no volume at or below one of the pod's mounts, because the pod's data is there, nor at
-// a path that the runtime mounts. Paths in an image may contain symlinks. They are resolved here,
-// so that none can point into /proc when the volume is mounted.
+// There is no volume at or below a mount of the pod, which has the pod's data, or at a path that
+// the runtime mounts. Paths in an image may contain symlinks. They are resolved here, so that no
+// path leads into /proc when the volume is mounted.
 func (r *Runtime) makeImageVolumes(
 	ctx context.Context, s *sandbox, c *container, declared map[string]struct{},
 ) ([]ocispec.Volume, error) {
@@ -115,8 +116,8 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 	return out, nil
 }
 
-// makeImageVolume creates the directory to for the volume at p. The result has an empty Path if
-// skip rejects the resolved path.
+// makeImageVolume creates the directory to for the volume at path p. If skip returns true for the
+// resolved path, the result has an empty Path.
 func (r *Runtime) makeImageVolume(
 	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
 ) (v ocispec.Volume, err error) {
@@ -132,7 +133,7 @@ func (r *Runtime) makeImageVolume(
 		return v, err
 	}
 	v = ocispec.Volume{Path: at, Source: to}
-	if from == nil { // the image has no such directory: root's, with this mode whatever the umask is
+	if from == nil { // the image has no such directory: root owns the new one, and its mode does not depend on the umask
 		return v, errors.Join(s.chown(to), os.Chmod(to, 0o755))
 	}
 	dir, err := os.Open(to)
@@ -141,16 +142,16 @@ func (r *Runtime) makeImageVolume(
 	}
 	defer dir.Close()
 	if err = tree.Copy(ctx, from, dir, room); errors.Is(err, tree.ErrNoRoom) {
-		err = fmt.Errorf("%w: the image's volumes may take half of the free disk: free some, or mount a volume there", err)
+		err = fmt.Errorf("%w: the image's volumes may use half of the free disk space: free some, or mount a volume at that path", err)
 	}
 	return v, err
 }
 
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-// placeInRoot resolves all symlinks of the path p in a root file system and opens the directory;
-// dir is nil if it does not exist yet. A dangling symlink is followed too, because its target may
-// exist once the runtime has mounted something.
+// placeInRoot resolves all symlinks of the path p in a root file system and opens the directory.
+// dir is nil if the directory does not exist yet. It also resolves dangling symlinks, because the
+// target may exist once the runtime has mounted something.
 func placeInRoot(root, p string, links int) (at string, dir *os.File, err error) {
 	if p = path.Join("/", p); p == "/" || links > maxVolumeLinks || len(p) > maxVolumePath || strings.Count(p, "/") > maxVolumeDepth {
 		if p == "/" {
@@ -191,7 +192,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	return placeInRoot(root, target, links+1)
 }
 
-// pathInRoot returns the path of an open directory relative to root, with a leading slash.
+// pathInRoot returns the path of an open directory relative to root. It begins with a slash.
 func pathInRoot(root string, dir *os.File) (string, error) {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {

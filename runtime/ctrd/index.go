@@ -16,33 +16,33 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A sandbox is a sandbox in memory. Fields that may change are rec.Stopped, rec.Resized, resized,
-// ready, pid, initEnded and damaged, under Runtime.mu.
+// A sandbox is the state of a sandbox in memory. Runtime.mu guards the fields that may change,
+// which are rec.Stopped, rec.Resized, resized, ready, pid, initEnded and damaged.
 type sandbox struct {
 	rec       sandboxRecord
 	config    *api.PodSandboxConfig
 	oci       wire.OCI                   // never changes
-	tasks     *taskshim.Shim             // never changes; nil: islet's own shim runs the containers
-	resized   *api.LinuxPodSandboxConfig // nil if never resized; the value itself is not changed
+	tasks     *taskshim.Shim             // never changes; nil if islet's own shim runs the containers
+	resized   *api.LinuxPodSandboxConfig // nil if never resized; the message it points to does not change
 	ready     bool
-	pid       int  // of the init process
-	initEnded bool // the init process has ended
-	damaged   bool // a process of it could not be killed, so the sandbox is not taken over
+	pid       int  // PID of the init process
+	initEnded bool // whether the init process has ended
+	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over
 }
 
-// A container is a container in memory. The embedded course of rec, pid and ending may change,
-// under Runtime.mu. config is replaced under Runtime.mu and the container's lock.
+// A container is the state of a container in memory. Runtime.mu guards the embedded progress of
+// rec, pid and ending. config is replaced under both Runtime.mu and the container's lock.
 type container struct {
 	rec     containerRecord
 	config  *api.ContainerConfig
-	pid     int           // while it runs
-	ending  *wire.Exit    // the exit, until it is recorded
+	pid     int           // 0 unless it is running
+	ending  *wire.Exit    // the exit until it is recorded
 	done    chan struct{} // closed once its exit is recorded
-	mounts  *wire.Mounts  // for its shim; nil: it starts in the host's mount namespace
-	dropped atomic.Bool   // its writable layer was deleted
+	mounts  *wire.Mounts  // mounts for its shim; if nil, it starts in the host's mount namespace
+	dropped atomic.Bool   // whether its writable layer was deleted
 
-	cleanedUp  bool // this process has removed its bundle; guarded by the container's lock
-	unreported bool // the end is recorded but the shim has not reported it; guarded by the container's lock
+	cleanedUp  bool // whether this process has removed its bundle; guarded by the container's lock
+	unreported bool // whether the end is recorded but not reported by the shim; guarded by the container's lock
 }
 
 func (c *container) state() api.ContainerState {
@@ -70,14 +70,14 @@ func (s *sandbox) hostNetwork() bool { return s.namespaces().GetNetwork() == api
 
 func (s *sandbox) hostIPC() bool { return s.namespaces().GetIpc() == api.NamespaceMode_NODE }
 
-// hasInit reports whether the sandbox has its own process: the init of a shared PID namespace, or
-// the container that represents the sandbox in a containerd shim.
+// hasInit reports whether the sandbox has a process of its own. This is the init of a shared PID
+// namespace, or the container that represents the sandbox in a containerd shim.
 func (s *sandbox) hasInit() bool { return s.sharedPID() || s.tasks != nil }
 
 // sharedPID reports whether the pod's containers share a PID namespace.
 func (s *sandbox) sharedPID() bool { return s.namespaces().GetPid() == api.NamespaceMode_POD }
 
-// netns returns the path of the pinned network namespace, or "" for the host's.
+// netns returns the path of the pinned network namespace, or "" if the sandbox uses the host's.
 func (r *Runtime) netns(s *sandbox) string {
 	if s.hostNetwork() {
 		return ""
@@ -85,8 +85,8 @@ func (r *Runtime) netns(s *sandbox) string {
 	return filepath.Join(r.dirs.pins, s.rec.ID, namespace.Net)
 }
 
-// SandboxNetwork returns the path of a sandbox's pinned network namespace, "" for the
-// host's or an unknown sandbox, and namespace/name of its pod.
+// SandboxNetwork returns the path of a sandbox's pinned network namespace, and namespace/name of
+// its pod. path is "" for the host's network or an unknown sandbox.
 func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
 	r.mu.Lock()
 	s := r.sandboxes[id]
@@ -98,7 +98,8 @@ func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
 	return r.netns(s), m.GetNamespace() + "/" + m.GetName()
 }
 
-// sandbox returns the sandbox with this ID or unique ID prefix, as crictl sends it.
+// sandbox returns the sandbox with this ID. crictl may send a prefix of the ID, which must be
+// unique.
 func (r *Runtime) sandbox(id string) (*sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +142,8 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 	return found, nil
 }
 
-// wholeID returns the only ID in m that begins with id. If none or several do, it returns id, and
-// the filter matches nothing, as in other CRI runtimes.
+// wholeID returns the only ID in m that begins with id. If there is none, or more than one, it
+// returns id, so that the filter matches nothing, as in other CRI runtimes.
 func wholeID[T any](m map[string]*T, id string) string {
 	if m[id] != nil {
 		return id
@@ -160,7 +161,8 @@ func wholeID[T any](m map[string]*T, id string) string {
 	return cmp.Or(found, id)
 }
 
-// idMatches reports whether a filter's complete ID matches; an empty one matches all.
+// idMatches reports whether an ID matches the complete ID of a filter. An empty filter matches
+// every ID.
 func idMatches(id, want string) bool { return want == "" || id == want }
 
 // containersOf returns a sandbox's containers.

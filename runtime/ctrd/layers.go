@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// DropLayers deletes the writable layers of exited containers, which nothing can read any more. The
-// containers and their status stay.
+// DropLayers deletes the writable layers of exited containers, which no process can read any more.
+// The containers remain, with their status.
 func (r *Runtime) DropLayers(ctx context.Context) error {
 	var ended []*container
 	r.mu.Lock()
@@ -48,11 +48,12 @@ func (r *Runtime) dropLayer(c *container) error {
 	return err
 }
 
-// layerAge is the maximum age of a cached layer size: measuring one reads all of its directories.
-const layerAge = time.Minute
+// maxLayerAge is the maximum age of a cached layer size. The size is cached because all directories
+// of the layer must be read to measure it.
+const maxLayerAge = time.Minute
 
-// WritableLayers returns the sizes of running containers' writable layers by container ID. It is
-// ListContainerStats without the other figures, for frequent callers.
+// WritableLayers returns the sizes of running containers' writable layers, by container ID. It
+// returns only this part of ListContainerStats, for callers that need it often.
 func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
 	r.mu.Lock()
 	running := make([]*container, 0, len(r.containers))
@@ -73,30 +74,31 @@ func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.Filesyste
 	return out, nil
 }
 
-// WholeLayer measures one container's writable layer completely, which may take minutes. whole is
+// WholeLayer measures a container's writable layer completely, which may take minutes. whole is
 // false if the layer has more files than can be counted.
 func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error) {
 	c, err := r.container(id)
 	if err != nil {
 		return nil, false, err
 	}
-	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.Whole(ctx, dir, layerAge) })
+	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.Whole(ctx, dir, maxLayerAge) })
 	return r.layerUsage(u), !u.Cut, err
 }
 
-// layer returns the size of a container's writable layer. For very many files it is a lower bound.
+// layer returns the size of a container's writable layer. If it has very many files, the result is
+// a lower bound.
 func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
 	u, err := r.measure(ctx, c, r.trees.Usage)
 	return r.layerUsage(u), err
 }
 
-// measure adds up a container's writable layer and the volumes of its image. It fails only if ctx
-// ends, whatever the container does to the files meanwhile.
+// measure adds up the sizes of a container's writable layer and of the volumes of its image. It
+// fails only if ctx ends. Changes of the files by the container cause no error.
 func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.Context, string) disk.Usage) (u disk.Usage, err error) {
 	if c.dropped.Load() {
 		return disk.Usage{At: time.Now()}, nil
 	}
-	for _, name := range []string{"upper", "rootfs"} { // one of them exists, and counts at least itself
+	for _, name := range []string{"upper", "rootfs"} { // one of them exists, and its own directory counts
 		if u = tree(ctx, filepath.Join(r.containerDir(c.rec.ID), name)); u.Inodes > 0 {
 			break
 		}

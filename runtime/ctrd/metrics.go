@@ -16,15 +16,15 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Metrics have cAdvisor's names and labels (KEP-2371). The CRI has only integers, so seconds are
-// rounded down, as in other runtimes.
+// The metrics have cAdvisor's names and labels (KEP-2371). The CRI has only integer values, so
+// seconds are rounded down, as in other runtimes.
 
-// podLabels are the labels of every metric. As in cAdvisor, id is the cgroup's path. name is the ID
-// of the container or sandbox.
+// podLabels are the labels of every metric. As in cAdvisor, id is the path of the cgroup, and name
+// is the ID of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric describes one metric. read returns its values in a sample: one, or one for each value of
-// its own labels.
+// A metric describes one metric. read returns its values in a sample: a single value, or one for
+// each value of its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType
@@ -37,14 +37,15 @@ type value struct {
 	n    uint64
 }
 
-// A sample has the figures that metrics are read from. A sandbox's sample has only network figures.
+// A sample contains the data from which the metrics are computed. The sample of a sandbox contains
+// only network data.
 type sample struct {
 	cgroup.Details
 	c       *api.ContainerStatus
 	disk    *api.FilesystemUsage
-	free    unix.Statfs_t // the file system of the writable layer
+	free    unix.Statfs_t // usage of the file system with the writable layer
 	network []process.Interface
-	names   map[string]string // device names by device number; shared by all samples of a response
+	names   map[string]string // device names by device number, shared by all samples of a response
 }
 
 // device returns a device's name.
@@ -88,7 +89,7 @@ func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	}
 }
 
-// limit reads a limit, which is zero if the configuration has none, and negative for "no limit".
+// limit reads a limit. It is zero if the configuration has none, and negative if it is "no limit".
 func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
 	return one(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
 }
@@ -178,7 +179,7 @@ var sandboxMetrics = []metric{
 		interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
 }
 
-// ListMetricDescriptors describes what ListPodSandboxMetrics returns.
+// ListMetricDescriptors describes the metrics that ListPodSandboxMetrics returns.
 func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
 	out := &api.ListMetricDescriptorsResponse{}
 	for _, m := range slices.Concat(containerMetrics, sandboxMetrics) {
@@ -189,8 +190,8 @@ func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescript
 	return out, nil
 }
 
-// ListPodSandboxMetrics returns the metrics of every ready sandbox and its running containers. They
-// are read at the time of the call; the timestamps are zero.
+// ListPodSandboxMetrics returns the metrics of every ready sandbox and of its running containers.
+// They are measured during the call. The timestamps are zero.
 func (r *Runtime) ListPodSandboxMetrics(
 	ctx context.Context, _ *api.ListPodSandboxMetricsRequest,
 ) (*api.ListPodSandboxMetricsResponse, error) {
@@ -203,7 +204,7 @@ func (r *Runtime) ListPodSandboxMetrics(
 	for _, i := range list.Items {
 		s, err := r.sandbox(i.Id)
 		if err != nil {
-			continue // removed concurrently
+			continue // another call has removed it
 		}
 		m, err := r.podMetrics(ctx, s, names)
 		if err != nil {
@@ -227,7 +228,7 @@ func (r *Runtime) podMetrics(ctx context.Context, s *sandbox, names map[string]s
 		}
 		p, err := r.sampleOf(ctx, s, c)
 		if err != nil {
-			if err := r.leaveOut(ctx, c, fmt.Errorf("read metrics: %w", err)); err != nil {
+			if err := r.logOmitted(ctx, c, fmt.Errorf("read metrics: %w", err)); err != nil {
 				return nil, err
 			}
 			continue

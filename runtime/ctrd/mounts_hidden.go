@@ -16,16 +16,16 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// borrowed is the directory in a bundle with a link to each bind mount source that is below a
+// borrowed is the directory in a bundle with a link for each source of a bind mount that is below a
 // hidden directory.
 const borrowed = "m"
 
-// hide turns the directories that contain pods' mounts into mount points, so that shims can unmount
-// them in their own namespace: see server.Host. It returns these directories, or none if shims must
-// see all mounts: because the host's root mount is not shared, so later mounts would not propagate
-// to a shim; because the kernel is older than 5.6 and cannot move a mount to another namespace; or
-// because something is already mounted below them, as after an earlier version.
-func (r *Runtime) hide() ([]string, error) {
+// hideMounts turns the directories that contain pods' mounts into mount points. A shim can then
+// unmount them in its own namespace; see server.Host. It returns these directories. It returns none
+// if shims must see all mounts, for one of these reasons: the host's root mount is not shared, so
+// later mounts would not propagate to a shim; the kernel is older than 5.6 and cannot move a mount
+// to another namespace; something is already mounted below them, for example by an earlier version.
+func (r *Runtime) hideMounts() ([]string, error) {
 	if !canLend() {
 		return nil, nil
 	}
@@ -43,8 +43,8 @@ func (r *Runtime) hide() ([]string, error) {
 		if m.Mountpoint == "/" {
 			shared = strings.Contains(m.Optional, "shared:")
 		}
-		// A tmpfs newly mounted on the run directory hides mounts below it, so check those. Do not
-		// check others: accessing a volume of a server that is down would block.
+		// A tmpfs that was mounted on the run directory hides mounts below it, so check those. Do
+		// not check others, because access to a volume whose server is down would block.
 		covers[m.Mountpoint] = !strings.HasPrefix(m.Mountpoint, r.c.RunDir+"/") || isMounted(m.Mountpoint)
 	}
 	if !shared {
@@ -64,8 +64,8 @@ func (r *Runtime) hide() ([]string, error) {
 		if covers[dir] {
 			continue
 		}
-		// Mounts below the runtime's own directories are private. The pods' directories become a
-		// shared peer group of their own, because volume plugins mount and unmount there.
+		// Mounts below the runtime's own directories are private. The directories of pods become a
+		// shared peer group, because volume plugins mount and unmount there.
 		kinds := []uintptr{unix.MS_BIND, unix.MS_PRIVATE}
 		if slices.Contains(r.c.PodDirs, dir) {
 			kinds = append(kinds, unix.MS_SHARED)
@@ -79,7 +79,7 @@ func (r *Runtime) hide() ([]string, error) {
 	return dirs, nil
 }
 
-// isMounted reports whether path is a mount point that no other mount hides.
+// isMounted reports whether path is a mount point and no other mount hides it.
 func isMounted(path string) bool {
 	yes, err := mountinfo.Mounted(path)
 	return err == nil && yes
@@ -89,7 +89,7 @@ func (r *Runtime) hideable() []string {
 	return append([]string{r.dirs.bundles, r.dirs.files, r.dirs.pins}, r.c.PodDirs...)
 }
 
-// unhide undoes hide for directories below which nothing is mounted any more.
+// unhide reverts hideMounts for the directories below which nothing is mounted any more.
 func (r *Runtime) unhide() error {
 	var errs []error
 	for _, dir := range r.hidden {
@@ -102,7 +102,7 @@ func (r *Runtime) unhide() error {
 	return errors.Join(errs...)
 }
 
-// canLend reports whether the kernel can move a copy of a mount to another namespace.
+// canLend reports whether the kernel can move a copy of a mount to another mount namespace.
 func canLend() bool {
 	dir, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -117,8 +117,8 @@ func canLend() bool {
 	return true
 }
 
-// withoutLinks returns path with symlinks resolved, like filepath.EvalSymlinks. One system call is
-// enough if the path has no symlinks, as usual.
+// withoutLinks resolves the symlinks in path, like filepath.EvalSymlinks. If the path has no
+// symlinks, which is usual, it needs only one system call.
 func withoutLinks(path string) (string, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -128,10 +128,11 @@ func withoutLinks(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// lend replaces bind mount sources below hidden directories in the specification by links in the
-// bundle, and returns the mounts that the shim must place there. It returns nil if the container
-// must start in the host's mount namespace: because mounts must propagate between it and the host,
-// or because it mounts a hidden directory or a parent of one.
+// lend changes the bind mounts in the specification whose source is below a hidden directory: the
+// source becomes a link in the bundle. It returns the mounts that the shim must attach there. It
+// returns nil if the container must start in the host's mount namespace. This is so if it mounts a
+// hidden directory or a parent of one, or if mounts must propagate between the container and the
+// host.
 func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
 	bundle := r.bundle(c.rec.ID)
 	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfs: filepath.Join(bundle, rootfs)}}

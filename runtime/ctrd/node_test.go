@@ -281,7 +281,7 @@ func (n *node) reboot(t testing.TB) {
 	t.Helper()
 	n.powerOff(t)
 	n.mountRun(t)
-	n.network.forget()
+	n.network.deleteLost()
 }
 
 func (n *node) powerOff(t testing.TB) {
@@ -356,7 +356,7 @@ func (n *network) Teardown(_ context.Context, id, _ string, _ *api.PodSandboxCon
 	return nil
 }
 
-func (n *network) forget() {
+func (n *network) deleteLost() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.up)

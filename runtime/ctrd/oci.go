@@ -21,8 +21,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// chooseOCI selects the OCI runtime. If the configuration names none, it tries candidates by
-// running a container. The result is cached until the next boot or until the program changes.
+// chooseOCI selects the OCI runtime. If the configuration names none, it runs a container with each
+// candidate. The result is cached until the next boot, or until the program changes.
 func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	oci := wire.OCI{Root: r.dirs.state, Systemd: r.c.SystemdCgroup}
 	if r.c.OCIRuntime != "" {
@@ -47,19 +47,19 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", name, err))
 	}
-	for _, path := range tried { // the next start tries again: the host may be repaired by then
+	for _, path := range tried { // the next start tries again, because the host may be repaired by then
 		os.Remove(r.probeCache(path))
 	}
 	if len(tried) == 0 {
 		return oci, fmt.Errorf("there is no OCI runtime on this host; install islet's packages, crun or runc: %w", errors.Join(errs...))
 	}
-	return oci, fmt.Errorf("no OCI runtime can run a container on this host (islet doctor looks for the cause): %w", errors.Join(errs...))
+	return oci, fmt.Errorf("no OCI runtime can run a container on this host (islet doctor finds the cause): %w", errors.Join(errs...))
 }
 
-// askVersion returns the version from the first line of --version, such as "1.8.1" of "crun version
-// 1.8.1"; "" if there is none.
+// askVersion returns the version in the first line of --version, such as "1.8.1" for "crun version
+// 1.8.1". It returns "" if there is none.
 func (r *Runtime) askVersion() string {
-	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
+	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, r.oci.Path, "--version").Output()
 	if err != nil {
@@ -70,10 +70,10 @@ func (r *Runtime) askVersion() string {
 	return strings.TrimSpace(version)
 }
 
-// versionTime is the timeout of the --version call.
-const versionTime = 5 * time.Second
+// versionTimeout is the timeout of the --version call.
+const versionTimeout = 5 * time.Second
 
-// probe runs a container that exits at once, or returns the cached result.
+// probe runs a container that exits at once. It returns a cached result if there is one.
 func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	st, err := os.Stat(oci.Path)
 	if err != nil {
@@ -93,10 +93,10 @@ func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	err = r.tryOCI(ctx, oci)
 	if err != nil {
 		said = err.Error()
-		r.log.Info("an OCI runtime does not work here", "runtime", oci.Path, "error", err)
+		r.log.Info("an OCI runtime does not work on this host", "runtime", oci.Path, "error", err)
 	}
 	if ctx.Err() == nil {
-		os.WriteFile(cache, []byte(key+said), 0o600) // an error only costs another try
+		os.WriteFile(cache, []byte(key+said), 0o600) // without the file the next start runs the container again
 	}
 	return err
 }
@@ -105,13 +105,13 @@ func (r *Runtime) probeCache(path string) string {
 	return filepath.Join(r.c.RunDir, "oci-"+strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-")+".probe")
 }
 
-// stateFiles are the files by which containers of crun and runc can be distinguished in their
-// common state directory. Neither can read the other's state.
+// stateFiles are the state files of crun and runc, which tell the containers of the two apart in
+// their common state directory. Neither program can read the state of the other.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
 // ociOfState returns the OCI runtime that created a container of the default handler whose record
-// does not name one: crun or runc, whichever has state of the container, else the one in use. A
-// host may have changed its OCI runtime by installing another.
+// does not name one. It is crun or runc, depending on whose state the container has. Without state,
+// it is the current one. The host may have changed its OCI runtime by installing another one.
 func (r *Runtime) ociOfState(id string) wire.OCI {
 	oci := r.oci
 	if _, known := stateFiles[filepath.Base(oci.Path)]; !known {
@@ -132,14 +132,14 @@ func (r *Runtime) ociOfState(id string) wire.OCI {
 }
 
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
-	// Random, because process IDs repeat in other PID namespaces, where another agent may run.
+	// The ID is random because an agent in another PID namespace may have the same process ID.
 	id := "probe-" + strings.ToLower(rand.Text())
 	bundle := r.bundle(id)
 	defer r.removeBundle(id)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
 		return err
 	}
-	cgroup := "/islet-" + id // at the root, because created parents would be left behind
+	cgroup := "/islet-" + id // at the root, because parents that were created for it would remain
 	if oci.Systemd {
 		cgroup = "system.slice:islet:" + id
 	}
@@ -149,7 +149,7 @@ func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
 	if err != nil {
 		return err
 	}
-	spec.Linux.Seccomp = nil // an OCI runtime without seccomp support still runs most pods
+	spec.Linux.Seccomp = nil // an OCI runtime without seccomp support can still run most pods
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -175,8 +175,8 @@ func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ociDelete kills a container and removes the OCI runtime's state of it, without a shim. If the
-// state does not exist, that is success.
+// ociDelete kills a container and removes the OCI runtime's state of it, without a shim. Missing
+// state is no error.
 func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error {
 	state := filepath.Join(oci.Root, id)
 	known := state
@@ -191,8 +191,8 @@ func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error 
 	switch {
 	case oci.Root == r.dirs.state && errors.Is(gone, os.ErrNotExist):
 		return nil
-	case errors.Is(err, os.ErrNotExist): // a handler was uninstalled: removing the pod's cgroup ends its processes
-		r.log.Error("the OCI runtime of a container is not installed any more: its processes end with its pod",
+	case errors.Is(err, os.ErrNotExist): // the program of a handler was uninstalled; the processes end when the pod's cgroup is removed
+		r.log.Error("the OCI runtime of a container is not installed any more: its processes end when its pod ends",
 			"container", id, "program", oci.Path)
 	case err != nil:
 		return fmt.Errorf("delete container %s: %w: %s", id, err, strings.TrimSpace(string(out)))

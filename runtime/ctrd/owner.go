@@ -9,12 +9,13 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A sandbox is owned by its creator: the agent, or the tools at the CRI socket, such as crictl.
-// Tools may list everything and run exec, attach and port-forward everywhere, but may stop, remove
-// and change only their own sandboxes. Otherwise `crictl rmp -a -f` would remove the node's pods
-// without the agent's knowledge. The agent may change everything, because it cleans up.
+// A sandbox is owned by its creator, which is the agent or a tool at the CRI socket, such as
+// crictl. Tools may list everything and may run exec, attach and port-forward everywhere, but they
+// may stop, remove and change only the sandboxes of tools. Otherwise `crictl rmp -a -f` would
+// remove the node's pods without the agent's knowledge. The agent may change everything, because it
+// cleans up the node.
 
-// checkOwner rejects a tool's change to a sandbox of the agent.
+// checkOwner returns an error if a tool tries to change a sandbox of the agent.
 func (r *Runtime) checkOwner(ctx context.Context, s *sandbox, verb string) error {
 	if s == nil || s.rec.Tool || !cri.IsByTool(ctx) {
 		return nil
@@ -25,7 +26,7 @@ func (r *Runtime) checkOwner(ctx context.Context, s *sandbox, verb string) error
 		verb, m.GetNamespace(), m.GetName(), errdefs.ErrPermissionDenied)
 }
 
-// checkContainerOwner is checkOwner for a container.
+// checkContainerOwner calls checkOwner for the sandbox of a container.
 func (r *Runtime) checkContainerOwner(ctx context.Context, c *container, verb string) error {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]

@@ -9,7 +9,7 @@ import (
 )
 
 // readProfiles sets the security profiles that an older client named in the deprecated CRI fields.
-// Without this the container would run unconfined.
+// If it ignored those fields, the container would run unconfined.
 func readProfiles(c *api.ContainerConfig) error {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec == nil {
@@ -44,5 +44,5 @@ func profileOf(name string) (*api.SecurityProfile, error) {
 	case local && ref != "":
 		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: ref}, nil
 	}
-	return nil, fmt.Errorf("a profile is runtime/default, unconfined or localhost/NAME: %w", errdefs.ErrInvalidArgument)
+	return nil, fmt.Errorf("a profile must be runtime/default, unconfined or localhost/NAME: %w", errdefs.ErrInvalidArgument)
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checkPropagation rejects a mount whose propagation would have no effect because its host path is
-// in a mount without peers. Bidirectional needs a shared mount; HostToContainer a shared or a slave
-// mount.
-// https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation
+// checkPropagation rejects a mount whose propagation would have no effect, because its host path is
+// in a mount without peers. Bidirectional needs a shared mount. HostToContainer needs a shared or a
+// slave mount. https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation
 func checkPropagation(all []*api.Mount) error {
 	for _, m := range all {
 		var need []string
@@ -48,7 +47,7 @@ var propagationNames = map[api.MountPropagation]string{
 	api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: "HostToContainer",
 }
 
-// hasTag reports whether the optional fields of a line of mountinfo have one of these tags.
+// hasTag reports whether one of these tags is in the optional fields of a line of mountinfo.
 func hasTag(optional string, tags []string) bool {
 	for f := range strings.FieldsSeq(optional) {
 		name, _, _ := strings.Cut(f, ":")

@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// recordFormat is the newest record format that this program can read. Only changes that an older
-// program would misread get a new number. An added field does not: older programs ignore it, and it
-// reads as empty. Records without a number have format 1. Sandboxes of a containerd shim have
-// format 2.
+// recordFormat is the newest record format that this program can read. The number changes only if
+// an older program would misread the new format. It does not change for an added field, which older
+// programs ignore and which is empty in older records. Records without a number have format 1.
+// Sandboxes of a containerd shim have format 2.
 const (
 	recordFormat = 2
 	plainFormat  = 1
@@ -26,24 +26,24 @@ const (
 // errNewer is the error of a record with a newer format.
 var errNewer = errors.New("written by a newer version of islet: install that again, or end its pods with its islet cleanup")
 
-// A sandboxRecord is the persistent state of a sandbox. Stopped and Resized are appended as
-// changes.
+// A sandboxRecord is the persistent state of a sandbox. Changes of Stopped and Resized are appended
+// to the file.
 type sandboxRecord struct {
 	Format  int    `json:"format"`
 	ID      string `json:"id"`
 	Config  []byte `json:"config"` // api.PodSandboxConfig
 	Handler string `json:"handler,omitempty"`
-	// Program is an OCI runtime, or the handler's containerd shim. It is empty in records of
-	// versions of islet that did not store it.
+	// Program is an OCI runtime, or the handler's containerd shim. It is empty if an earlier
+	// version of islet wrote the record.
 	Program   string    `json:"program,omitempty"`
-	Tasks     bool      `json:"tasks,omitempty"` // Program is a containerd shim
+	Tasks     bool      `json:"tasks,omitempty"` // whether Program is a containerd shim
 	CreatedAt time.Time `json:"createdAt"`
-	Boot      string    `json:"boot,omitempty"` // the kernel's boot ID at creation; empty: created by an earlier version
+	Boot      string    `json:"boot,omitempty"` // the kernel's boot ID at creation; empty if an earlier version created it
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`
 	Level     string    `json:"seLinuxLevel,omitempty"` // for containers that specify none
-	Tool      bool      `json:"tool,omitempty"`         // created by a tool at the CRI socket
-	Resized   []byte    `json:"resized,omitempty"`      // api.LinuxPodSandboxConfig: current resources and overhead
+	Tool      bool      `json:"tool,omitempty"`         // whether a tool at the CRI socket created it
+	Resized   []byte    `json:"resized,omitempty"`      // an api.LinuxPodSandboxConfig with the current resources and the overhead
 	Stopped   bool      `json:"stopped,omitempty"`
 }
 
@@ -52,39 +52,39 @@ type containerRecord struct {
 	Format     int      `json:"format"`
 	ID         string   `json:"id"`
 	Sandbox    string   `json:"sandbox"`
-	Config     []byte   `json:"config"`          // api.ContainerConfig, withoutSecrets
+	Config     []byte   `json:"config"`          // an api.ContainerConfig after withoutSecrets
 	Image      string   `json:"image,omitempty"` // the image's digest in its registry
 	ImageID    string   `json:"imageID"`
 	Chain      string   `json:"chain,omitempty"` // chain ID of the image's layers
 	StopSignal string   `json:"stopSignal,omitempty"`
-	Volumes    []string `json:"volumes,omitempty"` // chain IDs of the images that it mounts
+	Volumes    []string `json:"volumes,omitempty"` // chain IDs of the images that the container mounts
 	// ImageVolumes is the number of directories for VOLUMEs of its image.
 	ImageVolumes int `json:"imageVolumes,omitempty"`
-	// User is the user of its first process; nil: created by an earlier version.
+	// User is the user of its first process. It is nil if an earlier version created the container.
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
 	Boot      string      `json:"boot,omitempty"` // see sandboxRecord.Boot
-	course
+	progress
 }
 
-// A course is the part of a container's record that changes, appended as a change.
-type course struct {
+// A progress is the part of a container's record that changes. Changes are appended to the file.
+type progress struct {
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	ExitCode   int32     `json:"exitCode,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
-	Signaled   bool      `json:"signaled,omitempty"` // the stop signal was sent
+	Signaled   bool      `json:"signaled,omitempty"` // whether the stop signal was sent
 }
 
 // recordFile is a container's record in its directory.
 const recordFile = "record.json"
 
-// A record file is a sequence of JSON objects, one per line. The first is complete; each later one
-// has the changed fields. So a change creates no new file, and often no write beyond a page that is
-// dirty anyway.
+// A record file is a sequence of JSON objects, one per line. The first object is complete. Each
+// later one contains the fields that have changed. So a change creates no new file. It often causes
+// no additional write, because the page is dirty anyway.
 
-// createRecord writes a new record. It is not synced: a power cut may lose it.
+// createRecord writes a new record. It is not synced, so a power cut may lose it.
 func createRecord(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -97,8 +97,8 @@ func createRecord(path string, v any) error {
 	return nil
 }
 
-// appendRecord appends changed fields to a record. With sync, the change survives a power cut once
-// appendRecord has returned.
+// appendRecord appends changed fields to a record. If sync is set, the change survives a power cut
+// once appendRecord has returned.
 func appendRecord(path string, change any, sync bool) error {
 	b, err := json.Marshal(change)
 	if err != nil {
@@ -111,7 +111,7 @@ func appendRecord(path string, change any, sync bool) error {
 	st, err := f.Stat()
 	if err == nil {
 		if _, err = f.Write(append(b, '\n')); err != nil {
-			f.Truncate(st.Size()) // leave no partial line on a full disk
+			f.Truncate(st.Size()) // if the disk is full, leave no partial line
 		}
 	}
 	if err == nil && sync {
@@ -123,8 +123,8 @@ func appendRecord(path string, change any, sync bool) error {
 	return nil
 }
 
-// readRecord reads a record. A partial last line, left by a power cut, is truncated. A partial
-// first object is an error, as is a newer format (errNewer).
+// readRecord reads a record. It truncates a partial last line, which a power cut may have left. A
+// partial first object is an error, and so is a newer format (errNewer).
 func readRecord(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -147,14 +147,15 @@ func readRecord(path string, v any) error {
 	case len(b):
 		return nil
 	}
-	// If the disk fails, the partial line stays: the lines that were read are complete.
+	// On a disk error the partial line cannot be removed. Ignore it, because the lines before it
+	// are complete.
 	if err := os.Truncate(path, int64(good)); !readonly.Fault(err) {
 		return err
 	}
 	return nil
 }
 
-// pack encodes a configuration for its record. It does not retain the message.
-func pack(m proto.Message) ([]byte, error) {
+// encode encodes a configuration for a record. It does not retain the message.
+func encode(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

@@ -7,10 +7,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// withoutSecrets returns the configuration without the fields that only the specification needs and
-// that may contain values of Secrets: the environment, and the command, which may refer to it as
-// $(NAME). The specification is in the run directory, which is in memory; the record is on disk and
-// may outlive the Secret.
+// withoutSecrets returns the configuration without the environment and the command. Both may
+// contain values of Secrets, because a command may refer to a variable as $(NAME), and only the
+// specification needs them. The specification is in the run directory, which is in memory. The
+// record is on disk and may outlive the Secret.
 func withoutSecrets(c *api.ContainerConfig) *api.ContainerConfig {
 	out := proto.CloneOf(c)
 	out.Envs, out.Command, out.Args = nil, nil, nil
@@ -24,7 +24,7 @@ func dropSecrets(path string, c *container) error {
 		return nil
 	}
 	cfg := withoutSecrets(c.config)
-	packed, err := pack(cfg)
+	packed, err := encode(cfg)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func TestTornRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := int(st.Size())
-	if err := appendRecord(path, course{StartedAt: at.Add(1), FinishedAt: at.Add(2), ExitCode: 3}, true); err != nil {
+	if err := appendRecord(path, progress{StartedAt: at.Add(1), FinishedAt: at.Add(2), ExitCode: 3}, true); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(path)
@@ -43,7 +43,7 @@ func TestTornRecord(t *testing.T) {
 		case got.ID != "a" || string(got.Config) != "config" || (got.ExitCode == 3) != (n == len(whole)):
 			t.Fatalf("%d bytes: %+v", n, got)
 		}
-		if err := appendRecord(path, course{Reason: "again"}, false); err != nil {
+		if err := appendRecord(path, progress{Reason: "again"}, false); err != nil {
 			t.Fatal(err)
 		}
 		got = containerRecord{}

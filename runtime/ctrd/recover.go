@@ -20,7 +20,7 @@ import (
 )
 
 // recover restores the state from the records, the shims and the run directory. It ends containers
-// whose shim is lost, and removes files and processes that belong to no known container.
+// whose shim has died, and removes files and processes that belong to no known container.
 func (r *Runtime) recover(ctx context.Context) error {
 	if err := r.loadSandboxes(); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (r *Runtime) recover(ctx context.Context) error {
 	return r.sweep(ctx, held)
 }
 
-// loadSandboxes reads the sandboxes' records. An unreadable record was torn by a power cut, which
-// also ended its sandbox.
+// loadSandboxes reads the sandboxes' records. A record that cannot be decoded was torn by a power
+// cut, which also ended its sandbox.
 func (r *Runtime) loadSandboxes() error {
 	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
@@ -108,16 +108,16 @@ func (r *Runtime) loadContainers() error {
 			return err
 		}
 		if err == nil && r.sandboxes[c.rec.Sandbox] == nil {
-			err = errors.New("its sandbox is not known")
+			err = errors.New("its sandbox is unknown")
 		}
 		if readonly.Fault(err) {
 			r.log.Error("a container's record cannot be read from the disk: the container is ended", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
-			continue // sweep removes its directory and bundle
+			continue // sweep will remove its directory and bundle
 		}
 		if err := dropSecrets(r.recordPath(e.Name()), c); err != nil {
-			r.log.Warn("a container's record keeps its environment, which may include secrets, until the container is removed",
+			r.log.Warn("a container's record still contains its environment, which may include secrets, until the container is removed",
 				"container", c.rec.ID, "error", err)
 		}
 		if c.state() == api.ContainerState_CONTAINER_EXITED {
@@ -132,14 +132,14 @@ func (r *Runtime) loadContainers() error {
 	return nil
 }
 
-// adopted is a container that a shim reports.
+// An adopted is a container that a shim reports.
 type adopted struct {
 	wire.Container
 	client runner
 }
 
-// listTime is how long a running shim may take to list its containers.
-const listTime = 30 * time.Second
+// listTimeout is how long a running shim may take to list its containers.
+const listTimeout = 30 * time.Second
 
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
 // is killed.
@@ -163,19 +163,19 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 			continue
 		}
 		if pid := client.PID(); inOtherMounts(pid) {
-			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue, and new pods get another shim",
+			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue to run, and new pods get another shim",
 				"shim", name, "pid", pid)
 			r.shims.mu.Lock()
 			g.apart = true
 			r.shims.mu.Unlock()
 		}
-		asked, cancel := context.WithTimeout(ctx, listTime)
+		asked, cancel := context.WithTimeout(ctx, listTimeout)
 		list, err := client.List(asked)
 		cancel()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil { // do not let it delay the recovery of other pods
+		if err != nil { // the shim must not delay the recovery of other pods
 			r.log.Error("a shim does not respond and is killed: its pods are started again", "shim", name, "error", err)
 			client.Abandon()
 			os.Remove(r.shims.socket(name))
@@ -200,7 +200,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 	return held, nil
 }
 
-// adoptContainers updates the records with the shims' reports.
+// adoptContainers updates the records from the reports of the shims.
 func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) error {
 	var g errgroup.Group
 	g.SetLimit(8)
@@ -235,8 +235,9 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 		if s.rec.Stopped {
 			continue
 		}
-		// Earlier versions ran it with the default OCI runtime, whatever handler the pod requests.
-		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.complete(s)
+		// An earlier version ran it with the default OCI runtime, even if the pod requests a
+		// handler.
+		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.hasFiles(s)
 		if s.hasInit() {
 			if h, ok := held[id]; ok && h.Exit == nil && !s.initEnded {
 				s.pid = h.Pid
@@ -284,7 +285,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
 				return nil // a file of the program itself
 			}
-			if err != nil { // its program is not installed: removing the pod's cgroup ends its processes
+			if err != nil { // its program is not installed; the processes end when the pod's cgroup is removed
 				return mounts.RemoveAll(path)
 			}
 			return r.ociDelete(ctx, h.oci, id)

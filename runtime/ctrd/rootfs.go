@@ -27,19 +27,20 @@ import (
 // started.
 const rootfs = "rootfs"
 
-// viewPrefix is the prefix of snapshot keys that keep an image's layers while containers use them.
-// There is one view per image.
+// viewPrefix is the prefix of the keys of views. A view is a snapshot that keeps the layers of an
+// image while containers use them. There is one view for each image.
 const viewPrefix = "islet-view-"
 
-// views caches the layer directories of chain IDs, top layer first.
+// views caches the layer directories of chain IDs. The top layer comes first.
 type views struct {
 	mu     sync.Mutex
 	layers map[string][]string
 }
 
-// mountRootfs mounts a container's root file system at <bundle>/rootfs: an overlay of the image's
-// layers with an upper directory, or a copy of the layers if overlayfs does not work. label is the
-// SELinux label of the files, or "". If users is not nil, owners are mapped to that user namespace.
+// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the
+// image's layers with an upper directory, or a copy of the layers if overlayfs does not work. label
+// is the SELinux label of the files, or "". If users is not nil, the owners of the files are mapped
+// to that user namespace.
 func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, users *os.File) (err error) {
 	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
 	layers, err := r.layersOf(ctx, c.rec.Chain)
@@ -53,7 +54,7 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, u
 	if r.c.Daemon.Snapshotter() == daemon.Overlay && len(layers) > 0 {
 		if users != nil {
 			var done func() error
-			if layers, done, err = shift(layers, filepath.Join(r.bundle(c.rec.ID), shifted), users); err != nil {
+			if layers, done, err = shiftLayers(layers, filepath.Join(r.bundle(c.rec.ID), shiftedLayers), users); err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, done()) }()
@@ -93,7 +94,7 @@ func overlayMount(dir string, layers []string) (mount.Mount, error) {
 	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
 }
 
-// overlayLowers returns the lowerdir options for layers, top first.
+// overlayLowers returns the lowerdir options for layers, of which the top layer comes first.
 func overlayLowers(layers []string) []string {
 	opts := []string{"lowerdir=" + strings.Join(layers, ":")}
 	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {
@@ -102,8 +103,9 @@ func overlayLowers(layers []string) []string {
 	return opts
 }
 
-// copyMount is for snapshotters whose layers are complete trees. The copy's size is limited only by
-// the image, because unpacking already used as much space for each layer.
+// copyMount copies the image and returns a bind mount of the copy. It is for snapshotters whose
+// layers are complete trees. The size of the copy is limited only by the image. This is acceptable
+// because unpacking already used as much space for each layer.
 func copyMount(ctx context.Context, dir string, layers []string) (mount.Mount, error) {
 	root := filepath.Join(dir, "rootfs")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -131,7 +133,7 @@ func copyTree(ctx context.Context, from, to string) error {
 	return tree.Copy(ctx, src, dst, &tree.Room{Bytes: math.MaxUint64, Files: math.MaxUint64})
 }
 
-// copyOwner sets a directory's owner and mode to those of another.
+// copyOwner copies the owner and the mode of the directory from to the directory to.
 func copyOwner(from, to string) error {
 	st, err := os.Stat(from)
 	if err != nil {
@@ -141,7 +143,7 @@ func copyOwner(from, to string) error {
 	return errors.Join(os.Chown(to, int(sys.Uid), int(sys.Gid)), os.Chmod(to, st.Mode().Perm()))
 }
 
-// layersOf returns the layer directories of a chain ID. A view keeps them in place until no
+// layersOf returns the layer directories of a chain ID. A view keeps them in place while a
 // container uses the chain.
 func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) {
 	if chain == "" {
@@ -172,8 +174,8 @@ func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) 
 	return layers, nil
 }
 
-// layerDirs returns the directories in a view's mounts: a bind mount for a single layer, or an
-// overlay.
+// layerDirs returns the directories in the mounts of a view. The mount is a bind mount of a single
+// layer, or an overlay.
 func layerDirs(ms []mount.Mount) []string {
 	if len(ms) != 1 {
 		return nil
@@ -208,7 +210,7 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 }
 
 // dropViewsOf removes the views of a removed container's image and of the images that it mounted,
-// unless others use them.
+// unless other containers use them.
 func (r *Runtime) dropViewsOf(ctx context.Context, c *container) error {
 	err := r.dropView(ctx, c.rec.Chain)
 	for _, chain := range c.rec.Volumes {

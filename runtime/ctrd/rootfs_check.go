@@ -9,8 +9,8 @@ import (
 )
 
 // checkRootfs rejects an image whose /dev, /proc or /sys is not a directory. runc 1.1 creates and
-// removes files below /dev by their host paths; if /dev were a symlink, it would do so anywhere on
-// the host. Nothing has run in this root file system, so the result stays valid.
+// removes files below /dev by their host paths. If /dev were a symlink, those files could be
+// anywhere on the host. No process has run in this root file system, so the result stays valid.
 func checkRootfs(root string) error {
 	for _, name := range []string{"dev", "proc", "sys"} {
 		st, err := os.Lstat(filepath.Join(root, name))

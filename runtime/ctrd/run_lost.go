@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// The run directory can be lost while containers run: a cleanup tool removes it, or a tmpfs is
-// mounted over it. So missing files do not prove that a container has ended:
+// The run directory can be lost while containers run, because a cleanup tool removes it or a tmpfs
+// is mounted over it. So missing files do not prove that a container has ended:
 //
 //	a shim has the container      it is adopted
 //	no shim has it                its cgroup is killed; the end is recorded once it is empty
@@ -28,7 +28,7 @@ import (
 //	a command cannot be started   the same, if a probe or a hook needs it: otherwise the pod
 //	                              would stay unready forever
 //
-// Whether the machine was rebooted (see bootid) only decides the reason and message of the end.
+// Whether the machine was rebooted (see bootid) affects only the reason and the message of the end.
 
 // runDirs are the directories below RunDir that this process creates.
 func (r *Runtime) runDirs() []string {
@@ -36,7 +36,7 @@ func (r *Runtime) runDirs() []string {
 }
 
 // restoreRun recreates directories below RunDir that were removed while this process ran. Their
-// content is lost; usable finds the affected sandboxes.
+// content is lost. usable finds the affected sandboxes.
 func (r *Runtime) restoreRun() error {
 	missing := func() (out []string) {
 		for _, dir := range r.runDirs() {
@@ -62,36 +62,36 @@ func (r *Runtime) restoreRun() error {
 		}
 	}
 	if len(r.hidden) > 0 {
-		if _, err := r.hide(); err != nil {
-			r.log.Warn("pods' mounts cannot be hidden from shims: the cost of a container's start grows with the number of pods",
+		if _, err := r.hideMounts(); err != nil {
+			r.log.Warn("the mounts of pods cannot be hidden from shims: the more pods there are, the longer the start of a container takes",
 				"error", err)
 		}
 	}
 	if _, err := bootName(r.c.RunDir, r.bootID); err != nil {
-		r.log.Warn("the next process will create other container IDs than this one", "error", err)
+		r.log.Warn("the next process will create other container IDs than this process", "error", err)
 	}
 	return nil
 }
 
-// complete reports whether the sandbox's files and pinned namespaces in the run directory exist.
-func (r *Runtime) complete(s *sandbox) bool {
+// hasFiles reports whether the sandbox's files and pinned namespaces exist in the run directory.
+func (r *Runtime) hasFiles(s *sandbox) bool {
 	for _, name := range namespaceConfig(s).Names() {
 		if !namespace.Pinned(filepath.Join(r.dirs.pins, s.rec.ID, name)) {
 			return false
 		}
 	}
-	// A sandbox on the host's network may have nothing else there.
+	// A sandbox on the host's network may have no other file there.
 	_, err := os.Stat(filepath.Join(r.dirs.files, s.rec.ID, "resolv.conf"))
 	return err == nil
 }
 
-// usable reports whether containers can be started in a sandbox. A sandbox that has lost a part
-// becomes not ready, and subscribers get an event.
+// usable reports whether containers can be started in a sandbox. If a part of the sandbox is lost,
+// usable marks it as not ready and sends an event to subscribers.
 func (r *Runtime) usable(s *sandbox) bool {
 	r.mu.Lock()
 	ready := s.ready
 	r.mu.Unlock()
-	if !ready || r.complete(s) {
+	if !ready || r.hasFiles(s) {
 		return ready
 	}
 	r.log.Error("a sandbox has lost files in the run directory: its pod is started again", "sandbox", s.rec.ID)
@@ -99,7 +99,7 @@ func (r *Runtime) usable(s *sandbox) bool {
 	return false
 }
 
-// damage makes a sandbox permanently not ready, so that the agent stops its pod, with retries, and
+// damage makes a sandbox permanently not ready. The agent then stops its pod, with retries, and
 // starts it again.
 func (r *Runtime) damage(s *sandbox) {
 	if s == nil {
@@ -118,11 +118,11 @@ func (r *Runtime) damage(s *sandbox) {
 var errLost = errors.New("its files in islet's run directory were removed while it ran, so no command can be started in it: " +
 	"restart its pod")
 
-// commandDir creates the directory of one command in a container. It returns errLost if the files
-// that the OCI runtime needs are gone although the container is running.
+// commandDir creates the directory of one command in a container. It returns errLost if the
+// container is running but the files that the OCI runtime needs do not exist.
 func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 	var dir string
-	err := r.files(c)
+	err := r.checkFiles(c)
 	if err == nil {
 		dir, err = os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
 	}
@@ -132,7 +132,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 			r.mu.Lock()
 			s := r.sandboxes[c.rec.Sandbox]
 			r.mu.Unlock()
-			r.log.Error("commands cannot be started in a container any more: its pod is started again", "container", c.rec.ID, "error", err)
+			r.log.Error("no command can be started in a container any more: its pod is started again", "container", c.rec.ID, "error", err)
 			r.damage(s)
 		}
 	}
@@ -142,32 +142,33 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 	return dir, nil
 }
 
-// files returns an error unless the container's files are in the run directory.
-func (r *Runtime) files(c *container) error {
+// checkFiles returns an error unless the container's files are in the run directory.
+func (r *Runtime) checkFiles(c *container) error {
 	if _, err := os.Lstat(r.bundle(c.rec.ID)); err != nil {
 		return err
 	}
 	if r.tasksOf(c.rec.Sandbox) != nil || r.ociOf(c.rec.Sandbox).Root != r.dirs.state {
-		return nil // handlers' programs choose the location of their own state
+		return nil // the program of a handler chooses the location of its state
 	}
 	_, err := os.Lstat(filepath.Join(r.dirs.state, c.rec.ID))
 	return err
 }
 
-// lostFiles reports whether a container is running without its files. It is false for one that is
-// ending or being removed.
+// lostFiles reports whether a container is running without its files. It returns false for a
+// container that is ending or being removed.
 func (r *Runtime) lostFiles(c *container) bool {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	pid, there := c.pid, r.containers[c.rec.ID] == c
 	r.mu.Unlock()
-	return there && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.files(c), os.ErrNotExist)
+	return there && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
 }
 
-// endLeft kills the processes of a container or of a sandbox's init through its cgroup, without a
-// shim or an OCI runtime. found reports whether there were any. Without an error none is left.
-func (r *Runtime) endLeft(ctx context.Context, s *sandbox, id string) (found bool, err error) {
+// killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It
+// needs neither a shim nor an OCI runtime. found reports whether there were any. If it returns no
+// error, no process is left.
+func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (found bool, err error) {
 	if s == nil {
 		return false, nil
 	}
@@ -177,8 +178,8 @@ func (r *Runtime) endLeft(ctx context.Context, s *sandbox, id string) (found boo
 	return found, nil
 }
 
-// endUnheld ends a container that no shim has, at the start of this process. A container that was
-// only created is left alone, unless it has processes because its start was not recorded.
+// endUnheld ends a container that no shim reported at the start of this process. A container that
+// was only created is not ended. If it has processes, its start was not recorded, and it is ended.
 func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	if c.state() == api.ContainerState_CONTAINER_RUNNING {
 		r.endWithLostShim(c)
@@ -189,7 +190,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
-	found, err := r.endLeft(ctx, s, c.rec.ID)
+	found, err := r.killRemaining(ctx, s, c.rec.ID)
 	switch {
 	case err != nil:
 		r.log.Error("a container without a shim could not be killed", "container", c.rec.ID, "error", err)
@@ -201,7 +202,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	}
 }
 
-// endInits kills the init processes of sandboxes that no shim has.
+// endInits kills the init processes of sandboxes that no shim reported.
 func (r *Runtime) endInits(ctx context.Context, held map[string]adopted) {
 	for id, s := range r.sandboxes {
 		if _, ok := held[id]; ok || !s.hasInit() {
@@ -210,19 +211,19 @@ func (r *Runtime) endInits(ctx context.Context, held map[string]adopted) {
 		if s.tasks != nil && s.tasks.Connected() {
 			continue
 		}
-		if _, err := r.endLeft(ctx, s, id); err != nil {
+		if _, err := r.killRemaining(ctx, s, id); err != nil {
 			r.log.Error("the init process of a sandbox without a shim could not be killed", "sandbox", id, "error", err)
 			r.damage(s)
 		}
 	}
 }
 
-// endWithoutShim returns the exit, reason and message of a container that no shim had. there: its
-// bundle existed. killed: it still had processes.
-func (r *Runtime) endWithoutShim(c *container, there, killed bool) (wire.Exit, string, string) {
+// endWithoutShim returns the exit, reason and message of a container that no shim reported.
+// hadBundle reports whether its bundle existed, and killed whether it still had processes.
+func (r *Runtime) endWithoutShim(c *container, hadBundle, killed bool) (wire.Exit, string, string) {
 	exit := wire.Exit{Code: codeKilled, FinishedAt: time.Now()}
 	switch {
-	case there:
+	case hadBundle:
 		return exit, reasonShimLost, "the shim that ran this container has died, so the container was killed"
 	case killed:
 		return exit, reasonShimLost, "islet's run directory was lost while this container ran, so the container was killed"
@@ -234,9 +235,9 @@ func (r *Runtime) endWithoutShim(c *container, there, killed bool) (wire.Exit, s
 	return exit, reasonUnknown, "the machine was restarted while this container ran"
 }
 
-// forget deletes a container whose bundle was lost from its shim, if that is running, and from the
-// OCI runtime. The caller holds the container's lock.
-func (r *Runtime) forget(ctx context.Context, c *container) {
+// deleteLost deletes a container whose bundle was lost. It deletes the container from its shim, if
+// the shim is running, and from the OCI runtime. The caller holds the container's lock.
+func (r *Runtime) deleteLost(ctx context.Context, c *container) {
 	if c.cleanedUp {
 		return
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// shmMode is the mode of /tmp: any user of a pod may write to /dev/shm.
+// shmMode is the mode of /dev/shm. Like in /tmp, any user of the pod may create files there.
 const shmMode = 0o777 | os.ModeSticky
 
-// filesLimit returns the mount options that limit a pod's files and /dev/shm together. The size is
-// every container runtime's default for /dev/shm, with one inode per page. A pod that uses the
-// host's /dev/shm needs space only for its files.
+// filesLimit returns the mount options that limit the total size of a pod's files and /dev/shm. The
+// size is the default of every container runtime for /dev/shm. There is one inode for each page. A
+// pod that uses the host's /dev/shm needs space only for its files.
 func filesLimit(s *sandbox) string {
 	if s.hostIPC() {
 		return "mode=0755,size=1m,nr_inodes=64"
@@ -28,9 +28,9 @@ func filesLimit(s *sandbox) string {
 }
 
 // makeSandboxFiles creates the files that the containers of a sandbox share: /etc/hostname,
-// /etc/resolv.conf, /etc/hosts (for containers whose configuration mounts none) and /dev/shm.
-// Containers can write to all of these, so they are in a size-limited file system of the sandbox,
-// not in that of the run directory:
+// /etc/resolv.conf, /dev/shm, and /etc/hosts for containers whose configuration does not mount one.
+// Containers can write to all of these files. So the files are in a file system of the sandbox with
+// limited size, and not in that of the run directory:
 //
 //	/run/islet/sandboxes/ID        tmpfs, 64 MiB
 //	├── hostname resolv.conf hosts
@@ -71,10 +71,11 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	if err := os.Mkdir(shm, 0o700); err != nil {
 		return err
 	}
-	return errors.Join(os.Chmod(shm, shmMode), s.chown(shm)) // whatever the umask is
+	return errors.Join(os.Chmod(shm, shmMode), s.chown(shm)) // the mode must not depend on the umask
 }
 
-// resolvConf returns the content of a pod's resolv.conf; without a configuration it is the host's.
+// resolvConf returns the content of a pod's resolv.conf. Without a configuration it is the content
+// of the host's.
 func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	if d == nil {
 		b, err := os.ReadFile("/etc/resolv.conf")
@@ -96,8 +97,8 @@ func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// removeSandboxFiles removes the files of makeSandboxFiles, including those of an earlier version,
-// which mounted only /dev/shm.
+// removeSandboxFiles removes the files that makeSandboxFiles created, also those of an earlier
+// version, which mounted only /dev/shm.
 func (r *Runtime) removeSandboxFiles(id string) error {
 	dir := filepath.Join(r.dirs.files, id)
 	for _, at := range []string{filepath.Join(dir, "shm"), dir} {
@@ -121,7 +122,7 @@ func (r *Runtime) filesOf(s *sandbox) ocispec.Files {
 	return f
 }
 
-// unmount detaches all mounts at path. If nothing is mounted there, that is success.
+// unmount detaches all mounts at path. It is no error if nothing is mounted there.
 func unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -21,12 +21,12 @@ import (
 // namespace. The shim program acts as the init.
 const initProgram = "/islet-shim"
 
-// initScore is the init's oom_score_adj, that of a kubelet's pause containers: killing it would end
-// the pod and free next to no memory.
+// initScore is the oom_score_adj of the init, the same as for a kubelet's pause containers. If the
+// OOM killer chose it, the pod would end, but almost no memory would be freed.
 const initScore = -998
 
-// startInit runs the first process of a pod's shared PID namespace, or of the sandbox of a
-// containerd shim. Its container ID is the sandbox's ID.
+// startInit starts the first process of a pod's shared PID namespace, or of the sandbox of a
+// containerd shim. The ID of its container equals the sandbox's ID.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	bundle := r.bundle(s.rec.ID)
 	err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfs), 0o755), s.chown(filepath.Join(bundle, rootfs)))
@@ -68,8 +68,8 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// initSpec returns the specification of a container that has only the shim program and no
-// privileges: everything in the pod shares its PID namespace.
+// initSpec returns the specification of a container with nothing but the shim program. It has no
+// privileges, because every process of the pod shares its PID namespace.
 func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 	n, err := r.namespacesOf(s, &container{config: &api.ContainerConfig{}})
 	if err != nil {
@@ -80,13 +80,12 @@ func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 		Container: r.ownContainer("init"),
 	})
 	if err == nil && s.tasks != nil {
-		s.describe(spec, nil)
+		s.annotate(spec, nil)
 	}
 	return spec, err
 }
 
-// ownContainer returns the configuration of a container that runs the shim program with another
-// verb than serve.
+// ownContainer returns the configuration of a container that runs the shim program with a verb.
 func (r *Runtime) ownContainer(verb string) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Command: []string{initProgram, verb},
@@ -95,14 +94,14 @@ func (r *Runtime) ownContainer(verb string) *api.ContainerConfig {
 	}
 }
 
-// stopInit kills the init, and with it every process left in its PID namespace.
+// stopInit kills the init. The kernel then kills every process that is left in its PID namespace.
 func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
 	s.pid = 0
 	r.mu.Unlock()
 	client := r.connected(s)
 	if _, err := os.Stat(r.bundle(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
-		_, err := r.endLeft(ctx, s, s.rec.ID)
+		_, err := r.killRemaining(ctx, s, s.rec.ID)
 		if client != nil && err == nil {
 			client.DeleteEnded(ctx, s.rec.ID) // fails if the shim does not have it
 		}
@@ -121,7 +120,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 		}
 	}
 	deleted := r.forceDelete(ctx, s, s.rec.ID)
-	if _, err := r.endLeft(ctx, s, s.rec.ID); err != nil || deleted != nil {
+	if _, err := r.killRemaining(ctx, s, s.rec.ID); err != nil || deleted != nil {
 		return errors.Join(deleted, err)
 	}
 	return r.removeBundle(s.rec.ID)

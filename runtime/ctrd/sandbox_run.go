@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// cleanup is the timeout for undoing a failed operation.
-const cleanup = 30 * time.Second
+// cleanupTimeout is the timeout for undoing a failed operation.
+const cleanupTimeout = 30 * time.Second
 
-// RunPodSandbox creates the namespaces, network and files of a pod. If a sandbox of the same
-// identity is ready, its ID is returned; if it is not ready, it is recreated.
+// RunPodSandbox creates the namespaces, network and files of a pod. If a sandbox with the same
+// identity is ready, its ID is returned. If it is not ready, it is recreated.
 func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	cfg := req.GetConfig()
 	tool := cri.IsByTool(ctx)
@@ -48,7 +48,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 			return nil, err
 		}
 	}
-	packed, err := pack(cfg)
+	packed, err := encode(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
-	r.notify(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both events, as other CRI runtimes send them
+	r.notify(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both events, as other CRI runtimes do
 	r.notify(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// runSandbox starts s and adds it to r.sandboxes. After an error it has removed everything that it
+// runSandbox starts s and adds it to r.sandboxes. If it fails, it has removed everything that it
 // created.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.Level()
@@ -84,7 +84,7 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 		if err == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		err = errors.Join(err, r.tearDown(ctx, s))
 		r.shims.leave(s.rec.ID)
@@ -125,15 +125,16 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 
 func (r *Runtime) sandboxPath(id string) string { return filepath.Join(r.dirs.sandboxes, id+".json") }
 
-// namespaceConfig returns the namespaces that a sandbox gets. A pod on the host's network also has
-// the host's name.
+// namespaceConfig returns the configuration of the namespaces of a sandbox. A pod on the host's
+// network also has the host's name.
 func namespaceConfig(s *sandbox) namespace.Config {
 	c := namespace.Config{
 		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(), Users: s.users(),
 		Hostname: s.config.GetHostname(), Sysctls: map[string]string{},
 	}
 	if c.Net {
-		// As containerd does: in a pod's own network every user may bind any port, and ping.
+		// containerd does the same: in a network of its own, every user of a pod may use ping and
+		// bind any port.
 		c.Sysctls["net.ipv4.ip_unprivileged_port_start"] = "0"
 		c.Sysctls["net.ipv4.ping_group_range"] = "0 2147483647"
 	}

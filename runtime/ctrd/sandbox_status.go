@@ -10,8 +10,8 @@ import (
 )
 
 // PodSandboxStatus returns the status of one sandbox. The verbose information includes the key
-// runtimeSpec, a pause container's specification with its namespaces: tools find a pod's network by
-// their paths.
+// runtimeSpec. It is the specification that a pause container would have, from which tools read the
+// paths of the pod's namespaces.
 func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// StopPodSandbox kills the containers of a sandbox and removes its network and namespaces. If the
-// sandbox is stopped or does not exist, that is success.
+// StopPodSandbox kills the containers of a sandbox and removes its network and namespaces. A
+// sandbox that is missing or already stopped is no error.
 func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -30,8 +30,8 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 	return &api.StopPodSandboxResponse{}, nil
 }
 
-// stopSandbox stops a sandbox. The caller holds the sandbox's lock. The stop is recorded first, so
-// that a later process does not take over a partly removed sandbox.
+// stopSandbox stops a sandbox. The caller holds the sandbox's lock. It records the stop first, so
+// that a later process does not take over a sandbox that is partly removed.
 func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
 	was, recorded := s.ready, s.rec.Stopped
@@ -56,7 +56,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// tearDown undoes runSandbox, except for the record. It can be repeated.
+// tearDown reverts runSandbox, except for the record. It may be called again.
 func (r *Runtime) tearDown(ctx context.Context, s *sandbox) error {
 	var errs []error
 	if s.hasInit() {

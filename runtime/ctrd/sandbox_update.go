@@ -9,8 +9,8 @@ import (
 )
 
 // UpdatePodSandboxResources stores the pod's total resources and its overhead after a resize
-// (KEP-5328). The caller has already changed the pod's cgroup, which this package does not own. The
-// stored values survive a restart of the agent and are in the verbose status.
+// (KEP-5328). The caller has already changed the pod's cgroup, which does not belong to this
+// package. The stored values are part of the verbose status and survive a restart of the agent.
 func (r *Runtime) UpdatePodSandboxResources(
 	ctx context.Context, req *api.UpdatePodSandboxResourcesRequest,
 ) (*api.UpdatePodSandboxResourcesResponse, error) {
@@ -25,7 +25,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 	defer r.ops.Unlock(s.rec.ID)
 	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}
 	r.cgroups.Forget(s.config.GetLinux().GetCgroupParent()) // its limits have changed
-	packed, err := pack(resized)
+	packed, err := encode(resized)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 	return &api.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-// resources returns the pod's total resources and its overhead, as of the last resize. The caller
+// resources returns the pod's total resources and its overhead after the last resize. The caller
 // holds Runtime.mu.
 func (s *sandbox) resources() (resources, overhead *api.LinuxContainerResources) {
 	if s.resized != nil {

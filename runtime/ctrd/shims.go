@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shims are the shim processes and their sandboxes. A sandbox stays with its shim until it is
-// removed. The process starts with the first container, and again if it has died. A shim without
+// shims are the shim processes and their sandboxes. A sandbox keeps its shim until it is removed.
+// The process is started for the first container, and again after it has died. A shim without
 // sandboxes is shut down.
 type shims struct {
 	r *Runtime
@@ -26,13 +26,13 @@ type shims struct {
 	closed  bool
 }
 
-// A group is one shim and its sandboxes. mu serializes starting the process.
+// A group is one shim and its sandboxes. mu serializes starts of the process.
 type group struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
-	client *shim.Client    // nil: not connected
-	// apart: the shim has another mount namespace than this process, so new sandboxes do not join
-	// it. Guarded by shims.mu.
+	client *shim.Client    // nil if it is not connected
+	// apart reports whether the shim is in another mount namespace than this process. New sandboxes
+	// do not join such a shim. shims.mu guards it.
 	apart bool
 
 	mu sync.Mutex
@@ -44,15 +44,15 @@ func newShims(r *Runtime) *shims {
 
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join assigns a sandbox to a shim that has room, unless it has one already, and returns the shim's
-// name. Shims that only serve streams for containerd shims have names of their own.
+// join assigns a sandbox to a shim that has room, unless it already has a shim. It returns the
+// shim's name. Shims that only serve streams for containerd shims have names of their own.
 func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if name, ok := s.groupOf[sandbox]; ok {
 		return name
 	}
-	for i := 1; ; i++ { // lowest number first, so that few shims are full rather than many half empty
+	for i := 1; ; i++ { // the lowest numbers first, so that a few shims are full instead of many half empty
 		name := strconv.Itoa(i)
 		if streams {
 			name = "t" + name
@@ -75,7 +75,7 @@ func (s *shims) put(sandbox, name string) {
 	s.groupOf[sandbox] = name
 }
 
-// leave removes a sandbox from its shim, and shuts the shim down if it was the last.
+// leave removes a sandbox from its shim. If it was the last one, the shim is shut down.
 func (s *shims) leave(sandbox string) {
 	s.mu.Lock()
 	g := s.groups[s.groupOf[sandbox]]
@@ -107,10 +107,10 @@ func (s *shims) leave(sandbox string) {
 // end shuts down a shim that has no containers.
 func (s *shims) end(name string, client *shim.Client) {
 	if client != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), cleanup)
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			// Its pods are gone, and without its socket the process could not be found again.
+			// Its pods have ended, and the process could not be found again without its socket.
 			s.r.log.Warn("an unused shim did not shut down and is killed", "shim", name, "error", err)
 			client.Abandon()
 		} else {
@@ -121,7 +121,7 @@ func (s *shims) end(name string, client *shim.Client) {
 	os.Remove(s.socket(name) + ".log")
 }
 
-// connected returns the client of a connected shim, or nil.
+// connected returns the client of a shim, or nil if it is not connected.
 func (s *shims) connected(name string) *shim.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 
 // connect connects to a listening shim.
 func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
-	s.mu.Lock() // so that onGone, however soon, runs after g.client is set
+	s.mu.Lock() // onGone must not run before g.client is set
 	defer s.mu.Unlock()
 	c, err := shim.Dial(ctx, s.socket(g.name),
 		func(e wire.Container) {
@@ -176,13 +176,13 @@ func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
 }
 
 const (
-	// maxShimLog bounds a shim's own log, in bytes, which is in memory. Shims bound it themselves,
-	// except those that an earlier version started.
+	// maxShimLog is the maximum size of a shim's own log, in bytes. The log is in memory. Shims
+	// limit it themselves, except those that an earlier version started.
 	maxShimLog  = 1 << 20
 	cutShimLogs = 10 * time.Minute
 )
 
-// cutLog truncates the log of a shim that does not bound it itself, and repeats this every
+// cutLog truncates the log of a shim that does not limit it itself. It repeats this every
 // cutShimLogs while c is the shim's client.
 func (s *shims) cutLog(g *group, c *shim.Client) {
 	path := s.socket(g.name) + ".log"
@@ -234,7 +234,7 @@ func (r *Runtime) endPodOfShim(sandbox string) {
 	}
 }
 
-// names lists the shims whose socket exists.
+// names returns the names of the shims whose socket exists.
 func (s *shims) names() ([]string, error) {
 	entries, err := os.ReadDir(s.r.dirs.sockets)
 	if err != nil {
@@ -271,7 +271,7 @@ func (s *shims) has(name string) bool {
 	return s.groups[name] != nil
 }
 
-// close closes the connections to all shims; their containers keep running.
+// close closes the connections to all shims. Their containers continue to run.
 func (s *shims) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -6,10 +6,11 @@ import (
 	"strconv"
 )
 
-// inOtherMounts reports whether no thread of a process is in the mount namespace of this one. A shim
-// has at least one thread in that of the agent which started it, see server.Host. It does not find
-// the pinned namespaces and bundles that an agent in another mount namespace mounts: setns fails
-// there with EINVAL. false if the process is not known, or cannot be looked at.
+// inOtherMounts reports whether no thread of a process is in the mount namespace of this process.
+// At least one thread of a shim is in the mount namespace of the agent that started it; see
+// server.Host. An agent in another mount namespace mounts pinned namespaces and bundles that such a
+// shim does not see, so setns fails with EINVAL. The result is false if the process is unknown or
+// cannot be inspected.
 func inOtherMounts(pid int) bool {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil || pid <= 0 {

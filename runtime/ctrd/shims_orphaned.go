@@ -12,19 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTable lists the unix sockets of this network namespace, including those whose file was
-// removed, to which nobody can connect any more.
+// socketTable lists the unix sockets of this network namespace. It also lists sockets whose file
+// was removed, to which no client can connect any more.
 const socketTable = "/proc/net/unix"
 
 // listening is the flag in socketTable of a socket that accepts connections (__SO_ACCEPTCON).
 const listening = 1 << 16
 
-// endShimsWithoutSocket kills the shims whose socket files were removed while they ran, because
-// nobody can connect to them any more. Their containers are then ended like those of a dead shim.
+// endShimsWithoutSocket kills the shims whose socket files were removed while they ran, because no
+// client can connect to them any more. Their containers are then ended like those of a shim that
+// has died.
 //
-// The table alone is not trustworthy. The kernel prints socket names unescaped, including line
-// breaks, so a pod on the host's network can forge lines with the socket of any process of the
-// host.
+// The socket table alone cannot be trusted. The kernel prints the names of sockets unescaped,
+// including line breaks. So a pod on the host's network can forge lines with the socket of any
+// process of the host.
 func (r *Runtime) endShimsWithoutSocket() {
 	f, err := os.Open(socketTable)
 	if err != nil {
@@ -58,9 +59,9 @@ func (r *Runtime) endShimsWithoutSocket() {
 	}
 }
 
-// shimName returns the shim name on the command line of a process in this PID namespace, see
-// shim.Start, or "" if the process is not a shim. Processes of pods have other PID namespaces,
-// unless they share the host's.
+// shimName returns the shim name in the command line of a process in this PID namespace (see
+// shim.Start). It returns "" if the process is not a shim. Processes of pods are in other PID
+// namespaces, unless a pod shares the host's.
 func shimName(proc string) string {
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -82,8 +83,8 @@ func shimName(proc string) string {
 	return args[2]
 }
 
-// listensAt reports whether a process has the lost socket of this shim name open. All descriptors
-// are checked, because its number depends on the files that Go's runtime opens first.
+// listensAt reports whether a process has the lost socket of this shim open. It checks all
+// descriptors, because the number of the socket depends on the files that Go's runtime opens first.
 func listensAt(proc string, lost map[string]string, name string) bool {
 	fds, err := filepath.Glob(filepath.Join(proc, "fd", "*"))
 	if err != nil {
@@ -95,8 +96,9 @@ func listensAt(proc string, lost map[string]string, name string) bool {
 	})
 }
 
-// seesOwnState reports whether a process sees this node's state directory at its path. If nodes run
-// in containers on the host's network, another node's shim may have a socket of the same name.
+// seesOwnState reports whether a process sees this node's state directory at its path. If several
+// nodes run in containers on the host's network, a shim of another node may have a socket of the
+// same name.
 func (r *Runtime) seesOwnState(proc string) bool {
 	own, err := os.Stat(r.dirs.containers)
 	if err != nil {
@@ -106,8 +108,8 @@ func (r *Runtime) seesOwnState(proc string) bool {
 	return err == nil && os.SameFile(own, its)
 }
 
-// listeners returns the listening sockets in a directory: names by inode. Other sockets, of any
-// number, are skipped. The table's columns are
+// listeners returns the listening sockets in a directory, as names by inode. It skips other
+// sockets, which may be very many. The columns of the table are
 //
 //	address: count protocol flags type state inode path
 func listeners(table io.Reader, in string) map[string]string {

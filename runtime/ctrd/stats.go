@@ -31,8 +31,8 @@ func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsReq
 	return &api.ContainerStatsResponse{Stats: st}, nil
 }
 
-// ListContainerStats returns the usage of the running containers that match a filter. Containers
-// that cannot be measured are omitted.
+// ListContainerStats returns the resource usage of the running containers that match a filter. It
+// omits containers that cannot be measured.
 func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
 	f := req.GetFilter()
 	list, err := r.statsOf(ctx, &api.ContainerFilter{
@@ -61,7 +61,7 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	var calls sync.WaitGroup
 	for i, c := range all {
 		measure := func() { stats[i], errs[i] = r.containerStats(ctx, c) }
-		if i < len(byShim) { // concurrently, so that unresponsive shims cost statsTime in total
+		if i < len(byShim) { // in parallel, so that shims that do not respond delay the list by statsTimeout in total
 			calls.Go(measure)
 		} else {
 			measure()
@@ -72,21 +72,21 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	for i, c := range all {
 		if errs[i] == nil {
 			out = append(out, stats[i])
-		} else if err := r.leaveOut(ctx, c, errs[i]); err != nil {
+		} else if err := r.logOmitted(ctx, c, errs[i]); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// leaveOut logs that a container's figures are omitted from a list. It returns err if the caller
-// has given up.
-func (r *Runtime) leaveOut(ctx context.Context, c *container, err error) error {
+// logOmitted logs that a container is omitted from a list. It returns err if the caller has stopped
+// waiting.
+func (r *Runtime) logOmitted(ctx context.Context, c *container, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
 	if !errors.Is(err, fs.ErrNotExist) { // otherwise the container has just ended
-		r.log.Warn("a container cannot be measured: its figures are omitted", "container", c.rec.ID, "error", err)
+		r.log.Warn("a container cannot be measured: its statistics are omitted", "container", c.rec.ID, "error", err)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 	if running && s != nil {
 		f, err := r.figures(ctx, s, c)
 		if err != nil {
-			return nil, fmt.Errorf("figures of container %s: %w", c.rec.ID, err)
+			return nil, fmt.Errorf("statistics of container %s: %w", c.rec.ID, err)
 		}
 		out.Cpu, out.Memory, out.Swap = cpuUsage(f), memoryUsage(f), &api.SwapUsage{Timestamp: f.At.UnixNano(), SwapUsageBytes: u64(f.Swap)}
 	}
@@ -114,20 +114,20 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 	return out, err
 }
 
-// statsTime is the timeout of a shim's Stats call. The shim may have to query a virtual machine,
-// whose kernel a pod can block.
-const statsTime = 2 * time.Second
+// statsTimeout is the timeout of a shim's Stats call. The shim may have to query the kernel of a
+// virtual machine, which a pod can block.
+const statsTimeout = 2 * time.Second
 
-// figures reads a container's usage from its cgroup, or from its containerd shim.
+// figures reads the resource usage of a container from its cgroup, or from its containerd shim.
 func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup.Figures, error) {
 	if s.tasks == nil {
 		return r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
 	}
-	asked, cancel := context.WithTimeout(ctx, statsTime)
+	asked, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
 	f, err := s.tasks.Stats(asked, c.rec.ID)
 	if err != nil && asked.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("its shim did not respond within %s: %w", statsTime, err)
+		err = fmt.Errorf("its shim did not respond within %s: %w", statsTimeout, err)
 	}
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
 		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist) // the container has just ended
@@ -135,7 +135,7 @@ func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup
 	return f, err
 }
 
-// cgroupDir returns the path of a container's cgroup below the root of the hierarchy.
+// cgroupDir returns the path of a container's cgroup relative to the root of the hierarchy.
 func (r *Runtime) cgroupDir(s *sandbox, id string) string {
 	parent := s.config.GetLinux().GetCgroupParent()
 	if r.c.SystemdCgroup {
@@ -144,7 +144,7 @@ func (r *Runtime) cgroupDir(s *sandbox, id string) string {
 	return r.cgroupsPath(s, id)
 }
 
-// PodSandboxStats returns a pod's resource usage, from the pod's cgroup.
+// PodSandboxStats returns the resource usage of a pod, from the pod's cgroup.
 func (r *Runtime) PodSandboxStats(ctx context.Context, req *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -157,8 +157,8 @@ func (r *Runtime) PodSandboxStats(ctx context.Context, req *api.PodSandboxStatsR
 	return &api.PodSandboxStatsResponse{Stats: st}, nil
 }
 
-// ListPodSandboxStats returns the usage of the ready sandboxes that match a filter. Sandboxes that
-// cannot be measured are omitted.
+// ListPodSandboxStats returns the resource usage of the ready sandboxes that match a filter. It
+// omits sandboxes that cannot be measured.
 func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
 	f := req.GetFilter()
 	list, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
@@ -171,14 +171,14 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandb
 	for _, i := range list.Items {
 		s, err := r.sandbox(i.Id)
 		if err != nil {
-			continue // removed concurrently
+			continue // another call has removed it
 		}
 		st, err := r.sandboxStats(ctx, s)
 		if err != nil && ctx.Err() != nil {
 			return nil, err
 		}
 		if err != nil {
-			r.log.Warn("a sandbox cannot be measured: its figures are omitted", "sandbox", i.Id, "error", err)
+			r.log.Warn("a sandbox cannot be measured: its statistics are omitted", "sandbox", i.Id, "error", err)
 			continue
 		}
 		out.Stats = append(out.Stats, st)
@@ -203,7 +203,7 @@ func (r *Runtime) sandboxStats(ctx context.Context, s *sandbox) (*api.PodSandbox
 		return out, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("figures of sandbox %s: %w", s.rec.ID, err)
+		return nil, fmt.Errorf("statistics of sandbox %s: %w", s.rec.ID, err)
 	}
 	out.Linux.Cpu, out.Linux.Memory = cpuUsage(f), memoryUsage(f)
 	out.Linux.Network = r.networkUsage(s)
@@ -211,8 +211,8 @@ func (r *Runtime) sandboxStats(ctx context.Context, s *sandbox) (*api.PodSandbox
 	return out, nil
 }
 
-// networkUsage returns the counters of a sandbox's network interfaces; nil if it uses the host's
-// network or has no process.
+// networkUsage returns the counters of a sandbox's network interfaces. It returns nil if the
+// sandbox uses the host's network or has no process.
 func (r *Runtime) networkUsage(s *sandbox) *api.NetworkUsage {
 	if s.hostNetwork() {
 		return nil

@@ -13,7 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// NetworkPluginNotReady is the reason of the NetworkReady condition when it is false.
+// NetworkPluginNotReady is the reason of the NetworkReady condition if it is false.
 const NetworkPluginNotReady = "NetworkPluginNotReady"
 
 // Version returns the name and version of this runtime.
@@ -48,7 +48,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 	return out, nil
 }
 
-// RuntimeConfig returns the cgroup driver; kubeadm's preflight requires it.
+// RuntimeConfig returns the cgroup driver, which kubeadm's preflight checks need.
 func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
 	driver := api.CgroupDriver_CGROUPFS
 	if r.c.SystemdCgroup {
@@ -57,8 +57,8 @@ func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*ap
 	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig validates the pod address ranges and ignores them: the network gets them from
-// the Node or the configuration. A containerd without a CNI template does the same.
+// UpdateRuntimeConfig validates the pod address ranges and ignores them, because the network reads
+// them from the Node or the configuration. A containerd without a CNI template does the same.
 func (r *Runtime) UpdateRuntimeConfig(_ context.Context, req *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
 	if all := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(); all != "" {
 		for cidr := range strings.SplitSeq(all, ",") {

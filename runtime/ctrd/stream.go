@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// Stream runs a command in a container, or attaches to its own process.
+// Stream runs a command in a container, or attaches to the container's own process.
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	if len(o.Command) > 0 {
 		return r.exec(ctx, id, o)
@@ -39,18 +39,18 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	}
 	err = client.Attach(ctx, c.rec.ID, o.Stdin, stdout, stderr, shimSizes(ctx, o.Resize))
 	if errors.Is(err, shim.ErrUntold) {
-		return c.untold(caller)
+		return c.awaitEnd(caller)
 	}
 	return err
 }
 
-// untoldTime is how long to wait for the end of a container after the end of its output.
-const untoldTime = 10 * time.Second
+// awaitEndTimeout is how long to wait for the end of a container after the end of its output.
+const awaitEndTimeout = 10 * time.Second
 
-// untold interprets the end of an attachment to an older shim, which does not report why it ended:
-// it is a success if the container has ended too.
-func (c *container) untold(ctx context.Context) error {
-	late := time.NewTimer(untoldTime)
+// awaitEnd returns the result of an attachment to an older shim, which does not report why the
+// attachment ended. It is a success if the container has ended too.
+func (c *container) awaitEnd(ctx context.Context) error {
+	late := time.NewTimer(awaitEndTimeout)
 	defer late.Stop()
 	select {
 	case <-c.done:
@@ -62,7 +62,7 @@ func (c *container) untold(ctx context.Context) error {
 	}
 }
 
-// shimSizes converts terminal sizes for shims until ctx ends.
+// shimSizes converts terminal sizes for a shim until ctx ends.
 func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Size {
 	sizes := make(chan shim.Size)
 	go func() {
@@ -85,9 +85,9 @@ func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Si
 	return sizes
 }
 
-// Forward connects stream to a TCP port on loopback inside the sandbox. Each direction ends
-// separately: after the server has closed its side, it still receives what the client sends. If a
-// direction fails, or ctx ends, the connection is reset and the result is an error.
+// Forward connects stream to a TCP port on loopback inside the sandbox. The two directions end
+// separately. After the server has closed its side, it still receives the data of the client. If a
+// direction fails, or ctx ends, the connection is reset and an error is returned.
 func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	s, err := r.sandbox(id)
@@ -97,7 +97,7 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	r.mu.Lock()
 	ready := s.ready
 	r.mu.Unlock()
-	if !ready { // its namespace does not exist, or on the host's network the port may be someone else's
+	if !ready { // its namespace does not exist, or the port of the host's network may belong to another program
 		return fmt.Errorf("forward to port %d of sandbox %s: it is not ready: %w", port, s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	conn, err := r.dial(ctx, s, port)
@@ -113,9 +113,9 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 		_, err := io.Copy(conn, stream)
 		var op *net.OpError
 		switch c, ok := conn.(*net.TCPConn); {
-		case errors.As(err, &op) && op.Op == "write": // the server reads no more, but it may have replied
+		case errors.As(err, &op) && op.Op == "write": // the server stopped reading, but may have sent a response
 		case err != nil, ctx.Err() != nil, to.wasReset():
-			reset(conn) // the server must not take this for the end of the data
+			reset(conn) // the server must not mistake this for the end of the data
 		case ok:
 			c.CloseWrite()
 		}
@@ -123,13 +123,13 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	if _, err = io.Copy(to, conn); err != nil {
 		return errors.Join(err, ctx.Err())
 	}
-	to.Close() // the client sees the end and may still send
+	to.Close() // the client sees the end of the data and may still send
 	<-sent
 	return ctx.Err()
 }
 
-// A forwarded is a client's stream. A SPDY stream reports whether the client has reset it, until
-// this side closes it, but accepts further writes, which go nowhere.
+// A forwarded is the stream of a client. Until this side closes a SPDY stream, it reports whether
+// the client has reset it, but it still accepts writes, whose data is lost.
 type forwarded struct {
 	io.ReadWriteCloser
 	closed atomic.Bool
@@ -148,14 +148,14 @@ func (f *forwarded) Write(b []byte) (int, error) {
 	return f.ReadWriteCloser.Write(b)
 }
 
-// Close closes the direction to the client.
+// Close ends the direction to the client.
 func (f *forwarded) Close() error {
 	f.closed.Store(true)
 	return f.ReadWriteCloser.Close()
 }
 
-// reset closes a connection with a TCP reset, so that the peer does not take it for the end of the
-// data.
+// reset closes a connection with a TCP reset, so that the peer does not mistake it for the end of
+// the data.
 func reset(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		c.SetLinger(0)
@@ -163,8 +163,8 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
-// dial connects to loopback in the sandbox's network. The addresses are literals, so no resolver
-// starts another thread outside the namespace.
+// dial connects to a loopback address in the sandbox's network namespace. The addresses are
+// literals, so no resolver starts a thread outside the namespace.
 func (r *Runtime) dial(ctx context.Context, s *sandbox, port int32) (conn net.Conn, err error) {
 	try := func() error {
 		var d net.Dialer
@@ -181,19 +181,19 @@ func (r *Runtime) dial(ctx context.Context, s *sandbox, port int32) (conn net.Co
 	return conn, namespace.Do(r.netns(s), try)
 }
 
-var errURL = fmt.Errorf("streams over a URL are made by the server of the CRI socket: %w", errdefs.ErrNotImplemented)
+var errURL = fmt.Errorf("the CRI socket's server implements streams over a URL: %w", errdefs.ErrNotImplemented)
 
-// Exec is not implemented: the server of the CRI socket handles it and calls Stream.
+// Exec is not implemented. The server of the CRI socket handles it and calls Stream.
 func (r *Runtime) Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error) {
 	return nil, errURL
 }
 
-// Attach is not implemented: the server of the CRI socket handles it and calls Stream.
+// Attach is not implemented. The server of the CRI socket handles it and calls Stream.
 func (r *Runtime) Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error) {
 	return nil, errURL
 }
 
-// PortForward is not implemented: the server of the CRI socket handles it and calls Forward.
+// PortForward is not implemented. The server of the CRI socket handles it and calls Forward.
 func (r *Runtime) PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error) {
 	return nil, errURL
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A runner runs the containers of a sandbox. It is one of islet's own shims, or the sandbox's
+// A runner runs the containers of a sandbox. It is either one of islet's own shims or the sandbox's
 // containerd shim.
 type runner interface {
 	Run(context.Context, wire.RunRequest) (wire.Running, error)
@@ -33,8 +33,8 @@ type runner interface {
 	Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan shim.Size) error
 }
 
-// runner returns the runner of a sandbox. A shim of islet is started if it is not running; a
-// containerd shim is started only once, with its sandbox.
+// runner returns the runner of a sandbox. It starts a shim of islet if that is not running. A
+// containerd shim is started only once, together with its sandbox.
 func (r *Runtime) runner(ctx context.Context, s *sandbox) (runner, error) {
 	if s.tasks != nil {
 		return s.tasks, nil
@@ -64,8 +64,8 @@ func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
 	return nil
 }
 
-// forceDelete kills a container and removes the OCI runtime's state of it, without its shim. If it
-// does not exist, that is success.
+// forceDelete kills a container and removes the OCI runtime's state of it, without its shim. A
+// missing container is no error.
 func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error {
 	switch {
 	case s == nil:
@@ -76,8 +76,8 @@ func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error 
 	return r.ociDelete(ctx, s.oci, id)
 }
 
-// taskEvents receives the events of containerd shims. It is opened for the first sandbox of one.
-// The zero value is ready.
+// taskEvents receives the events of containerd shims. It is opened when the first sandbox with such
+// a shim is created. The zero value is ready.
 type taskEvents struct {
 	mu sync.Mutex
 	*taskshim.Events
@@ -89,14 +89,14 @@ func (r *Runtime) eventsSocket() string { return filepath.Join(r.dirs.tasks, "ev
 func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	r.events.mu.Lock()
 	defer r.events.mu.Unlock()
-	// The socket was removed with the run directory, see run_lost.go.
+	// The socket was removed together with the run directory; see run_lost.go.
 	if _, err := os.Lstat(r.eventsSocket()); r.events.Events != nil && errors.Is(err, os.ErrNotExist) {
 		r.events.Close()
 		r.events.Events = nil
 	}
 	if r.events.Events == nil {
 		if err := daemon.Private(r.dirs.tasks); err != nil {
-			return nil, fmt.Errorf("make runtime directory: %w", err)
+			return nil, fmt.Errorf("create runtime directory: %w", err)
 		}
 		var err error
 		if r.events.Events, err = taskshim.ServeEvents(r.eventsSocket()); err != nil {
@@ -115,8 +115,8 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	}), nil
 }
 
-// outOfMemory reports, once per event, whether a container of a containerd shim has run out of
-// memory.
+// outOfMemory reports whether a container of a containerd shim has run out of memory. It reports
+// each event only once.
 func (r *Runtime) outOfMemory(id string) bool {
 	r.events.mu.Lock()
 	events := r.events.Events
@@ -130,7 +130,7 @@ func (r *Runtime) tasksGone(sandbox string) {
 	r.tasks.Go(func() { r.endPodOfShim(sandbox) })
 }
 
-// closeTasks closes the connections to all containerd shims; their containers keep running.
+// closeTasks closes the connections to all containerd shims. Their containers continue to run.
 func (r *Runtime) closeTasks() {
 	r.mu.Lock()
 	var all []*taskshim.Shim
@@ -156,7 +156,7 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 		return nil
 	}
 	for _, c := range r.containersOf(s.rec.ID) {
-		r.ops.Lock(c.rec.ID) // wait for the cleanup of one that has just ended
+		r.ops.Lock(c.rec.ID) // wait for the cleanup of a container that has just ended
 		err := ignoreNotFound(s.tasks.Discard(ctx, c.rec.ID))
 		r.ops.Unlock(c.rec.ID)
 		if err != nil {
@@ -179,13 +179,13 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adopted) error
 		for _, c := range r.containersOf(id) {
 			ids = append(ids, c.rec.ID)
 		}
-		asked, cancel := context.WithTimeout(ctx, listTime)
+		asked, cancel := context.WithTimeout(ctx, listTimeout)
 		list, err := r.listTasks(asked, s, ids)
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // the sandbox is recreated
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // the sandbox will be recreated
 			r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
 		}
 		for _, c := range list {
@@ -209,8 +209,8 @@ func (r *Runtime) listTasks(ctx context.Context, s *sandbox, ids []string) ([]wi
 	return list, err
 }
 
-// endTasksOf shuts down the containerd shim that a bundle refers to and whose sandbox is incomplete
-// or unknown, because the agent that started it ended before it recorded the sandbox.
+// endTasksOf shuts down the containerd shim that a bundle refers to. Its sandbox is incomplete or
+// unknown, because the agent that started the shim ended before it recorded the sandbox.
 func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	if tasks := r.tasksOf(id); tasks != nil {
 		return tasks.Discard(ctx, id)
@@ -229,9 +229,9 @@ func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	return errors.Join(s.tasks.Discard(ctx, id), r.endTasks(ctx, s))
 }
 
-// describe sets the annotations by which containerd tells its shims which pod and container a
-// specification is for. ctr is nil for the first container, which represents the sandbox.
-func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
+// annotate sets the annotations that tell a containerd shim the pod and the container of a
+// specification. ctr is nil for the first container, which represents the sandbox.
+func (s *sandbox) annotate(spec *specs.Spec, ctr *api.ContainerConfig) {
 	const prefix = "io.kubernetes.cri."
 	m := s.config.GetMetadata()
 	if spec.Annotations == nil {
@@ -258,7 +258,7 @@ func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
 	}
 }
 
-// execTask runs one command through a containerd shim.
+// execTask runs a command through a containerd shim.
 func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions) error {
 	dir, err := r.commandDir(c, o)
 	if err != nil {
@@ -280,7 +280,7 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 		e.Stderr = o.Stderr
 	}
 	if o.Collect {
-		e.Children = collectTime
+		e.Children = collectTimeout
 	}
 	code, err := tasks.Exec(ctx, e)
 	var lost *drain.LostError

@@ -18,18 +18,18 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// A sandbox may have its own user namespace (KEP-127), in which root is an unprivileged ID of the
-// host. The namespace is pinned with the sandbox's other namespaces, which it owns, and all
-// containers join it. Only files that containers write to their writable layers are stored with
-// mapped IDs:
+// A sandbox may have its own user namespace (KEP-127), in which root is an unprivileged user of the
+// host. The user namespace is pinned together with the sandbox's other namespaces, which it owns.
+// All containers join it. Mapped IDs are stored on disk only for files that containers write to
+// their writable layers:
 //
 //	layers, 0..65535 --mounts.Shift--> 65536..131071 --overlay--> rootfs
 //	volumes, 0..65535 -------the OCI runtime's "idmap"----------> in the container 0..65535
 //
 // https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
 
-// usersOf returns the ID mappings in a sandbox's or container's options; nil means the host's
-// users.
+// usersOf returns the ID mappings in the options of a sandbox or container. It returns nil if they
+// are in the host's user namespace.
 func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	u := o.GetUsernsOptions()
 	if u == nil {
@@ -42,7 +42,7 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	case u.GetMode() == api.NamespaceMode_NODE:
 		return nil, fmt.Errorf("a user namespace in mode NODE cannot map IDs: %w", errdefs.ErrInvalidArgument)
 	case u.GetMode() != api.NamespaceMode_POD:
-		return nil, fmt.Errorf("the mode of the user namespace is %v; POD and NODE are possible: %w",
+		return nil, fmt.Errorf("invalid mode %v of the user namespace: it must be POD or NODE: %w",
 			u.GetMode(), errdefs.ErrInvalidArgument)
 	}
 	uids, err := idsOf(u.GetUids())
@@ -59,14 +59,14 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 // noID is the ID that the kernel uses for "no ID".
 const noID = 1<<32 - 1
 
-// idsOf validates a mapping: it must be one range that starts at ID 0 inside and excludes the
-// host's root.
+// idsOf validates a mapping. It must be a single range that starts at ID 0 inside the namespace and
+// excludes the host's root.
 func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	switch {
 	case len(m) != 1:
-		return namespace.IDs{}, fmt.Errorf("there must be one mapping, not %d", len(m))
+		return namespace.IDs{}, fmt.Errorf("there are %d mappings; there must be one", len(m))
 	case m[0].GetContainerId() != 0:
-		return namespace.IDs{}, fmt.Errorf("the mapping begins at %d inside, not at 0", m[0].GetContainerId())
+		return namespace.IDs{}, fmt.Errorf("the mapping starts at ID %d inside the namespace, not at 0", m[0].GetContainerId())
 	case m[0].GetLength() == 0:
 		return namespace.IDs{}, errors.New("the mapping is empty")
 	case m[0].GetHostId() == 0:
@@ -77,15 +77,15 @@ func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	return namespace.IDs{First: m[0].GetHostId(), Count: m[0].GetLength()}, nil
 }
 
-// users returns the sandbox's ID mappings; nil means the host's users. RunPodSandbox has validated
-// them.
+// users returns the sandbox's ID mappings, or nil for the host's user namespace. RunPodSandbox has
+// validated them.
 func (s *sandbox) users() *namespace.Users {
 	u, _ := usersOf(s.namespaces())
 	return u
 }
 
-// checkUsers rejects a user namespace that this host cannot provide: without it the pod would lack
-// the isolation that it requests.
+// checkUsers rejects a user namespace that this host cannot provide, because the pod would lack the
+// isolation that it requests.
 func (r *Runtime) checkUsers(s *sandbox) error {
 	u, err := usersOf(s.namespaces())
 	if u == nil || err != nil {
@@ -140,8 +140,8 @@ func checkIDs(u specs.User, users *namespace.Users) error {
 	return nil
 }
 
-// mappingFault returns why a mount's ID mappings are rejected, or "". The only possible mappings
-// are those of the sandbox's user namespace.
+// mappingFault returns the reason why the ID mappings of a mount are invalid, or "". The only valid
+// mappings are those of the sandbox's user namespace.
 func mappingFault(s *sandbox, m *api.Mount) string {
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) == 0 {
 		return ""
@@ -154,7 +154,7 @@ func mappingFault(s *sandbox, m *api.Mount) string {
 	return ""
 }
 
-// openUsers opens the pinned user namespace of a sandbox; nil if it has none.
+// openUsers opens the pinned user namespace of a sandbox. The file is nil if the sandbox has none.
 func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	if s.users() == nil {
 		return nil, nil
@@ -162,9 +162,9 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	return os.Open(filepath.Join(r.dirs.pins, s.rec.ID, namespace.User))
 }
 
-// makeBundle creates a bundle. Only the host's root may enter it and, if the pod has a user
-// namespace, that namespace's root, which must reach the root file system in the bundle. Therefore
-// the directory's group is the GID of the namespace's root on the host.
+// makeBundle creates a bundle. The host's root may enter it. If the pod has a user namespace, that
+// namespace's root may too, because it must reach the root file system in the bundle. Therefore the
+// directory's group is the GID of the namespace's root on the host.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	bundle, u := r.bundle(id), s.users()
 	err := os.MkdirAll(bundle, 0o700)
@@ -174,7 +174,8 @@ func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	return errors.Join(os.Chmod(r.dirs.bundles, 0o711), os.Chown(bundle, 0, int(u.GIDs.First)), os.Chmod(bundle, 0o710))
 }
 
-// closeBundles makes bundles of an earlier version private, which any user of the host could enter.
+// closeBundles makes the bundles of an earlier version private. Any user of the host could enter
+// them.
 func (r *Runtime) closeBundles() error {
 	entries, err := os.ReadDir(r.dirs.bundles)
 	for _, e := range entries {
@@ -203,8 +204,8 @@ func (s *sandbox) chown(paths ...string) error {
 	return nil
 }
 
-// chownStreams changes the owner of an OCI runtime process's pipes to the container's root, before
-// the process runs a command in the container. Otherwise the command could not open /dev/stdout.
+// chownStreams gives the pipes of an OCI runtime process to the container's root, before that
+// process runs a command in the container. Otherwise the command could not open /dev/stdout.
 func (r *Runtime) chownStreams(c *container, pid int) {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
@@ -215,7 +216,7 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 	for fd := range 3 {
 		path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 		if st, err := os.Stat(path); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
-			continue // the process has ended, or it is a terminal or /dev/null
+			continue // the process has ended, or the file is a terminal or /dev/null
 		}
 		if u := s.users(); u != nil {
 			os.Chown(path, int(u.UIDs.First), int(u.GIDs.First)) // fails if the process has ended
@@ -223,13 +224,13 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 	}
 }
 
-// shifted is the directory in a bundle where an image's layers are mounted with mapped owners while
-// an overlay of them is mounted.
-const shifted = "layers"
+// shiftedLayers is the directory in a bundle where the layers of an image are mounted with mapped
+// owners while the overlay of them is mounted.
+const shiftedLayers = "layers"
 
-// shift mounts layers below at with owners mapped to a user namespace, until done is called. All
-// layers must be in one directory of the snapshotter.
-func shift(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
+// shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. done
+// unmounts them. All layers must be in one directory of the snapshotter.
+func shiftLayers(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
 	all := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {
 		name, err := filepath.Rel(all, l)
@@ -248,10 +249,10 @@ func shift(layers []string, at string, users *os.File) (out []string, done func(
 }
 
 // tryShift tests whether the kernel and the file system can map the owners of root file systems.
-// (Overlays accept idmapped layers since Linux 5.19.)
+// Overlays accept idmapped layers since Linux 5.19.
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // sweep removes leftovers
+	dir, bundle := r.containerDir(id), r.bundle(id) // sweep removes what is left
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
 	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
 	for _, d := range []string{layer, target} {
@@ -268,7 +269,7 @@ func (r *Runtime) tryShift() (err error) {
 	if r.c.Daemon.Snapshotter() != daemon.Overlay {
 		return mounts.Shift(layer, target, users, false)
 	}
-	layers, done, err := shift([]string{layer}, filepath.Join(bundle, shifted), users)
+	layers, done, err := shiftLayers([]string{layer}, filepath.Join(bundle, shiftedLayers), users)
 	if err != nil {
 		return err
 	}

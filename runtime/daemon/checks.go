@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checks are the name prefixes of the directory and the file that containerd creates to test
-// whether overlayfs works. An overlay is mounted in the directory.
+// checks are the name prefixes of the directory and of the file with which containerd tests whether
+// overlayfs works. containerd mounts an overlay in the directory.
 var checks = []string{"multiple-lowerdir-check", "fsutils-dummy"}
 
-// dropChecks removes these from dirs after an agent was killed during the test. No other agent may
-// be running the test.
+// dropChecks removes these from dirs, because an agent may have been killed during the test. The
+// caller must make sure that no other agent is running the test.
 func dropChecks(dirs ...string) error {
 	var errs []error
 	for _, dir := range dirs {

@@ -10,20 +10,20 @@ import (
 	"github.com/containerd/containerd/v2/core/metadata"
 )
 
-// settle is the delay between a deletion and the garbage collection, so that many deletions cost
-// one collection.
-const settle = time.Second
+// collectDelay is the delay between a deletion and the garbage collection. With it, many deletions need
+// only one collection.
+const collectDelay = time.Second
 
-// errClosed is returned to callers that wait for a collection after the storage was closed.
+// errClosed is returned to callers that wait for a collection when the storage is closed.
 var errClosed = errors.New("containerd's storage is closed")
 
-// A collector removes content and snapshots that nothing refers to, shortly after a deletion, or at
-// once on request. Collections run in one goroutine.
+// A collector removes content and snapshots that nothing refers to. It does so shortly after a
+// deletion, or at once on request. All collections run in one goroutine.
 type collector struct {
 	db    *metadata.DB
 	log   *slog.Logger
 	dirty chan struct{}   // capacity 1
-	now   chan chan error // requests for a collection; each channel receives its result
+	now   chan chan error // each request is a channel that receives the result of the collection
 	quit  chan struct{}
 	ended chan struct{}
 }
@@ -57,7 +57,7 @@ func (c *collector) run() {
 			return
 		case <-c.dirty:
 			if due == nil {
-				due = time.After(settle)
+				due = time.After(collectDelay)
 			}
 		case <-due:
 			due = nil
@@ -78,8 +78,8 @@ func (c *collector) collect() error {
 	return err
 }
 
-// wait runs a collection and returns its result.
-func (c *collector) wait(ctx context.Context) error {
+// collectNow requests a collection and returns its result.
+func (c *collector) collectNow(ctx context.Context) error {
 	done := make(chan error, 1)
 	select {
 	case c.now <- done:
@@ -96,7 +96,8 @@ func (c *collector) stop() {
 	<-c.ended
 }
 
-// leaseManager collects garbage when a lease is deleted synchronously, as containerd's does.
+// leaseManager collects garbage when a lease is deleted synchronously, like the lease manager of
+// containerd's server.
 type leaseManager struct {
 	leases.Manager
 	collect *collector
@@ -113,7 +114,7 @@ func (m leaseManager) Delete(ctx context.Context, l leases.Lease, opts ...leases
 		return err
 	}
 	if o.Synchronous {
-		return m.collect.wait(ctx)
+		return m.collect.collectNow(ctx)
 	}
 	return nil
 }

@@ -33,20 +33,20 @@ const (
 	Native  = "native"
 )
 
-// lockTimeout is how long to wait for another process that has the database open.
+// lockTimeout is how long to wait for another process to close the database.
 const lockTimeout = 2 * time.Second
 
 // Config configures Start.
 type Config struct {
 	// Root is the directory of all persistent state. It is created if it does not exist.
 	Root string
-	// Snapshotter is Overlay or Native; empty: Overlay if the file system of Root supports it, else
-	// Native.
+	// Snapshotter is Overlay or Native. If it is empty, it is Overlay if the file system of Root
+	// supports overlayfs, and Native otherwise.
 	Snapshotter string
 	Log         *slog.Logger
 }
 
-// A Daemon is containerd's storage, open.
+// A Daemon is containerd's storage while it is open.
 type Daemon struct {
 	client      *client.Client
 	snapshotter string
@@ -54,8 +54,8 @@ type Daemon struct {
 	closers     []io.Closer
 }
 
-// Start opens the storage under c.Root. It fails if another process has it open. The storage stays
-// open until Close, even if ctx ends.
+// Start opens the storage under c.Root. It fails if another process has the storage open. The
+// storage stays open until Close, even if ctx ends.
 func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if c.Root == "" || c.Log == nil {
 		return nil, errors.New("daemon: Root and Log are needed")
@@ -63,7 +63,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if err := Private(c.Root); err != nil {
 		return nil, fmt.Errorf("create containerd's root: %w", err)
 	}
-	quiet(c.Log)
+	forwardLogs(c.Log)
 	d := &Daemon{snapshotter: c.Snapshotter}
 	defer func() {
 		if err != nil {
@@ -97,7 +97,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 		client.WithSnapshotters(db.Snapshotters()),
 		client.WithLeasesService(leaseManager{metadata.NewLeaseManager(db), d.collect}),
 		client.WithDiffService(differ{walking.NewWalkingDiff(cs), apply.NewFileSystemApplier(cs)}),
-		client.WithIntrospectionService(self{d.snapshotter}),
+		client.WithIntrospectionService(introspectionService{d.snapshotter}),
 	))
 	if err != nil {
 		return nil, fmt.Errorf("create containerd client: %w", err)
@@ -127,7 +127,7 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	}
 	d.closers = append(d.closers, sn)
 	o := *bolt.DefaultOptions
-	o.NoFreelistSync = true // saves a page write per transaction; the list is rebuilt at open
+	o.NoFreelistSync = true // saves a page write per transaction; bbolt rebuilds the list when it opens the database
 	o.Timeout = lockTimeout
 	path := filepath.Join(c.Root, "meta.db")
 	b, err := bolt.Open(path, 0o600, &o)
@@ -145,7 +145,8 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 
-// Client returns containerd's client for the storage. It has no tasks, containers or sandboxes.
+// Client returns containerd's client for the storage. The client has no tasks, containers or
+// sandboxes.
 func (d *Daemon) Client() *client.Client { return d.client }
 
 // Snapshotter returns the name of the snapshotter in use.
@@ -169,10 +170,10 @@ type differ struct {
 	diff.Applier
 }
 
-// quiet forwards warnings and errors of containerd's packages to log.
-func quiet(log *slog.Logger) {
+// forwardLogs forwards warnings and errors of containerd's packages to log.
+func forwardLogs(log *slog.Logger) {
 	l := logrus.StandardLogger()
 	l.SetOutput(io.Discard)
 	l.SetLevel(logrus.WarnLevel)
-	l.ReplaceHooks(logrus.LevelHooks{logrus.WarnLevel: {hook{log}}, logrus.ErrorLevel: {hook{log}}})
+	l.ReplaceHooks(logrus.LevelHooks{logrus.WarnLevel: {logHook{log}}, logrus.ErrorLevel: {logHook{log}}})
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// mostNote bounds the bytes read from a file beside an ingest's data; a reference is shorter.
-const mostNote = 4 << 10
+// maxNoteBytes is the maximum number of bytes that are read from a file beside an ingest's data. A
+// reference is shorter.
+const maxNoteBytes = 4 << 10
 
 // dropTorn removes the unfinished blobs (ingests) below dir that cannot be resumed. containerd
-// writes the files beside their data without sync, so after a power cut these may be missing or
-// empty. At every collection, the content store logs an ingest without a reference as an error and
-// keeps it; at one with an empty reference it stops removing others. No writer may be open, in any
-// process: an ingest that has just begun looks damaged.
+// writes the files beside their data without sync, so they may be missing or empty after a power
+// cut. At every collection the content store logs an ingest without a reference as an error and
+// does not remove it. At an ingest with an empty reference it stops removing the others. No process
+// may have a writer open, because an ingest that has just begun looks like a damaged one.
 func dropTorn(dir string) error {
 	root := filepath.Join(dir, "ingest")
 	ingests, err := os.ReadDir(root)
@@ -45,15 +46,15 @@ func dropTorn(dir string) error {
 }
 
 // resumable reports whether the ingest at path has the files that the content store needs to resume
-// it: a reference whose digest is the directory's name, and the times of its start and its last
-// change.
+// it. These are the reference, whose digest is the directory's name, the time of its start and the
+// time of its last change.
 func resumable(path string) bool {
-	ref, err := regular.Read(filepath.Join(path, "ref"), mostNote)
+	ref, err := regular.Read(filepath.Join(path, "ref"), maxNoteBytes)
 	if err != nil || digest.FromBytes(ref).Encoded() != filepath.Base(path) {
 		return false
 	}
 	for _, name := range []string{"startedat", "updatedat"} {
-		text, err := regular.Read(filepath.Join(path, name), mostNote)
+		text, err := regular.Read(filepath.Join(path, name), maxNoteBytes)
 		if err != nil || new(time.Time).UnmarshalText(text) != nil {
 			return false
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/containerd/platforms"
 )
 
-// self implements the introspection service. containerd's client asks it for a snapshotter's
-// platforms before it unpacks.
-type self struct{ snapshotter string }
+// introspectionService implements the introspection service. Before containerd's client unpacks an image, it
+// requests the snapshotter's platforms from this service.
+type introspectionService struct{ snapshotter string }
 
-func (s self) Plugins(context.Context, ...string) (*introspection.PluginsResponse, error) {
+func (s introspectionService) Plugins(context.Context, ...string) (*introspection.PluginsResponse, error) {
 	p := platforms.DefaultSpec()
 	return &introspection.PluginsResponse{Plugins: []*introspection.Plugin{{
 		Type: string(plugins.SnapshotPlugin), ID: s.snapshotter,
@@ -22,10 +22,10 @@ func (s self) Plugins(context.Context, ...string) (*introspection.PluginsRespons
 	}}}, nil
 }
 
-func (self) Server(context.Context) (*introspection.ServerResponse, error) {
+func (introspectionService) Server(context.Context) (*introspection.ServerResponse, error) {
 	return &introspection.ServerResponse{}, nil
 }
 
-func (self) PluginInfo(context.Context, string, string, any) (*introspection.PluginInfoResponse, error) {
+func (introspectionService) PluginInfo(context.Context, string, string, any) (*introspection.PluginInfoResponse, error) {
 	return nil, errdefs.ErrNotImplemented
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// hook forwards the log of containerd's packages to slog.
-type hook struct{ log *slog.Logger }
+// logHook forwards the log of containerd's packages to slog.
+type logHook struct{ log *slog.Logger }
 
-func (hook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
+func (logHook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
 
-func (h hook) Fire(e *logrus.Entry) error {
+func (h logHook) Fire(e *logrus.Entry) error {
 	level := slog.LevelWarn
 	if strings.Contains(e.Message, "fsverity") {
-		level = slog.LevelDebug // most file systems do not support it, and nothing here needs it
+		level = slog.LevelDebug // most file systems do not support it, and it is not needed
 	}
 	if e.Level <= logrus.ErrorLevel {
 		level = slog.LevelError

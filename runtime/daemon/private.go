@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private creates a directory that only root can enter, and restricts an existing one, which
-// earlier versions created for everyone. Below it are containers' files, including setuid programs
-// (CVE-2021-41103).
+// Private creates a directory that only root can enter. It also restricts an existing directory,
+// because earlier versions created it with access for every user. The directory contains the files
+// of containers, which may include setuid programs (CVE-2021-41103).
 func Private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package drain copies the output of a process to its reader and decides when the output is
-// complete. It is used for commands in containers, containers' logs and attached readers.
+// Package drain copies the output of a process to its reader and determines when the output is
+// complete. It is used for commands in containers, for containers' logs and for attached readers.
 //
 //	process --pipe or terminal--> one goroutine for each --> io.Writer (a client, a log)
 //
@@ -10,5 +10,5 @@
 //	  the reader failed     LostError
 //	  the caller's ctx      complete once the process's own output is delivered, else LostError
 //
-// No timer limits the delivery of bytes that the process itself has written.
+// The bytes that the process itself has written are delivered without a time limit.
 package drain

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace is how long a pipe must be empty after the end of its process before remaining writers are
-// ignored.
+// Grace is the time for which a pipe must stay empty after the end of its process. After that,
+// other processes that have the pipe open are ignored.
 const Grace = time.Second
 
-// A LostError reports that output of a process was not delivered to its reader.
+// A LostError reports that a part of a process's output was not delivered to its reader.
 type LostError struct {
-	Bytes int64 // lower bound
+	Bytes int64 // at least so many bytes are lost
 	Err   error // the reason
 }
 
@@ -30,13 +30,14 @@ func (e *LostError) Error() string {
 // Unwrap returns the reason.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Outputs are the outputs of one process. The zero value has none. Its methods must be called by
-// one goroutine.
+// Outputs are the outputs of one process. The zero value has no outputs. Only one goroutine may
+// call its methods.
 type Outputs struct {
-	// BrokenPipe is called when a reader fails, by the goroutine that copies. It is for processes
-	// that would not notice that the file is closed, because another program has the read end of
-	// their pipe open. The rest of the output is read and discarded, so that the process does not
-	// block forever. If nil, the file is closed.
+	// BrokenPipe, if not nil, is called when a reader fails. The goroutine that copies the output
+	// calls it. Use it for a process that would not notice that this end of its pipe is closed,
+	// because another program has the read end open too. After the call the rest of the output is
+	// read and discarded, so that the process is not blocked forever. If BrokenPipe is nil, the
+	// read end is closed.
 	BrokenPipe func()
 
 	all      []*output
@@ -44,8 +45,8 @@ type Outputs struct {
 	moving   sync.WaitGroup
 }
 
-// Pipe creates a pipe whose content is copied to w. It returns the end for the process, which Start
-// closes.
+// Pipe creates a pipe whose content is copied to w. It returns the write end for the process. Start
+// closes this end.
 func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -62,11 +63,11 @@ func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 	return child, nil
 }
 
-// Add adds the read end of a pipe or terminal, which must be non-blocking and is owned by Outputs
-// from here on. If w has a method Ended, it is called after the last byte.
+// Add adds the read end of a pipe or terminal. It must be non-blocking, and Outputs closes it. If w
+// has a method Ended, it is called after the last byte.
 func (o *Outputs) Add(f *os.File, w io.Writer) { o.all = append(o.all, &output{file: f, to: w}) }
 
-// Start begins to copy output. The process must have its ends of the pipes already.
+// Start starts to copy the output. The process must already have inherited its ends of the pipes.
 func (o *Outputs) Start() {
 	o.closeChildren()
 	for _, one := range o.all {
@@ -74,7 +75,7 @@ func (o *Outputs) Start() {
 	}
 }
 
-// Abort closes all files if the process did not start.
+// Abort closes all files. Call it if the process did not start.
 func (o *Outputs) Abort() {
 	o.closeChildren()
 	for _, one := range o.all {
@@ -89,9 +90,9 @@ func (o *Outputs) closeChildren() {
 }
 
 // Finish must be called once the process has ended. It returns nil when the output is complete, or
-// a *LostError if it cannot be. A limit other than 0 is how long output of remaining children is
-// read; use it for collected output. The end of ctx has the same effect, and also ends the delivery
-// to a reader that has gone.
+// a *LostError if it cannot be. limit, if not 0, is how long Finish reads the output of children
+// that are still running; use it for collected output. If ctx ends, Finish stops reading such
+// output too, and does not wait any longer for a reader that has gone.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	for _, one := range o.all {
 		one.end(limit)
@@ -112,7 +113,7 @@ func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// buffers are pooled: an output that waits for its process uses none.
+// buffers is a pool, so that an output that waits for its process needs no buffer.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 // An output is one pipe that is copied to a reader.
@@ -122,11 +123,11 @@ type output struct {
 	lost *LostError // set by move, and read after move has returned
 
 	mu    sync.Mutex
-	taken int64 // bytes read from the pipe
+	taken int64 // number of bytes read from the pipe
 	ended bool
-	due   int64     // value of taken once everything is read that was in the pipe at the end of the process
-	limit time.Time // deadline for children's output; zero: none
-	gone  error     // why the caller stopped waiting
+	due   int64     // value of taken when all bytes are read that were in the pipe at the end of the process
+	limit time.Time // deadline for the output of children; zero if there is none
+	gone  error     // the cause why the caller stopped waiting
 }
 
 // end is called when the process has ended.
@@ -139,7 +140,7 @@ func (o *output) end(limit time.Duration) {
 		o.limit = time.Now().Add(limit)
 	}
 	if err != nil {
-		return // closed, because its end was read
+		return // the file is closed, because its end was read
 	}
 	raw.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
@@ -157,8 +158,8 @@ func (o *output) cut(ctx context.Context) {
 	o.file.SetReadDeadline(time.Now())
 }
 
-// move copies the output until it ends or the reader fails. Then the file is closed, and the
-// process gets a broken pipe; or broken is called.
+// move copies the output until it ends or the reader fails. Then it closes the file, so that the
+// process gets a broken pipe. If broken is not nil and the reader fails, it calls broken instead.
 func (o *output) move(broken func()) {
 	defer o.file.Close()
 	if e, ok := o.to.(interface{ Ended() }); ok {
@@ -191,7 +192,7 @@ func (o *output) move(broken func()) {
 	}
 }
 
-// prepareRead reports whether more is to be read, and sets the deadline of the read.
+// prepareRead reports whether there is more to read, and sets the deadline of the read.
 func (o *output) prepareRead() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,7 +200,7 @@ func (o *output) prepareRead() bool {
 		return true
 	}
 	switch delivered := o.taken >= o.due; {
-	case o.lost != nil && (delivered || o.gone != nil): // the rest is children's output without a reader
+	case o.lost != nil && (delivered || o.gone != nil): // the rest was written by children, and there is no reader
 		return false
 	case o.gone != nil && !delivered:
 		o.lost = &LostError{Bytes: o.due - o.taken, Err: o.gone}
@@ -211,8 +212,8 @@ func (o *output) prepareRead() bool {
 	return true
 }
 
-// take waits for output. n <= 0 is the end: there is no writer left or, after the end of the
-// process, the pipe stays empty.
+// take waits for output. n is not positive at the end of the output: no writer is left, or the pipe
+// stays empty after the end of the process.
 func (o *output) take(raw rawConn) (buf *[]byte, n int) {
 	for {
 		var errno error
@@ -222,13 +223,14 @@ func (o *output) take(raw rawConn) (buf *[]byte, n int) {
 		}
 		err := raw.Read(read)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			// The deadline may have passed while this goroutine was not running.
+			// The deadline may have passed while this goroutine was not scheduled. Read what has
+			// arrived.
 			raw.Control(func(fd uintptr) { read(fd) })
 		} else if err != nil {
 			return nil, 0 // closed
 		}
 		if errno != unix.EINTR {
-			return buf, n // a terminal returns EIO at its end
+			return buf, n // at its end, a terminal returns EIO
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerReq
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// StartContainer makes a container run until End or StopContainer.
+// StartContainer sets a container to running. It runs until End or StopContainer is called.
 func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	id := req.GetContainerId()
 	if err := r.call("StartContainer", r.subject(id)); err != nil {
@@ -65,7 +65,7 @@ func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerReque
 		c.status.State, c.status.StartedAt = api.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 		r.tell(c.sandbox, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	case api.ContainerState_CONTAINER_EXITED:
-		err = fmt.Errorf("start container %s: it has run already: %w", id, errdefs.ErrFailedPrecondition)
+		err = fmt.Errorf("start container %s: it has already run: %w", id, errdefs.ErrFailedPrecondition)
 	}
 	r.mu.Unlock()
 	if began && r.Started != nil {
@@ -74,7 +74,8 @@ func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerReque
 	return &api.StartContainerResponse{}, err
 }
 
-// StopContainer ends a container with exit code 143 if there is a grace period, else 137.
+// StopContainer ends a container. The exit code is 143 if there is a grace period, and 137
+// otherwise.
 func (r *Runtime) StopContainer(_ context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	if err := r.call("StopContainer", r.subject(req.GetContainerId())); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package fake is a cri.Runtime in memory, for tests: it keeps track of sandboxes and containers
-// but runs nothing. A test ends containers itself, and can make any call fail.
+// Package fake is a cri.Runtime in memory, for tests. It manages sandboxes and containers, but runs
+// no processes. A test ends the containers, and can make any call fail.
 //
 //	f := fake.New("image:1")
 //	f.Fail = func(call, subject string) error { ... }

@@ -14,17 +14,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Runtime is a runtime in memory. Its exported fields must be set before it is used.
+// A Runtime is a runtime in memory. Set its exported fields before the first call.
 type Runtime struct {
-	// Fail, if not nil, is called before each call that changes something, with the call's name and
-	// its subject: the pod's name, or pod/container. The call returns its error.
+	// Fail, if not nil, is called before each call that changes something. Its arguments are the
+	// name of the call, and the pod's name or pod/container. The error that it returns becomes the
+	// error of the call.
 	Fail func(call, subject string) error
-	// Started, if not nil, is called when a container has started. No lock is held: it may call
-	// End.
+	// Started, if not nil, is called when a container has started. It may call End, because no lock
+	// is held.
 	Started func(id string, c *api.ContainerConfig)
 
 	mu         sync.Mutex
-	images     map[string]string // ID by reference
+	images     map[string]string // image ID by reference
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	watchers   map[int]func(*api.ContainerEventResponse)
@@ -55,17 +56,17 @@ func New(images ...string) *Runtime {
 	return r
 }
 
-// Calls returns the calls that changed something, such as "StartContainer pod/container".
+// Calls returns the calls that have changed something, in the form "StartContainer pod/container".
 func (r *Runtime) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls)
 }
 
-// End ends a running container with an exit code. Other containers are not changed.
+// End ends a running container with an exit code. A container that is not running stays unchanged.
 func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, reason(code)) }
 
-// EndFor is End with a reason, such as OOMKilled.
+// EndFor is like End and also sets a reason, such as OOMKilled.
 func (r *Runtime) EndFor(id string, code int32, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +75,7 @@ func (r *Runtime) EndFor(id string, code int32, why string) {
 	}
 }
 
-// LoseSandbox makes a sandbox not ready, as a crash of the runtime would.
+// LoseSandbox makes a sandbox not ready, as a crash of the runtime does.
 func (r *Runtime) LoseSandbox(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +141,8 @@ func (r *Runtime) container(id string) (*container, error) {
 	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
 }
 
-// subject returns the subject of a call for Fail and Calls. The caller does not hold the lock.
+// subject returns the name of a sandbox's pod, or pod/container for a container, for Fail and
+// Calls. The caller does not hold the lock.
 func (r *Runtime) subject(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +162,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until the returned function has returned.
+// Subscribe calls handle for each change. end stops this; no call happens after it has returned.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +201,8 @@ func matches(labels, want map[string]string) bool {
 	return true
 }
 
-// wholeID returns the only ID in m that begins with id, or else id.
+// wholeID returns the only key of m that begins with id. If there is none, or more than one, it
+// returns id.
 func wholeID[T any](m map[string]T, id string) string {
 	var found []string
 	for k := range m {

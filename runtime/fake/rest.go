@@ -15,7 +15,7 @@ func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionRes
 	return &api.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status returns that everything is ready, unless Fail returns an error.
+// Status reports that everything is ready, unless Fail returns an error.
 func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
 	if err := r.call("Status", ""); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusRespon
 	}}}, nil
 }
 
-// RuntimeConfig returns a cgroup driver.
+// RuntimeConfig returns the cgroup driver.
 func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
 	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: api.CgroupDriver_CGROUPFS}}, nil
 }
@@ -130,7 +130,7 @@ func (r *Runtime) ListImages(context.Context, *api.ListImagesRequest) (*api.List
 	return out, nil
 }
 
-// ImageStatus returns no Image for an unknown reference.
+// ImageStatus returns the status of an image. For an unknown reference, the field Image is nil.
 func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	ref := req.GetImage().GetImage()
 	r.mu.Lock()

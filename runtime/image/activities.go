@@ -8,14 +8,14 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// activities are the imports and pulls in progress, with their latest progress.
+// activities are the imports and pulls in progress, each with its latest progress.
 type activities struct {
 	mu  sync.Mutex
 	now map[*cri.ImportProgress]struct{}
 }
 
-// follow registers an import or pull until end is called. report stores the progress and forwards
-// it to tell, which may be nil. total is the number of bytes to read, if known.
+// follow registers an import or pull until end is called. report stores the progress and passes it
+// to tell, which may be nil. total is the number of bytes to read, or 0 if it is unknown.
 func (g *activities) follow(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {
@@ -27,7 +27,7 @@ func (g *activities) follow(
 	}
 	g.now[last] = struct{}{}
 	report = func(p cri.ImportProgress) {
-		if p.Ref == ref { // else it is about one image of an archive
+		if p.Ref == ref { // otherwise it is about one image of an archive
 			g.mu.Lock()
 			last.Status, last.Current, last.Total = p.Status, p.Current, max(p.Total, total)
 			g.mu.Unlock()
@@ -43,7 +43,7 @@ func (g *activities) follow(
 	}
 }
 
-// Going returns the progress of the imports and pulls that are running, sorted by reference.
+// Going returns the progress of the running imports and pulls, sorted by reference.
 func (s *Service) Going() []cri.ImportProgress {
 	s.going.mu.Lock()
 	defer s.going.mu.Unlock()

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxAnswerHeader bounds the headers of a registry's response, in bytes.
+	// maxAnswerHeader is the maximum size of the headers of a registry's response, in bytes.
 	maxAnswerHeader = 256 << 10
-	// maxToken bounds the response of a token server, in bytes.
+	// maxToken is the maximum size of a token server's response, in bytes.
 	maxToken = 1 << 20
 )
 
-// wholeKey marks a request whose response body is bounded by its reader: a layer, or a document
+// wholeKey marks a request whose reader limits the length of the response: a layer, or a document
 // with a descriptor.
 type wholeKey struct{}
 
-// withoutZstd removes zstd from the encodings that a request accepts. containerd offers it, but
-// decoding it may take any amount of memory.
+// withoutZstd removes zstd from the encodings that a request accepts. containerd accepts it, but
+// decoding it could need any amount of memory.
 func withoutZstd(req *http.Request) *http.Request {
 	if !strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
 		return req
@@ -31,9 +31,9 @@ func withoutZstd(req *http.Request) *http.Request {
 	return req
 }
 
-// bound limits the body of a response to the maximum of its kind. It returns an error for a content
-// encoding that was not requested.
-func bound(req *http.Request, res *http.Response) error {
+// limitBody limits the body of a response to the maximum for its kind. It returns an error if the
+// response has a content encoding that was not requested.
+func limitBody(req *http.Request, res *http.Response) error {
 	encodings := strings.FieldsFunc(strings.Join(res.Header.Values("Content-Encoding"), ","), func(r rune) bool {
 		return r == ' ' || r == '\t' || r == ','
 	})
@@ -49,18 +49,18 @@ func bound(req *http.Request, res *http.Response) error {
 	case req.Context().Value(wholeKey{}) != nil:
 		return nil
 	}
-	res.Body = &boundBody{ReadCloser: res.Body, left: most, most: most, host: req.URL.Host}
+	res.Body = &limitedBody{ReadCloser: res.Body, left: most, most: most, host: req.URL.Host}
 	return nil
 }
 
-// boundBody is a body whose Read fails once it exceeds most bytes.
-type boundBody struct {
+// A limitedBody is a body whose Read fails after more than most bytes.
+type limitedBody struct {
 	io.ReadCloser
 	left, most int64
 	host       string
 }
 
-func (b *boundBody) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, fmt.Errorf("%s answers with more than %d bytes: %w", b.host, b.most, errdefs.ErrInvalidArgument)
 	}

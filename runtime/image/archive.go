@@ -19,50 +19,51 @@ import (
 )
 
 const (
-	// maxEntries bounds the files in an archive.
+	// maxEntries is the maximum number of files in an archive.
 	maxEntries = 16384
-	// smallBlob is the maximum size of a blob that is kept in memory until an image refers to it,
-	// and smallBlobs the maximum of all such blobs, in bytes.
+	// smallBlob is the maximum size of a blob that is kept in memory until an image refers to it.
+	// smallBlobs is the maximum size of all such blobs. Both are in bytes.
 	smallBlob  = 256 << 10
 	smallBlobs = 8 << 20
-	// maxName bounds a file's name and a link's target, and maxNames the names and targets of an
-	// archive in total, in bytes.
+	// maxName is the maximum length of a file's name or a link's target. maxNames is the maximum
+	// length of all names and targets of an archive. Both are in bytes.
 	maxName  = 4096
 	maxNames = 4 << 20
-	// maxBlobs bounds the layers and tags of all images of an archive in docker's format.
+	// maxBlobs is the maximum number of layers and tags of all images of an archive in docker's
+	// format.
 	maxBlobs = 16384
-	// maxPadding bounds the data after the end of a tar archive, and the headers of one file (long
-	// names, PAX records), in bytes.
+	// maxPadding is the maximum size of the data after the end of a tar archive. It is also the
+	// maximum size of the headers of one file, such as long names and PAX records. It is in bytes.
 	maxPadding = 1 << 20
 )
 
-// archive is the content of an image archive: blobs by file name. The images are read from its
-// index.json or manifest.json.
+// An archive is the content of an image archive: its blobs by file name. The images are read from
+// its index.json or manifest.json.
 type archive struct {
 	store  content.Store // for blobs that are too large for memory and cannot be read again
-	dir    string        // of the store, to check its free space
-	again  io.ReaderAt   // the archive, if it is a regular file; else nil
+	dir    string        // directory of the store, whose free space is checked
+	again  io.ReaderAt   // the archive if it is a regular file, otherwise nil
 	files  map[string]blob
-	links  map[string]string // symbolic and hard links: target by path
+	links  map[string]string // targets of symbolic and hard links, by path
 	blobs  map[digest.Digest]blob
-	memory int64 // size of the blobs in memory, in bytes
-	names  int   // total length of the names, in bytes
+	memory int64 // size of all blobs in memory, in bytes
+	names  int   // length of all names, in bytes
 
 	decoding *sync.Mutex // held while a document is decoded
 }
 
-// blob is a file of an archive. Its data is in memory, in the archive itself, or in the content
+// A blob is a file of an archive. Its data is in memory, in the archive itself, or in the content
 // store.
 type blob struct {
 	size   int64
 	data   []byte
-	at     int64         // its offset in the archive
-	digest digest.Digest // "" if it is read from the archive later
+	at     int64         // offset in the archive
+	digest digest.Digest // "" if it will be read from the archive
 }
 
-// readArchive reads a tar stream to its end. Small files are kept in memory. Large ones are read
-// later through again; if again is nil, they are written to the content store under ctx's lease.
-// Names in the archive are only map keys, never used as paths.
+// readArchive reads a tar stream to its end. Small files are kept in memory. Large files are read
+// later through again. If again is nil, they are written to the content store under the lease of
+// ctx. A name in the archive is used only as a map key, never as a path.
 func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
 	a := &archive{
 		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.places.decoding,
@@ -88,7 +89,8 @@ func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderA
 			return nil, err
 		}
 	}
-	// The rest is padding, but must be read: the checksums of gzip and zstd are at the end.
+	// The rest is padding. It must be read too, because the checksums of gzip and zstd are at the
+	// end.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1)); err != nil {
 		return nil, err
 	} else if n > maxPadding {
@@ -104,13 +106,13 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 	}
 	at.allow(h.Size)
 	if len(h.Name) > maxName || len(h.Linkname) > maxName {
-		return fmt.Errorf("the name %.40q... or what it links to has more than %d bytes: %w", h.Name, maxName, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("the name %.40q... or its link target has more than %d bytes: %w", h.Name, maxName, errdefs.ErrInvalidArgument)
 	}
 	if a.names += len(h.Name) + len(h.Linkname); a.names > maxNames {
 		return fmt.Errorf("the names in the archive have more than %d bytes: %w", maxNames, errdefs.ErrInvalidArgument)
 	}
-	// Clone, because the name is a substring of the header's records, which it would keep in
-	// memory.
+	// Clone the strings, because they are substrings of the header's records, which they would keep
+	// in memory.
 	name, link := strings.Clone(path.Clean(h.Name)), strings.Clone(h.Linkname)
 	switch h.Typeflag {
 	case tar.TypeSymlink:
@@ -127,19 +129,19 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 
 var errSparse = fmt.Errorf("a file of the archive is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
 
-// position counts the bytes read, and fails when the headers of one file are too long. It does not
-// implement io.Seeker, so tar reads what it skips.
+// A position counts the bytes that are read. It fails when the headers of one file are too long. It
+// does not implement io.Seeker, because tar must read the data that it skips.
 type position struct {
 	io.Reader
 	n, most int64
 }
 
-// allow permits reading a file of this size and the headers of the next one. Sparse files are
-// rejected before their size is used.
+// allow permits reading the content of a file of this size, and the headers of the next file.
+// Sparse files are rejected before their size is used.
 func (p *position) allow(size int64) {
 	p.most = math.MaxInt64
 	if size >= 0 && size < math.MaxInt64-p.n-4*maxPadding {
-		p.most = p.n + size + 4*maxPadding // name, link, PAX records and padding
+		p.most = p.n + size + 4*maxPadding // name, link target, PAX records and padding
 	}
 }
 
@@ -159,8 +161,8 @@ func notArchive(err error) error {
 	return err
 }
 
-// add adds a file with content r, which begins at offset at of the archive.
-func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, at int64) error {
+// add adds a file whose content is r. offset is the position of the content in the archive.
+func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, offset int64) error {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
 			return errSparse
@@ -176,8 +178,9 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 		a.memory += h.Size
 		b.digest = digest.FromBytes(b.data)
 	case a.again != nil:
-		b.at = at
-		// The names of blobs in an OCI layout are digests. They are verified when the blob is read.
+		b.at = offset
+		// In an OCI layout, the name of a blob is its digest. The digest is verified when the blob
+		// is read.
 		if d, ok := strings.CutPrefix(name, ocispec.ImageBlobsDir+"/"); ok {
 			a.blobs[digest.Digest(strings.Replace(d, "/", ":", 1))] = b
 		}
@@ -196,13 +199,13 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 
 // ingest writes a blob to the content store.
 func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int64) (digest.Digest, error) {
-	// The lease ID keeps the references of concurrent imports apart.
+	// The lease ID is part of the reference, so concurrent imports use different references.
 	w, err := content.OpenWriter(ctx, a.store, content.WithRef("import-"+leaseOf(ctx)+"-"+name))
 	if err != nil {
 		return "", err
 	}
 	defer w.Close()
-	if err := w.Truncate(0); err != nil { // the archive may have the same name twice
+	if err := w.Truncate(0); err != nil { // the archive may contain a name twice
 		return "", err
 	}
 	if _, err := content.CopyReader(w, newGuard(r, a.dir)); err != nil {
@@ -215,10 +218,10 @@ func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int
 	return sum, nil
 }
 
-// file returns the file with a name from a manifest. It follows links.
+// file returns the file that a manifest refers to by this name. It follows links.
 func (a *archive) file(name string) (blob, error) {
 	at := path.Clean(name)
-	for range 8 { // bounded, because links may form a loop
+	for range 8 { // limited, because links may form a loop
 		if b, ok := a.files[at]; ok {
 			return b, nil
 		}
@@ -231,7 +234,8 @@ func (a *archive) file(name string) (blob, error) {
 	return blob{}, fmt.Errorf("%q is not in the archive: %w", name, errdefs.ErrNotFound)
 }
 
-// ReaderAt opens a blob by its digest, from the archive or else from the content store.
+// ReaderAt opens a blob by its digest. It reads the blob from the archive or from the content
+// store.
 func (a *archive) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	if b, ok := a.blobs[desc.Digest]; ok {
 		return a.open(ctx, b)
@@ -249,7 +253,7 @@ func (a *archive) open(ctx context.Context, b blob) (content.ReaderAt, error) {
 	return a.store.ReaderAt(ctx, ocispec.Descriptor{Digest: b.digest})
 }
 
-// opened is a blob reader that needs no closing.
+// An opened is a blob reader whose Close does nothing.
 type opened struct{ *io.SectionReader }
 
 func (opened) Close() error { return nil }
@@ -261,7 +265,7 @@ func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, er
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxManifest { // the actual size, not the descriptor's
+	if ra.Size() > maxManifest { // the actual size, not that of the descriptor
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	data, err := io.ReadAll(content.NewReader(ra))
@@ -269,7 +273,7 @@ func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, er
 		return nil, err
 	}
 	if got := desc.Digest.Algorithm().FromBytes(data); got != desc.Digest {
-		return nil, fmt.Errorf("its content is %s: %w", got, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("its digest is %s: %w", got, errdefs.ErrInvalidArgument)
 	}
 	return data, nil
 }

@@ -14,14 +14,14 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// dockerImage is one image in the manifest.json of docker save.
+// A dockerImage is one image in the manifest.json of docker save.
 type dockerImage struct {
 	Config   string
 	RepoTags words
 	Layers   words
 }
 
-// dockerList is a manifest.json.
+// A dockerList is a manifest.json.
 type dockerList []dockerImage
 
 // UnmarshalJSON implements json.Unmarshaler. All images together may have at most maxBlobs tags and
@@ -37,15 +37,15 @@ func (l *dockerList) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// named is an image in an archive. name is its full reference, or "".
-type named struct {
+// A namedImage is an image in an archive. name is its full reference, or "".
+type namedImage struct {
 	name   string
 	target ocispec.Descriptor
 }
 
-// images lists the images of the archive. An OCI layout takes precedence over docker's
-// manifest.json, because docker save writes both.
-func (a *archive) images(ctx context.Context) ([]named, error) {
+// images lists the images of the archive. If there is an OCI layout, docker's manifest.json is
+// ignored, because docker save writes both.
+func (a *archive) images(ctx context.Context) ([]namedImage, error) {
 	if b, ok := a.files[ocispec.ImageIndexFile]; ok {
 		return a.ociImages(ctx, b)
 	}
@@ -59,54 +59,54 @@ func (a *archive) images(ctx context.Context) ([]named, error) {
 
 // ociImages lists the images of an OCI layout. docker and containerd store the full name in the
 // annotation io.containerd.image.name.
-func (a *archive) ociImages(ctx context.Context, b blob) ([]named, error) {
+func (a *archive) ociImages(ctx context.Context, b blob) ([]namedImage, error) {
 	var index struct {
 		Manifests manifests `json:"manifests"`
 	}
 	if _, err := a.readFile(ctx, b, maxManifest, &index); err != nil {
 		return nil, fmt.Errorf("index.json: %w", err)
 	}
-	var out []named
+	var out []namedImage
 	for _, m := range index.Manifests {
 		name := nameFromArchive(m.Annotations.Image)
 		if name == "" {
 			name = nameFromArchive(m.Annotations.Ref)
 		}
-		out = append(out, named{name: name, target: m.spec()})
+		out = append(out, namedImage{name: name, target: m.spec()})
 	}
 	return out, nil
 }
 
 // dockerImages creates manifests for the images of docker save.
-func (a *archive) dockerImages(ctx context.Context, b blob) ([]named, error) {
+func (a *archive) dockerImages(ctx context.Context, b blob) ([]namedImage, error) {
 	var list dockerList
 	if _, err := a.readFile(ctx, b, maxManifest, &list); err != nil {
 		return nil, fmt.Errorf("manifest.json: %w", err)
 	}
-	var out []named
+	var out []namedImage
 	for _, img := range list {
 		target, err := a.dockerManifest(ctx, img)
 		if err != nil {
 			return nil, fmt.Errorf("manifest.json: %w", err)
 		}
 		if len(img.RepoTags) == 0 {
-			out = append(out, named{target: target})
+			out = append(out, namedImage{target: target})
 		}
 		for _, tag := range img.RepoTags {
 			n, err := normalize(tag)
 			if err != nil {
 				return nil, fmt.Errorf("manifest.json: %w", err)
 			}
-			out = append(out, named{name: n.String(), target: target})
+			out = append(out, namedImage{name: n.String(), target: target})
 		}
 	}
 	return out, nil
 }
 
-// dockerManifest creates the manifest of an image in docker's format, which has none. It equals
-// containerd's manifest for an archive with uncompressed layers, so the image has the same repo
-// digests. The digests of its layers are those of their uncompressed content, from the config, so
-// they do not depend on the archive's compression.
+// dockerManifest creates the manifest of an image in docker's format, which has no manifest. It
+// equals the manifest that containerd creates for an archive with uncompressed layers, so the image
+// gets the same repo digests. The digests of its layers come from the config. They are the digests
+// of the uncompressed content, so the compression of the archive does not matter.
 func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.Descriptor, error) {
 	file, err := a.file(img.Config)
 	if err != nil {
@@ -154,11 +154,11 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 	return ocispec.Descriptor{MediaType: m.MediaType, Digest: made.digest, Size: made.size}, nil
 }
 
-// readFile decodes a JSON file of the archive of at most most bytes. It returns the file's digest
-// and makes the file readable by that digest.
-func (a *archive) readFile(ctx context.Context, b blob, most int64, into any) (digest.Digest, error) {
-	if b.size > most {
-		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, most, kindOf(most), errdefs.ErrInvalidArgument)
+// readFile decodes a JSON file of the archive. The file may have at most maxSize bytes. It returns
+// the digest of the file, by which the file can then be read.
+func (a *archive) readFile(ctx context.Context, b blob, maxSize int64, into any) (digest.Digest, error) {
+	if b.size > maxSize {
+		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
 	ra, err := a.open(ctx, b)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// origin is a scheme, a host and a port. Secrets are sent to one origin only.
+// An origin is a scheme, a host and a port. A secret is sent to only one origin.
 type origin struct{ scheme, host, port string }
 
 func originOf(u *url.URL) origin {
@@ -34,22 +34,22 @@ func withoutSecrets(h http.Header) http.Header {
 	return h
 }
 
-// authority is the docker.Authorizer of one registry. It sends the user's secrets to the registry
-// itself and to the token server that the registry names. For hosts to which the registry
-// redirects, it requests tokens without secrets.
+// An authority is the docker.Authorizer of one registry. It sends the user's secrets only to the
+// registry itself and to the token server that the registry names. If the registry redirects to
+// another host, it requests tokens for that host without secrets.
 type authority struct {
 	registry origin
 	plain    bool // HTTP is tried too if the registry does not support TLS
 	client   *http.Client
 	header   http.Header
 	secrets  func(host string) (user, secret string, err error)
-	token    string // a fixed token; empty: request one
+	token    string // a fixed token; if it is empty, a token is requested
 
 	mu    sync.Mutex
 	known map[origin]docker.Authorizer
 }
 
-// guardHosts gives each registry host its own authority.
+// guardHosts sets an authority of its own for each registry host.
 func guardHosts(
 	hosts docker.RegistryHosts, secrets func(string) (string, string, error), token func(host string) string,
 ) docker.RegistryHosts {
@@ -60,7 +60,7 @@ func guardHosts(
 			_, direct := h.Client.Transport.(reach)
 			h.Authorizer = &authority{
 				registry: originOf(&url.URL{Scheme: h.Scheme, Host: h.Host}),
-				plain:    !direct, // containerd's fallback to HTTP wraps the transport
+				plain:    !direct, // containerd wraps the transport if it may fall back to HTTP
 				client:   h.Client, header: withoutSecrets(h.Header),
 				secrets: secrets, token: token(h.Host),
 				known: map[origin]docker.Authorizer{},
@@ -70,8 +70,8 @@ func guardHosts(
 	}
 }
 
-// own reports whether o is the registry.
-func (a *authority) own(o origin) bool {
+// isRegistry reports whether o is the origin of the registry.
+func (a *authority) isRegistry(o origin) bool {
 	if a.plain && o.scheme == "http" && o.host == a.registry.host {
 		o.scheme = a.registry.scheme
 		if o.port == "80" {
@@ -88,10 +88,10 @@ func (a *authority) authorizer(o origin) docker.Authorizer {
 	if a.known[o] == nil {
 		opts := []docker.AuthorizerOpt{docker.WithAuthClient(a.client), docker.WithAuthHeader(a.header)}
 		switch {
-		case a.own(o) && a.token != "":
+		case a.isRegistry(o) && a.token != "":
 			a.known[o] = bearer(a.token)
 			return a.known[o]
-		case a.own(o):
+		case a.isRegistry(o):
 			opts = append(opts, docker.WithAuthCreds(a.secrets))
 		}
 		a.known[o] = docker.NewDockerAuthorizer(opts...)
@@ -100,10 +100,10 @@ func (a *authority) authorizer(o origin) docker.Authorizer {
 }
 
 // Authorize adds the credentials for the host of req. If req was redirected to another host, it
-// removes those of the first host.
+// removes the credentials of the first host.
 func (a *authority) Authorize(ctx context.Context, req *http.Request) error {
 	o := originOf(req.URL)
-	if !a.own(o) {
+	if !a.isRegistry(o) {
 		req.Header = withoutSecrets(req.Header)
 	}
 	return a.authorizer(o).Authorize(asking(ctx, a.registry), req)
@@ -115,7 +115,7 @@ func (a *authority) AddResponses(ctx context.Context, responses []*http.Response
 	return a.authorizer(o).AddResponses(asking(ctx, a.registry), responses)
 }
 
-// bearer is a docker.Authorizer with a fixed token.
+// A bearer is a docker.Authorizer with a fixed token.
 type bearer string
 
 // Authorize adds the token.
@@ -124,22 +124,23 @@ func (b bearer) Authorize(_ context.Context, req *http.Request) error {
 	return nil
 }
 
-// AddResponses is called when the token was rejected: there is no other.
+// AddResponses returns an error. It is called when the registry rejected the token, and there is no
+// other token.
 func (b bearer) AddResponses(context.Context, []*http.Response) error {
-	return fmt.Errorf("the registry refused the token: %w", docker.ErrInvalidAuthorization)
+	return fmt.Errorf("the registry rejected the token: %w", docker.ErrInvalidAuthorization)
 }
 
 // askingKey is the context key of the registry for which a token is requested.
 type askingKey struct{}
 
-// asking returns a context for requests to a token server.
+// asking returns a context for requests of tokens for a registry.
 func asking(ctx context.Context, registry origin) context.Context {
 	return context.WithValue(ctx, askingKey{}, registry)
 }
 
-// guardToken rejects a request to a token server that would send a secret without TLS although the
-// registry uses TLS, or would send it to another host because of a redirect. For a redirected
-// request that works without secrets, it removes them instead.
+// guardToken checks a request to a token server. It rejects a request that would send a secret
+// without TLS although the registry uses TLS, or that would send it to another host because of a
+// redirect. If a redirected request can work without secrets, it removes them instead.
 func guardToken(req *http.Request) (*http.Request, error) {
 	registry, ok := req.Context().Value(askingKey{}).(origin)
 	if !ok {
@@ -147,7 +148,7 @@ func guardToken(req *http.Request) (*http.Request, error) {
 	}
 	secret := req.Method == http.MethodPost || req.Header.Get("Authorization") != ""
 	if secret && registry.scheme == "https" && req.URL.Scheme != "https" {
-		return nil, fmt.Errorf("the registry %s wants credentials to be sent to %s without TLS: %w",
+		return nil, fmt.Errorf("the registry %s requests credentials for %s without TLS: %w",
 			registry.host, req.URL.Host, errdefs.ErrPermissionDenied)
 	}
 	first := req

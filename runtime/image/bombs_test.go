@@ -243,7 +243,7 @@ func TestDocumentBombs(t *testing.T) {
 // Decoding a config as a stream gives the same result.
 func TestConfigDocument(t *testing.T) {
 	hub := newBombRegistry(t)
-	long := "LONG=" + strings.Repeat("x", keptConfig)
+	long := "LONG=" + strings.Repeat("x", maxCachedConfig)
 	hub.addImage(t, []byte(toJSON(t, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "created": "2026-01-01T00:00:00Z", "history": []any{map[string]any{"created_by": "x"}},
 		"config": map[string]any{"User": "1000:7", "Env": []string{"A=b", long}, "Entrypoint": []string{"/e"}, "Cmd": nil, "WorkingDir": "/w", "StopSignal": "SIGINT", "Volumes": map[string]any{"/v": map[string]any{}}, "Labels": map[string]any{"a": "b"}},

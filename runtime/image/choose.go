@@ -13,38 +13,38 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// maxNested bounds the nesting of indexes.
+// maxNested is the maximum depth of nested indexes.
 const maxNested = 4
 
-// maxTold bounds how many other platforms an error lists.
-const maxTold = 16
+// maxListed is the maximum number of other platforms that an error lists.
+const maxListed = 16
 
-// pick is the image for this host's platform.
+// A pick is the image for this host's platform.
 type pick struct {
-	parents  []ocispec.Descriptor // indexes above the manifest, outermost first
+	parents  []ocispec.Descriptor // the indexes above the manifest, outermost first
 	manifest ocispec.Descriptor
 	config   ocispec.Descriptor
 	layers   []ocispec.Descriptor
 	image    ocispec.Image
 }
 
-// candidate is a manifest that may be for this host's platform.
+// A candidate is a manifest that may be for this host's platform.
 type candidate struct {
 	parents  []ocispec.Descriptor
 	desc     ocispec.Descriptor
-	platform *ocispec.Platform // nil: only the config names the platform
+	platform *ocispec.Platform // nil if only the config contains the platform
 }
 
-// choose finds the image for the host's platform below target. It reads documents with read and
-// checks that manifest and config are consistent. If there is none, the error is
-// errdefs.ErrNotFound and lists the platforms of the image.
+// choose finds the image for the host's platform at or below target. It reads documents with read,
+// and checks that the manifest and the config are consistent. If there is no such image, the error
+// is errdefs.ErrNotFound and lists the platforms of the image.
 func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)
 	return s.chooseOf(ctx, target, d)
 }
 
-// chooseOf is choose for documents that the caller continues to use.
+// chooseOf is like choose, but the caller can continue to use the documents.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
 	w := walk{of: s, read: d, left: maxManifests}
 	all, err := w.candidates(ctx, target, nil)
@@ -57,7 +57,7 @@ func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *do
 	sorting.StableBy(all, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
 	for _, c := range all {
 		if c.platform != nil && !s.platform.Match(*c.platform) {
-			w.tell(*c.platform)
+			w.addSeen(*c.platform)
 			continue
 		}
 		p, err := readPick(ctx, c, d)
@@ -66,7 +66,7 @@ func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *do
 		}
 		if c.platform == nil && p.image.Architecture != "" {
 			if has := platforms.Normalize(p.image.Platform); !s.platform.Match(has) {
-				w.tell(has)
+				w.addSeen(has)
 				continue
 			}
 		}
@@ -85,10 +85,10 @@ func (w *wrongPlatform) Error() string {
 	return fmt.Sprintf("no image for %s, only for %v", w.want, w.have)
 }
 
-// Is reports a wrongPlatform as errdefs.ErrNotFound.
+// Is makes errors.Is report a wrongPlatform as errdefs.ErrNotFound.
 func (w *wrongPlatform) Is(target error) bool { return target == errdefs.ErrNotFound }
 
-// compare sorts the best match first and unknown platforms last.
+// compare orders platforms. The best match is first, and unknown platforms are last.
 func (s *Service) compare(a, b *ocispec.Platform) int {
 	switch {
 	case a == nil && b == nil:
@@ -105,8 +105,8 @@ func (s *Service) compare(a, b *ocispec.Platform) int {
 	return 0
 }
 
-// walk walks through indexes. left bounds the number of entries, because a hostile index may refer
-// to the same indexes many times.
+// A walk is a walk through indexes. left limits the number of entries, because a hostile index may
+// refer to the same indexes many times.
 type walk struct {
 	of   *Service
 	read *documents
@@ -114,29 +114,29 @@ type walk struct {
 	seen []string // platforms that do not match
 }
 
-// tell adds a platform to the error's list.
-func (w *walk) tell(p ocispec.Platform) {
-	if name := platforms.Format(p); len(w.seen) < maxTold && !slices.Contains(w.seen, name) {
+// addSeen adds a platform to the list for the error.
+func (w *walk) addSeen(p ocispec.Platform) {
+	if name := platforms.Format(p); len(w.seen) < maxListed && !slices.Contains(w.seen, name) {
 		w.seen = append(w.seen, name)
 	}
 }
 
 // candidates lists the manifests below desc. It does not read manifests, because an archive may
-// lack those of other platforms, nor indexes of other platforms.
+// lack those of other platforms. For the same reason it does not read indexes of other platforms.
 func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents []ocispec.Descriptor) ([]candidate, error) {
 	w.left--
 	if w.left < 0 {
-		return nil, fmt.Errorf("index %s holds more than %d entries: %w", desc.Digest, maxManifests, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("index %s has more than %d entries: %w", desc.Digest, maxManifests, errdefs.ErrInvalidArgument)
 	}
 	if images.IsManifestType(desc.MediaType) {
 		return []candidate{{parents: parents, desc: desc, platform: desc.Platform}}, nil
 	}
 	if len(parents) > 0 && desc.Platform != nil && !w.of.platform.Match(*desc.Platform) {
-		w.tell(*desc.Platform)
+		w.addSeen(*desc.Platform)
 		return nil, nil
 	}
 	if len(parents) == maxNested {
-		return nil, fmt.Errorf("index %s: more than %d indexes in each other: %w", desc.Digest, maxNested, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("index %s: more than %d nested indexes: %w", desc.Digest, maxNested, errdefs.ErrInvalidArgument)
 	}
 	doc, err := readDocument(ctx, desc, w.read)
 	if err != nil {
@@ -170,7 +170,7 @@ func readDocument(ctx context.Context, desc ocispec.Descriptor, d *documents) (d
 		return document{}, fmt.Errorf("manifest %s has the schema 1 of old registries, which is not supported: build the image again: %w",
 			desc.Digest, errdefs.ErrNotImplemented)
 	case doc.isIndex() && (doc.Config != nil || len(doc.Layers) > 0):
-		return document{}, fmt.Errorf("%s is an index and a manifest at once: %w", desc.Digest, errdefs.ErrInvalidArgument)
+		return document{}, fmt.Errorf("%s is both an index and a manifest: %w", desc.Digest, errdefs.ErrInvalidArgument)
 	}
 	return doc, nil
 }
@@ -199,7 +199,8 @@ func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
 	}
 	for _, l := range doc.Layers {
 		if images.IsLayerType(l.MediaType) {
-			// Drop the other fields: no foreign URLs, and the same download key in every image.
+			// Drop the other fields, so that there are no foreign URLs and a layer has the same
+			// download key in every image.
 			p.layers = append(p.layers, ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
 		}
 	}

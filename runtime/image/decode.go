@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// maxManifests bounds the entries of an index, including the indexes in it.
+	// maxManifests is the maximum number of entries of an index, including those of the indexes in
+	// it.
 	maxManifests = 1024
-	// maxLayers bounds the layers of an image. An overlayfs mount supports fewer than 500.
+	// maxLayers is the maximum number of layers of an image. An overlayfs mount supports fewer than
+	// 500.
 	maxLayers = 500
-	// maxWords bounds each list of strings and each map of a config.
+	// maxWords is the maximum length of each list of strings, and of each map, in a config.
 	maxWords = 16384
-	// maxFeatures bounds the os.features of a platform.
+	// maxFeatures is the maximum number of os.features of a platform.
 	maxFeatures = 64
-	// maxWord bounds digests, media types and the fields of a platform, in bytes.
+	// maxWord is the maximum length of digests, media types and the fields of a platform, in bytes.
 	maxWord = 255
-	// maxUser bounds the user in a config, in bytes.
+	// maxUser is the maximum length of the user in a config, in bytes.
 	maxUser = 4096
 )
 
-// document is an index or a manifest, with only the fields that this package needs.
+// A document is an index or a manifest, with only the fields that this package needs.
 type document struct {
 	SchemaVersion int         `json:"schemaVersion"`
 	MediaType     string      `json:"mediaType"`
@@ -36,8 +38,8 @@ type document struct {
 
 func (d document) isIndex() bool { return len(d.Manifests) > 0 }
 
-// descriptor is a descriptor without large fields that are not needed: urls, data, and all
-// annotations but the image's names.
+// A descriptor is a descriptor without the large fields that are not needed: urls, data, and all
+// annotations except the image's names.
 type descriptor struct {
 	MediaType    string        `json:"mediaType"`
 	Digest       digest.Digest `json:"digest"`
@@ -50,7 +52,7 @@ type descriptor struct {
 	} `json:"annotations"`
 }
 
-// platform is the platform in a descriptor or a config.
+// A platform is the platform in a descriptor or a config.
 type platform struct {
 	Architecture string   `json:"architecture"`
 	OS           string   `json:"os"`
@@ -64,7 +66,7 @@ func (p *platform) spec() ocispec.Platform {
 }
 
 func (p *platform) check() error {
-	return short(append([]string{p.Architecture, p.OS, p.OSVersion, p.Variant}, p.OSFeatures...)...)
+	return checkLength(append([]string{p.Architecture, p.OS, p.OSVersion, p.Variant}, p.OSFeatures...)...)
 }
 
 // spec converts the descriptor to containerd's type, without annotations.
@@ -86,11 +88,11 @@ func (d *descriptor) check() error {
 			return err
 		}
 	}
-	return short(d.MediaType, string(d.Digest), d.ArtifactType)
+	return checkLength(d.MediaType, string(d.Digest), d.ArtifactType)
 }
 
-// short returns an error if one of the words is longer than maxWord.
-func short(words ...string) error {
+// checkLength returns an error if one of the words is longer than maxWord.
+func checkLength(words ...string) error {
 	for _, w := range words {
 		if len(w) > maxWord {
 			return fmt.Errorf("%.40q... has %d bytes, more than %d: %w", w, len(w), maxWord, errdefs.ErrInvalidArgument)
@@ -99,7 +101,7 @@ func short(words ...string) error {
 	return nil
 }
 
-// configDocument is an image config, with only the fields that containers need.
+// A configDocument is an image config, with only the fields that containers need.
 type configDocument struct {
 	platform
 	Config struct {
@@ -136,7 +138,7 @@ func (c *configDocument) spec() (ocispec.Image, error) {
 	}, nil
 }
 
-// Lists that are decoded entry by entry, with a maximum number of entries.
+// Lists that are decoded one entry after another, with a maximum number of entries.
 type (
 	manifests []descriptor
 	layerList []descriptor
@@ -161,7 +163,7 @@ func (l *layerList) UnmarshalJSON(b []byte) (err error) {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *digests) UnmarshalJSON(b []byte) (err error) {
-	*l, err = decodeList(b, "diff_ids", maxLayers, func(d *digest.Digest) error { return short(string(*d)) })
+	*l, err = decodeList(b, "diff_ids", maxLayers, func(d *digest.Digest) error { return checkLength(string(*d)) })
 	return err
 }
 
@@ -204,17 +206,17 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeList decodes a JSON array of at most most entries; null is an empty array. It calls check,
-// if not nil, for each entry.
-func decodeList[T any](b []byte, what string, most int, check func(*T) error) ([]T, error) {
+// decodeList decodes a JSON array. The array may have at most maxEntries entries, and null is an empty
+// array. If check is not nil, it is called for each entry.
+func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if opened, err := open(dec, what, '['); err != nil || !opened {
 		return nil, err
 	}
 	out := []T{}
 	for dec.More() {
-		if len(out) == most {
-			return nil, tooMany(what, most)
+		if len(out) == maxEntries {
+			return nil, tooMany(what, maxEntries)
 		}
 		var entry T
 		if err := dec.Decode(&entry); err != nil {
@@ -230,7 +232,8 @@ func decodeList[T any](b []byte, what string, most int, check func(*T) error) ([
 	return out, nil
 }
 
-// open reads the opening delimiter of an array or object. It returns false for null.
+// open reads the opening delimiter of an array or object. The value may also be null. Then it
+// returns false.
 func open(dec *json.Decoder, what string, delim json.Delim) (bool, error) {
 	t, err := dec.Token()
 	if err != nil || t == nil {
@@ -246,7 +249,7 @@ func tooMany(what string, most int) error {
 	return fmt.Errorf("%s has more than %d entries: %w", what, most, errdefs.ErrInvalidArgument)
 }
 
-// ignored discards a JSON value.
+// An ignored is a JSON value that is discarded.
 type ignored struct{}
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -27,11 +27,12 @@ var magics = []struct {
 // headSize is the number of bytes from which the compression is detected.
 const headSize = 512
 
-// ustar is the offset of the magic in a tar header. A stream that has it is uncompressed, whatever
-// the name of its first file begins with.
+// ustar is the offset of the magic number in a tar header. A stream with this magic number is
+// uncompressed, even if the name of its first file begins like compressed data.
 const ustar = 257
 
-// compression returns the compression of a stream that begins with head, or "" for none.
+// compression returns the compression of a stream that begins with head. It returns "" for an
+// uncompressed stream.
 func compression(head []byte) string {
 	if len(head) > ustar && bytes.HasPrefix(head[ustar:], []byte("ustar")) {
 		return ""
@@ -41,16 +42,16 @@ func compression(head []byte) string {
 			return m.name
 		}
 	}
-	// A skippable frame, with which pzstd and others begin a zstd stream.
+	// A skippable frame. pzstd and other programs write one at the beginning of a zstd stream.
 	if len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18}) {
 		return "zstd"
 	}
 	return ""
 }
 
-// decompress returns the uncompressed content of r, which may be uncompressed, gzip or zstd,
-// compressed once. Decompression runs in the goroutine that calls Read, so that it needs little
-// memory. window is called before a zstd stream allocates that many bytes. Close does not close r.
+// decompress returns the uncompressed content of r. r may be compressed once, with gzip or zstd.
+// The goroutine that calls Read also decompresses, which saves memory. window is called before
+// memory of that size is allocated for a zstd stream. Close does not close r.
 func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// diskFull is the error of a file system that has no space left for image data.
+// A diskFull is the error of a file system without space for image data.
 type diskFull struct {
 	dir  string
 	free int64
@@ -20,10 +20,10 @@ func (e *diskFull) Error() string {
 		e.dir, e.free>>20, int64(reserve)>>20)
 }
 
-// Is reports a diskFull as ENOSPC.
+// Is makes errors.Is report a diskFull as ENOSPC.
 func (e *diskFull) Is(target error) bool { return target == syscall.ENOSPC }
 
-// inodesUsed is the error of a file system that has no inodes left for image data.
+// An inodesUsed is the error of a file system without inodes for image data.
 type inodesUsed struct {
 	dir        string
 	free, keep int64
@@ -38,19 +38,19 @@ func (e *inodesUsed) Error() string {
 func (e *inodesUsed) Is(target error) bool { return target == syscall.ENOSPC }
 
 const (
-	// guardStep and guardFiles are the numbers of bytes and files that are written between two
+	// guardStep and guardFiles are the numbers of bytes and of files that are written between two
 	// checks of the disk.
 	guardStep  = 8 << 20
 	guardFiles = 256
-	// reserveInodes is the number of inodes that imports and pulls leave free; on a small file
+	// reserveInodes is the number of inodes that imports and pulls leave free. On a small file
 	// system it is 1/reserveShare of all inodes.
 	reserveInodes = 4096
 	reserveShare  = 20
 )
 
-// room returns an error unless the file system of dir has that much space in addition to the
+// checkSpace returns an error if the file system of dir has less free space than this plus the
 // reserve for running pods.
-func room(dir string, bytes, inodes int64) error {
+func checkSpace(dir string, bytes, inodes int64) error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("free space of %s: %w", dir, err)
@@ -59,14 +59,14 @@ func room(dir string, bytes, inodes int64) error {
 		return &diskFull{dir: dir, free: free}
 	}
 	keep := min(int64(st.Files)/reserveShare, reserveInodes)
-	// Files is 0 if the file system creates inodes dynamically.
+	// Files is 0 if the file system creates inodes when they are needed.
 	if free := int64(st.Ffree); st.Files > 0 && free-keep < inodes {
 		return &inodesUsed{dir: dir, free: free, keep: keep}
 	}
 	return nil
 }
 
-// freeBytes returns the free space on the file system of dir; 0 if unknown.
+// freeBytes returns the free space on the file system of dir, or 0 if it is unknown.
 func freeBytes(dir string) int64 {
 	var st syscall.Statfs_t
 	if syscall.Statfs(dir, &st) != nil {
@@ -75,30 +75,30 @@ func freeBytes(dir string) int64 {
 	return int64(st.Bavail) * int64(st.Bsize)
 }
 
-// guard is a reader of data that is written to dir. It fails before the file system of dir is full,
-// which also bounds decompression bombs.
+// A guard is a reader of data that is written to dir. It fails before the file system of dir is
+// full. So it also stops decompression bombs.
 type guard struct {
 	io.Reader
 	dir  string
-	left int64 // bytes until the next check
-	// wrote counts the bytes read, which are then written; may be nil.
+	left int64 // number of bytes until the next check
+	// wrote, if not nil, counts the bytes that are read and then written.
 	wrote *atomic.Uint64
 }
 
 func newGuard(r io.Reader, dir string) *guard { return &guard{Reader: r, dir: dir} }
 
-// counting returns a guard that also counts towards Wrote.
+// counting returns a guard whose bytes are included in Wrote.
 func (s *Service) counting(r io.Reader) *guard {
 	return &guard{Reader: r, dir: s.c.Root, wrote: &s.wrote}
 }
 
-// Wrote returns the number of bytes that pulls and imports have written since this process started:
-// downloads and unpacked layers.
+// Wrote returns the number of bytes of downloads and unpacked layers that pulls and imports have
+// written since this process started.
 func (s *Service) Wrote() uint64 { return s.wrote.Load() }
 
 func (g *guard) Read(p []byte) (int, error) {
 	if g.left <= 0 {
-		if err := room(g.dir, 0, 0); err != nil {
+		if err := checkSpace(g.dir, 0, 0); err != nil {
 			return 0, err
 		}
 		g.left = guardStep
@@ -111,17 +111,17 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// filesGuard stops the unpacking of a layer before the file system of dir is full because of data
-// that the stream's length does not show. A sparse file is short in the stream and as large on disk
-// as its header says. A file without content takes an inode, and one for each directory in its
-// name. Layers are unpacked concurrently, so promised is the total of all files that are about to
-// be written.
+// A filesGuard stops the unpacking of a layer before the file system of dir is full. It is for data
+// that needs more disk space than the length of the stream shows. A sparse file is short in the
+// stream, but as large on disk as its header says. An empty file needs an inode, and so does each
+// directory in its name. Several layers are unpacked at the same time, so promised is the total
+// size of all files that are about to be written.
 type filesGuard struct {
 	dir      string
 	promised *atomic.Int64
-	own      int64 // this layer's part of promised
-	files    int64 // since the last check
-	small    int64 // their size in bytes
+	own      int64 // the part of promised that is for this layer
+	files    int64 // number of files since the last check
+	small    int64 // size of these files in bytes
 }
 
 // next is called with the header of each file before it is unpacked. It implements containerd's
@@ -136,14 +136,14 @@ func (g *filesGuard) next(h *tar.Header) (bool, error) {
 	if g.small += g.own; g.small < guardStep && g.files < guardFiles {
 		return true, nil
 	}
-	if err := room(g.dir, all, g.files); err != nil {
+	if err := checkSpace(g.dir, all, g.files); err != nil {
 		return false, err
 	}
 	g.files, g.small = 0, 0
 	return true, nil
 }
 
-// done subtracts a written file from promised.
+// done subtracts the size of a written file from promised.
 func (g *filesGuard) done() {
 	g.promised.Add(-g.own)
 	g.own = 0

@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// maxManifest bounds an index or a manifest, in bytes. Registries accept 4 MiB.
+	// maxManifest is the maximum size of an index or a manifest, in bytes. Registries accept 4 MiB.
 	maxManifest = 4 << 20
-	// maxConfig bounds the config of an image, in bytes.
+	// maxConfig is the maximum size of an image's config, in bytes.
 	maxConfig = 1 << 20
-	// maxDocuments bounds the indexes, manifests and configs that are read to find one image, in
-	// total and in bytes.
+	// maxDocuments is the maximum total size of the indexes, manifests and configs that are read to
+	// find one image, in bytes.
 	maxDocuments = 8 << 20
-	// fewDocuments is how many bytes of documents an image may use while others use theirs. Only
-	// one image at a time may use more.
-	fewDocuments = 256 << 10
+	// smallDocuments is the maximum total size of the documents of an image while another image may
+	// use more, in bytes. Only one image at a time may use more.
+	smallDocuments = 256 << 10
 )
 
-// readFunc reads a small blob: an index, a manifest or a config. If the descriptor has a size, the
-// blob is not longer.
+// A readFunc reads a small blob, which is an index, a manifest or a config. If the descriptor
+// contains a size, the blob is not longer than this.
 type readFunc func(context.Context, ocispec.Descriptor) ([]byte, error)
 
-// documents reads the indexes, manifests and configs of one image, within a budget of bytes. It
-// caches them until keepOnly.
+// documents reads the indexes, manifests and configs of one image, with a limit on their total
+// size. It caches them until keepOnly is called.
 type documents struct {
 	of    *Service
 	from  readFunc
-	left  int64 // bytes left of the budget
+	left  int64 // number of bytes that may still be read
 	kept  map[digest.Digest][]byte
-	large bool // this image may exceed fewDocuments
+	large bool // whether this image may exceed smallDocuments
 
-	most time.Duration // maximum reading time, not counting time in which the image waits for others
+	most time.Duration // maximum time for reading, without the time in which the image waits for others
 	late *time.Timer   // ends the reading; may be nil
 }
 
@@ -48,7 +48,7 @@ func (s *Service) newDocuments(from readFunc) *documents {
 	return &documents{of: s, from: from, left: maxDocuments, kept: map[digest.Digest][]byte{}}
 }
 
-// read returns a document from the cache, or reads it. It is a readFunc.
+// read returns a document from the cache, or reads it. It has the type readFunc.
 func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if b, ok := d.kept[desc.Digest]; ok {
 		return b, nil
@@ -56,15 +56,15 @@ func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	return d.from(ctx, desc)
 }
 
-// decode reads a document of at most most bytes, subtracts it from the budget and decodes it. Only
-// one document of the process is decoded at a time.
-func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most int64, into any) error {
+// decode reads a document of at most maxSize bytes and decodes it. The length counts towards the
+// limit of the image. Only one document of this process is decoded at a time.
+func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize int64, into any) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return fmt.Errorf("digest %.300q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
 	}
-	if desc.Size > most {
+	if desc.Size > maxSize {
 		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
-			desc.Digest, desc.Size, most, kindOf(most), errdefs.ErrInvalidArgument)
+			desc.Digest, desc.Size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
 	if err := d.spend(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
 		return err
@@ -74,11 +74,11 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most in
 		return fmt.Errorf("read %s: %w", desc.Digest, err)
 	}
 	size := int64(len(b))
-	if size > most {
+	if size > maxSize {
 		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
-			desc.Digest, size, most, kindOf(most), errdefs.ErrInvalidArgument)
+			desc.Digest, size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
-	// An archive's descriptors may lack the size.
+	// The descriptors in an archive may have no size.
 	if err := d.spend(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
 		return err
 	}
@@ -91,20 +91,20 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most in
 	return nil
 }
 
-// readStored reads a document from a content store. It checks the stored size, because the digest
-// may be that of a much larger blob, such as a layer.
+// readStored reads a document from a content store. It checks the stored size, because a hostile
+// manifest may contain the digest of a much larger blob, such as a layer.
 func readStored(ctx context.Context, store content.Provider, desc ocispec.Descriptor) ([]byte, error) {
 	ra, err := store.ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest})
 	if err != nil {
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxManifest { // the actual size, not the descriptor's
+	if ra.Size() > maxManifest { // the actual size, not that of the descriptor
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	b := make([]byte, ra.Size())
 	if n, err := ra.ReadAt(b, 0); n < len(b) {
-		return nil, fmt.Errorf("%d of %d bytes: %w", n, len(b), errors.Join(io.ErrUnexpectedEOF, err))
+		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(b), errors.Join(io.ErrUnexpectedEOF, err))
 	}
 	return b, nil
 }
@@ -116,14 +116,14 @@ func kindOf(most int64) string {
 	return "an index or a manifest"
 }
 
-// spend subtracts n bytes from the budget. Beyond fewDocuments it waits until no other image uses
-// as many.
+// spend counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
+// spend waits until no other image does.
 func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
 		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",
 			what, maxDocuments, errdefs.ErrInvalidArgument)
 	}
-	if d.large || maxDocuments-d.left <= fewDocuments {
+	if d.large || maxDocuments-d.left <= smallDocuments {
 		return nil
 	}
 	if d.late != nil {
@@ -137,18 +137,18 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 	return nil
 }
 
-// within returns a context that is cancelled with errStalled if reading takes longer than most.
-func (d *documents) within(ctx context.Context, most time.Duration) (bounded context.Context, done func()) {
+// within returns a context that is cancelled with errStalled if reading takes longer than limit.
+func (d *documents) within(ctx context.Context, limit time.Duration) (bounded context.Context, done func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
-	d.most, d.late = most, time.AfterFunc(most, func() { cancel(errStalled) })
+	d.most, d.late = limit, time.AfterFunc(limit, func() { cancel(errStalled) })
 	return bounded, func() {
 		d.late.Stop()
 		cancel(nil)
 	}
 }
 
-// keepOnly drops all cached documents except those of p, and lets another image exceed
-// fewDocuments.
+// keepOnly drops all cached documents except those of p, and then allows another image to exceed
+// smallDocuments.
 func (d *documents) keepOnly(p *pick) {
 	kept := map[digest.Digest][]byte{}
 	if p != nil {

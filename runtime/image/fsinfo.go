@@ -15,7 +15,7 @@ import (
 type usageCache struct {
 	mu     sync.Mutex
 	known  bool
-	change int // counts changes, to detect one during a walk
+	change int // number of changes, to detect a change during a walk
 	usage  snapshots.Usage
 	at     time.Time
 }
@@ -27,10 +27,10 @@ func (u *usageCache) forget() {
 	u.change++
 }
 
-// ImageFsInfo returns the usage of images on the file system of Config.Root: the bytes and inodes
-// of their unpacked layers. After a change of images it adds up the figures that containerd stored
-// when it unpacked them; otherwise the result is cached. Writable layers are counted with the
-// containers.
+// ImageFsInfo returns the bytes and inodes of all unpacked layers. They are the usage of images on
+// the file system of Config.Root. After a change of images it adds up the sizes that containerd
+// stored when it unpacked the layers. Otherwise it returns the cached result. Writable layers count
+// as part of the containers.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	u, at, err := s.imageUsage(namespaced(ctx))
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, e
 	for _, name := range layers {
 		u, err := sn.Usage(ctx, name)
 		if errdefs.IsNotFound(err) {
-			continue // removed concurrently
+			continue // another call has removed it
 		}
 		if err != nil {
 			return snapshots.Usage{}, time.Time{}, fmt.Errorf("usage of image layer %s: %w", name, err)

@@ -17,17 +17,18 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Labels through which containerd's garbage collector finds an index's manifest, config and
-// snapshots.
+// Labels by which containerd's garbage collector finds the manifest, the config and the snapshots
+// of an index.
 const (
 	gcContent  = "containerd.io/gc.ref.content."
 	gcSnapshot = "containerd.io/gc.ref.snapshot."
 )
 
 // ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be
-// compressed with gzip or zstd. It returns their references; an image without a name is returned by
-// its image ID. name is used in messages. Of an image for several platforms, the host's is
-// imported. Importing again is success. If the tarball is damaged anywhere, nothing is imported.
+// compressed with gzip or zstd. It returns their references. The reference of an image without a
+// name is its image ID. name is used in messages. If an image supports several platforms, only the
+// variant for this host is imported. Importing an archive again is no error. If any part of the
+// tarball is damaged, nothing is imported.
 func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
 	progress, end := s.going.follow(name, 0, progress)
 	defer end()
@@ -40,7 +41,7 @@ func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, p
 
 func importError(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = fmt.Errorf("the archive is cut short: %w: %w", err, errdefs.ErrInvalidArgument)
+		err = fmt.Errorf("the archive is truncated: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return fmt.Errorf("import %s: %w", name, err)
 }
@@ -58,9 +59,9 @@ func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error)
 	return s.importImages(ctx, a, in.tell)
 }
 
-// readStream reads an archive that may be compressed as a whole.
+// readStream reads an archive, which may be compressed as a whole.
 func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error) {
-	at := &place{of: &s.places}
+	at := &allocation{of: &s.places}
 	defer at.end()
 	plain, err := decompress(untilDone{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
@@ -70,9 +71,9 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 	return s.readArchive(ctx, plain, nil)
 }
 
-// importFile is ImportArchive for a file. It imports nothing if known returns true for the digest
-// of the file's content. The layers of an archive that is not compressed as a whole are unpacked in
-// place, so nothing is written twice.
+// importFile is like ImportArchive, but reads a file. If known returns true for the digest of the
+// file's content, it imports nothing. If the archive is not compressed as a whole, its layers are
+// unpacked in place, so nothing is written twice.
 func (s *Service) importFile(
 	ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
 ) ([]string, error) {
@@ -133,7 +134,7 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 		return nil, err
 	}
 	var refs []string
-	var other error // images for other hosts
+	var other error // error about images for other hosts
 	told := 0
 	for _, n := range list {
 		tell(cri.ImportProgress{Ref: n.label(), Status: "unpacking"})
@@ -142,7 +143,7 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 		switch {
 		case errors.As(err, &wrong):
 			told++
-			if told <= maxTold {
+			if told <= maxListed {
 				other = errors.Join(other, fmt.Errorf("%s: %w", n.label(), err))
 			}
 		case err != nil:
@@ -161,7 +162,7 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	return nil, fmt.Errorf("the archive has no image: %w", errdefs.ErrInvalidArgument)
 }
 
-func (n named) label() string {
+func (n namedImage) label() string {
 	if n.name != "" {
 		return n.name
 	}
@@ -169,7 +170,7 @@ func (n named) label() string {
 }
 
 // importImage unpacks and records one image of an archive, unless it already exists.
-func (s *Service) importImage(ctx context.Context, a *archive, n named) (string, error) {
+func (s *Service) importImage(ctx context.Context, a *archive, n namedImage) (string, error) {
 	p, err := s.choose(ctx, n.target, a.read)
 	if err != nil {
 		return "", err
@@ -198,7 +199,7 @@ func (s *Service) importImage(ctx context.Context, a *archive, n named) (string,
 	return name, nil
 }
 
-// target returns the descriptor that the image's name refers to.
+// target returns the descriptor to which the image's name refers.
 func (p *pick) target() ocispec.Descriptor {
 	if len(p.parents) > 0 {
 		return p.parents[0]
@@ -206,9 +207,9 @@ func (p *pick) target() ocispec.Descriptor {
 	return p.manifest
 }
 
-// keep writes the indexes, manifest and config of an unpacked image to the content store, unless
-// they exist. Each gets the label that leads the garbage collector to the next: index, manifest,
-// config, snapshot. Layers are not referenced, so their blobs are deleted.
+// keep writes the indexes, the manifest and the config of an unpacked image to the content store,
+// unless they exist. Labels lead the garbage collector from an index to the manifest, the config
+// and the snapshot. No label refers to a layer, so the blobs of layers are deleted.
 func (s *Service) keep(ctx context.Context, p *pick, read readFunc) error {
 	labels := map[string]string{}
 	if chain := p.entry().chainID; chain != "" {
@@ -237,7 +238,7 @@ func (s *Service) keepBlob(ctx context.Context, desc ocispec.Descriptor, labels 
 	}
 	store := s.c.Client.ContentStore()
 	size := ocispec.Descriptor{Digest: desc.Digest, Size: int64(len(b))}
-	// If the blob exists already, this adds it to the lease.
+	// If the blob already exists, this adds it to the lease.
 	err = content.WriteBlob(ctx, store, "keep-"+leaseOf(ctx)+"-"+desc.Digest.String(), bytes.NewReader(b), size, content.WithLabels(labels))
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", desc.Digest, err)

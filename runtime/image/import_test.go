@@ -201,7 +201,7 @@ func TestForsake(t *testing.T) {
 	if n := count(left(t, next), "snapshot "); n != 2 {
 		t.Fatalf("%d snapshots are left, want 2", n)
 	}
-	if err := next.forsake(namespaced(t.Context())); err != nil {
+	if err := next.dropUnfinished(namespaced(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(t, next); len(got) > 0 {

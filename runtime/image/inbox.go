@@ -20,11 +20,11 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Imports persistently stores which archives were imported. A key is the digest of an archive's
-// content, or has the prefix "file:" or "image:"; the Inbox creates the keys.
+// Imports stores durably which archives were imported. A key is the digest of an archive's content,
+// or has the prefix "file:" or "image:". The Inbox creates the keys.
 type Imports interface {
 	Imported(ctx context.Context, key string) (bool, error)
-	// AddImport has stored the key durably when it returns. Adding a key again is success.
+	// AddImport stores a key durably before it returns. Adding a key again is no error.
 	AddImport(ctx context.Context, key, name string) error
 }
 
@@ -34,41 +34,43 @@ type InboxConfig struct {
 	Dir     string
 	Service *Service
 	Imports Imports
-	// Report is called with a file's name and the error of its import, and with nil once the import
-	// has succeeded or the file is gone. It must not block. If nil, errors are logged.
+	// Report is called with the name of a file and the error of its import. It is called with nil
+	// once the import has succeeded or the file does not exist any more. It must not block. If
+	// Report is nil, errors are logged.
 	Report func(file string, err error)
 	Log    *slog.Logger
 }
 
-// Inbox imports the image archives in a directory, one after the other, in the background. It reads
-// a file once no process has it open for writing. It ignores names that begin with a dot, so a
-// writer can also rename a file to its final name.
+// An Inbox imports the image archives in a directory, one after another, in the background. It
+// reads a file when no process has it open for writing. It ignores names that begin with a dot, so
+// a writer can also write to such a name and then rename the file.
 //
-// An archive is imported once, even if it is copied again or the node restarts: imported archives
-// are stored by content, and by inode, size and times so that a start does not read every archive.
-// An image that was removed while its archive stays is not imported again automatically, because
-// someone removed it on purpose. When a pod needs it, WaitImage makes the Inbox import it again.
+// An archive is imported only once, even if it is copied again or the node restarts. Imported
+// archives are recorded by content, and also by inode, size and times, so that not every archive is
+// read again at a start. If an image is removed while its archive remains, it is not imported again
+// automatically, because the removal may be intended. If a pod needs the image, WaitImage makes the
+// Inbox import it again.
 type Inbox struct {
 	c     InboxConfig
-	again chan struct{} // capacity 1: look now, and ignore what was imported before
+	again chan struct{} // capacity 1; requests a look that ignores earlier imports
 
 	mu    sync.Mutex
 	turn  chan struct{}   // closed and replaced when an import or a look has ended
-	idle  bool            // the last look left nothing to import
+	idle  bool            // whether the last look found nothing to import
 	vain  map[string]bool // images that a forced look did not find
 	force bool
 }
 
 const (
-	// settle is the delay between a change of the directory and the look; further changes extend
-	// it, by retryOpen at most. retryOpen is also the delay after a file that is still being
-	// written was seen.
+	// settle is the delay between a change of the directory and the look. Further changes delay the
+	// look again, by at most retryOpen. retryOpen is also the delay until the next look if a file
+	// is still being written.
 	settle    = 100 * time.Millisecond
 	retryOpen = time.Second
-	// lookEvery is the interval of looks without any event, for directories that send none.
+	// lookEvery is the interval between looks without an event. Some file systems send no events.
 	lookEvery = time.Minute
-	// maxRetry is the maximum delay between attempts to import after an error that is not caused by
-	// the archive, such as a full disk.
+	// maxRetry is the maximum delay before an import is tried again after an error that the archive
+	// did not cause, such as a full disk.
 	maxRetry = time.Hour
 )
 
@@ -91,7 +93,7 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 }
 
 // WaitImage returns when the image exists, when no archive in the inbox can contain it any more, or
-// when ctx ends. Until the first look has ended, every archive may contain it.
+// when ctx ends. Until the first look has ended, any archive may contain it.
 func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 	for asked := false; ; {
 		b.mu.Lock()
@@ -123,7 +125,7 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 	}
 }
 
-// importedBefore reports whether an archive with this image was imported before.
+// importedBefore reports whether an archive that contains this image was imported before.
 func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
 	named, err := normalize(ref)
 	if err != nil {
@@ -150,7 +152,7 @@ func imageKey(ref string) string { return "image:" + ref }
 
 // Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
-	// An unreadable inbox must not stop anything else: each look reports it.
+	// If the inbox cannot be read, everything else must continue. Each look reports the error.
 	if err := os.MkdirAll(b.c.Dir, 0o700); err != nil {
 		b.c.Log.Warn("the image inbox could not be created", "dir", b.c.Dir, "error", err)
 	}
@@ -168,7 +170,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 	l := &looker{inbox: b, files: map[string]*archiveFile{}}
 	due := time.NewTimer(0)
 	defer due.Stop()
-	var late time.Time // deadline of a look that events delay; zero: none is delayed
+	var late time.Time // deadline of a look that events delay, or zero
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {
@@ -182,7 +184,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-events:
 			changed()
-		case <-failures: // such as an event overflow; if it were not read, the watcher would stop
+		case <-failures: // such as an event overflow; unless errors are read, the watcher stops
 			changed()
 		case <-b.again:
 			l.forget()
@@ -191,15 +193,15 @@ func (b *Inbox) Run(ctx context.Context) error {
 			late = time.Time{}
 			next := l.look(ctx)
 			if watcher != nil && next == lookEvery {
-				_ = watcher.Add(b.c.Dir) // it may have been replaced; if this fails, the next look reports it
+				_ = watcher.Add(b.c.Dir) // the directory may have been replaced; if this fails, the next look reports it
 			}
 			due.Reset(next)
 		}
 	}
 }
 
-// tell wakes the callers of WaitImage.
-func (b *Inbox) tell(idle bool) {
+// wake wakes the callers of WaitImage.
+func (b *Inbox) wake(idle bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.idle = idle
@@ -207,15 +209,15 @@ func (b *Inbox) tell(idle bool) {
 	b.turn = make(chan struct{})
 }
 
-// looker is Run's state of the files in the directory.
+// A looker has the state of the files in the directory, for Run.
 type looker struct {
 	inbox  *Inbox
 	files  map[string]*archiveFile
-	forced bool // ignore what was imported before
-	blind  bool // the directory could not be read
+	forced bool // whether to ignore earlier imports
+	blind  bool // whether the directory could not be read
 }
 
-// forget makes the next look import everything again.
+// forget makes the next look import all archives again.
 func (l *looker) forget() {
 	l.forced = true
 	clear(l.files)
@@ -262,12 +264,12 @@ func (l *looker) look(ctx context.Context) (next time.Duration) {
 		b.force = false
 		b.mu.Unlock()
 	}
-	b.tell(true)
+	b.wake(true)
 	return next
 }
 
-// file imports one file if it is new or changed and complete. open is true if another process is
-// still writing it. An error is returned once per attempt.
+// file imports a file if it is new or changed, and complete. open is true if another process is
+// still writing it. Each failed attempt returns its error once.
 func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) {
@@ -299,7 +301,7 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 		return false, nil
 	}
 	if now, kerr := fileKey(f); kerr == nil && now != key {
-		delete(l.files, path) // it was changed during the import: import it again
+		delete(l.files, path) // it was changed during the import, so import it again
 		return true, nil
 	}
 	if err == nil {
@@ -328,7 +330,7 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 			return err
 		}
 	}
-	b.tell(false)
+	b.wake(false)
 	var keys []string
 	done := false
 	refs, err := b.c.Service.importFile(ctx, f, func(sum digest.Digest) (bool, error) {
@@ -340,7 +342,7 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 		return done, err
 	}, func(p cri.ImportProgress) {
 		if p.Status == "done" {
-			b.tell(false)
+			b.wake(false)
 		}
 	})
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// archiveFile is the state of a file at the last attempt to import it.
+// An archiveFile is the state of a file after the last attempt to import it.
 type archiveFile struct {
 	key    string
 	failed bool
 	tries  int
-	next   time.Time // time of the next attempt after an error; zero: when the file changes
-	forced bool      // the next attempt also ignores what was imported before
-	free   int64     // free bytes when the disk was full; else 0
+	next   time.Time // time of the next attempt after an error; if zero, when the file changes
+	forced bool      // whether the next attempt also ignores earlier imports
+	free   int64     // number of free bytes when the disk was full, otherwise 0
 }
 
-// roomAgain is how many more bytes must be free after a full disk before an archive is tried again
-// at once.
+// roomAgain is how many more bytes must be free after the disk was full before an archive is tried
+// again at once.
 const roomAgain = 16 << 20
 
 // due reports whether the next attempt after an error is due.
@@ -32,8 +32,8 @@ func (f *archiveFile) due(disk string) bool {
 	return !time.Now().Before(f.next) || f.free > 0 && freeBytes(disk) >= f.free+roomAgain
 }
 
-// fileKey returns a key that changes when the file does, without reading it. It is "" if f is not a
-// regular file.
+// fileKey returns a key that changes when the file changes. It does not read the file. The key is
+// "" if f is not a regular file.
 func fileKey(f *os.File) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -46,8 +46,8 @@ func fileKey(f *os.File) (string, error) {
 	return fmt.Sprintf("file:%d:%d:%d:%d", st.Ino, st.Size, info.ModTime().UnixNano(), time.Unix(st.Ctim.Unix()).UnixNano()), nil
 }
 
-// beingWritten reports whether a process has the file open for writing. If the file system does not
-// support leases, it reports whether the file was changed just now.
+// beingWritten reports whether a process has the file open for writing. On a file system without
+// file leases, it reports whether the file was changed just now.
 func beingWritten(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {

@@ -17,24 +17,24 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// entry is an image in the index. It never changes once it is added.
+// An entry is an image in the index. It does not change after it was added.
 type entry struct {
-	id       digest.Digest // digest of the config, the CRI's image ID
-	chainID  digest.Digest // of the top snapshot
+	id       digest.Digest // digest of the config, which is the image ID in the CRI
+	chainID  digest.Digest // chain ID of the top snapshot
 	manifest ocispec.Descriptor
 	user     string
-	config   *ocispec.Image // what containers need of the config; nil: too large to cache
-	size     int64          // bytes of manifest, config and compressed layers
+	config   *ocispec.Image // the parts of the config that containers need, or nil if they are too large to cache
+	size     int64          // size of the manifest, the config and the compressed layers, in bytes
 }
 
-// record is one name of an image.
+// A record is one name of an image.
 type record struct {
-	target digest.Digest // digest of the index or manifest that the name refers to
+	target digest.Digest // digest of the index or manifest to which the name refers
 	id     digest.Digest
 }
 
-// index has every image of the node in memory, some kilobytes each. It is built from containerd's
-// records on first use.
+// An index has all images of the node in memory, which takes a few kilobytes for each. It is
+// created from containerd's records when it is first used.
 type index struct {
 	mu     sync.Mutex
 	loaded bool
@@ -42,7 +42,7 @@ type index struct {
 	images map[digest.Digest]*entry
 }
 
-// load builds the index. The caller holds index.mu.
+// load creates the index. The caller holds index.mu.
 func (s *Service) load(ctx context.Context) error {
 	if s.index.loaded {
 		return nil
@@ -58,7 +58,7 @@ func (s *Service) load(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			// Without an entry it counts as absent, so it is pulled or imported again.
+			// An image without an entry counts as missing, so it is pulled or imported again.
 			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "error", err)
 			continue
 		}
@@ -69,8 +69,8 @@ func (s *Service) load(ctx context.Context) error {
 	return nil
 }
 
-// readEntry reads an image from containerd's content store. It returns an error unless the image's
-// snapshot exists too.
+// readEntry reads an image from containerd's content store. It returns an error if the image's
+// snapshot does not exist.
 func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*entry, error) {
 	store := s.c.Client.ContentStore()
 	p, err := s.choose(ctx, target, func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
@@ -88,7 +88,7 @@ func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*en
 	return e, nil
 }
 
-// chain returns the chain IDs of the image's snapshots, bottom first.
+// chain returns the chain IDs of the image's snapshots. The bottom layer is first.
 func (p *pick) chain() []digest.Digest {
 	return identity.ChainIDs(slices.Clone(p.image.RootFS.DiffIDs))
 }
@@ -101,7 +101,7 @@ func (p *pick) entry() *entry {
 		user:     p.image.Config.User,
 		size:     p.manifest.Size + p.config.Size,
 	}
-	if weight(&p.image.Config) <= keptConfig {
+	if weight(&p.image.Config) <= maxCachedConfig {
 		e.config = &ocispec.Image{Platform: p.image.Platform, Config: p.image.Config}
 	}
 	for _, l := range p.layers {
@@ -110,9 +110,9 @@ func (p *pick) entry() *entry {
 	return e
 }
 
-// keptConfig is the maximum size of a config that the index caches, in bytes. Larger ones are read
-// again when they are needed.
-const keptConfig = 16 << 10
+// maxCachedConfig is the maximum size of a config that the index caches, in bytes. Larger ones are
+// read again when they are needed.
+const maxCachedConfig = 16 << 10
 
 // weight returns the approximate size of c in memory, in bytes.
 func weight(c *ocispec.ImageConfig) (sum int) {
@@ -142,7 +142,7 @@ func (s *Service) configOf(ctx context.Context, e *entry) (ocispec.Image, error)
 	return doc.spec()
 }
 
-// find returns the image with this ID, tag, digest or ID prefix. The error is errdefs.ErrNotFound
+// find returns the image with this ID, ID prefix, tag or digest. The error is errdefs.ErrNotFound
 // if there is none.
 func (s *Service) find(ctx context.Context, ref string) (*entry, error) {
 	s.index.mu.Lock()
@@ -222,8 +222,8 @@ func (x *index) namesOf(id digest.Digest) []string {
 }
 
 // record stores a complete image under a name, in containerd's metadata and in the index. The
-// caller still holds the lease under which the image was created. If the name already refers to
-// this image, nothing is written.
+// caller must still hold the lease under which the image was created. If the name already refers to
+// this image, it writes nothing.
 func (s *Service) record(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -240,7 +240,8 @@ func (s *Service) record(ctx context.Context, name string, target ocispec.Descri
 		}
 	}
 	store := s.c.Client.ImageService()
-	// The descriptor's annotations and platform belong to the index above, so leave them out.
+	// The annotations and the platform of the descriptor belong to the index above it, so leave
+	// them out.
 	img := images.Image{Name: name, Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
 	_, err := store.Create(ctx, img)
 	if errdefs.IsAlreadyExists(err) {
@@ -255,8 +256,9 @@ func (s *Service) record(ctx context.Context, name string, target ocispec.Descri
 	return nil
 }
 
-// keepUntagged stores the image that loses its tag under its digest, unless it has another name. It
-// may still be needed; image garbage collection decides when it is removed.
+// keepUntagged is called when a tag moves to another image. It stores the old image under its
+// digest, unless that has another name. Containers may still need it, so image garbage collection
+// decides when it is removed.
 func (s *Service) keepUntagged(ctx context.Context, name string, old record) error {
 	if len(s.index.namesOf(old.id)) > 1 {
 		return nil

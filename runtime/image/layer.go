@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// Approximate bytes of memory per file of a layer, in addition to its path, until the layer is
-	// unpacked; and per directory, in addition to its name and attributes.
+	// The approximate memory for a file of a layer until the layer is unpacked, without the file's
+	// path, and for a directory, without its name and attributes. Both are in bytes.
 	fileCost, dirCost = 64, 512
 	// xattrPrefix is the prefix of PAX records of extended attributes.
 	xattrPrefix = "SCHILY.xattr."
 )
 
-// layerNames bounds the memory that a layer's files use while it is unpacked, and the bytes that
-// are read and written for them. containerd keeps the path of each file and the headers of all
+// layerNames limits the memory for the files of a layer while it is unpacked, and the bytes that
+// are read and written for them. containerd has the path of each file and the headers of all
 // directories in memory.
 type layerNames struct {
 	in   *position
 	root string // directory in which the layer is unpacked
-	disk string // a path on its file system
+	disk string // a path on the same file system
 	need func(bytes int64) error
 
-	linked     bool   // a symbolic link was seen, so a resolved path may be longer than the name
+	linked     bool   // whether there was a symbolic link; a resolved path may then be longer than the name
 	dir, path  string // directory of the last file, and its resolved path
 	size, most int64  // total size of the files, and size of the file system
 }
 
 // next is called with the header of each file before it is unpacked. It implements containerd's
-// archive.Filter, and removes unneeded fields from the header.
+// archive.Filter, and removes fields from the header that are not needed.
 func (l *layerNames) next(h *tar.Header) error {
 	if len(h.Name) > maxName || len(h.Linkname) > maxName {
-		return fmt.Errorf("the name %.40q... or what it links to has more than %d bytes: %w",
+		return fmt.Errorf("the name %.40q... or its link target has more than %d bytes: %w",
 			h.Name, maxName, errdefs.ErrInvalidArgument)
 	}
 	if err := l.content(h); err != nil {
 		return err
 	}
-	// Clone, because each string is a substring of the header's records, which it would keep in
-	// memory.
+	// Clone the strings, because they are substrings of the header's records, which they would keep
+	// in memory.
 	h.Name, h.Linkname, h.Uname, h.Gname = strings.Clone(h.Name), strings.Clone(h.Linkname), "", ""
 	maps.DeleteFunc(h.PAXRecords, func(key, _ string) bool { return !strings.HasPrefix(key, xattrPrefix) })
 	cost := int64(fileCost + len(h.Name))
@@ -74,7 +74,8 @@ func (l *layerNames) next(h *tar.Header) error {
 	return l.need(cost + int64(max(len(l.root), len(l.path))))
 }
 
-// content bounds the bytes read from the stream for this file, and written for all files.
+// content limits the bytes that are read from the stream for this file, and that are written for
+// all files.
 func (l *layerNames) content(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse {
 		l.in.allow(0)
@@ -87,23 +88,23 @@ func (l *layerNames) content(h *tar.Header) error {
 		}
 		l.most = int64(st.Blocks) * int64(st.Bsize)
 	}
-	if h.Size > l.most { // as the header of a sparse file may claim
-		return room(l.disk, h.Size, 0)
+	if h.Size > l.most { // the header of a sparse file may contain such a size
+		return checkSpace(l.disk, h.Size, 0)
 	}
 	l.in.allow(h.Size)
 	if l.size += h.Size; l.size > l.most+maxTwice {
-		return fmt.Errorf("the files of the layer have more bytes than the disk of %s: %w", l.disk, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("the files of the layer are larger than the disk of %s: %w", l.disk, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// maxTwice is how many bytes a layer may write beyond the size of the disk, because it may have the
+// maxTwice is by how many bytes a layer may exceed the size of the disk, because it may contain the
 // same file several times.
 const maxTwice = 1 << 30
 
-// bottomWhiteout handles whiteouts in an image's first layer, which has no lower layer to hide. A
-// whiteout removes the layer's own file, and an opaque directory needs nothing: containerd's walk
-// of the directory could take hours.
+// bottomWhiteout handles whiteouts in the first layer of an image, which has no lower layer. A
+// whiteout removes the layer's own file. For an opaque directory nothing is to be done, and
+// containerd's walk of the directory could take hours.
 func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	const prefix, opaque = ".wh.", ".wh..wh..opq"
 	base := filepath.Base(path)
@@ -116,7 +117,7 @@ func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	return true, nil
 }
 
-// yielding is a reader that calls yield before each read.
+// A yielding is a reader that calls yield before each read.
 type yielding struct {
 	io.Reader
 	yield func() error

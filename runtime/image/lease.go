@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Labels of a lease: its purpose, and for a pull the image reference.
+// Labels of a lease: its purpose and, for a pull, the image reference.
 const (
 	labelLease = "islet.dev/image-lease"
 	labelRef   = "islet.dev/image-ref"
@@ -24,21 +24,21 @@ const (
 	leasePull   = "pull"
 )
 
-// cleanupTimeout is the timeout for deleting a lease, which runs the garbage collector.
+// cleanupTimeout is the timeout for deleting a lease. The deletion runs the garbage collector.
 const cleanupTimeout = time.Minute
 
-// leaseSet tracks the leases in use by this process, so that a sweep skips them and no two pulls
-// share one.
+// leaseSet tracks the leases that this process uses. A sweep skips these leases, and two pulls
+// cannot use the same lease at a time.
 type leaseSet struct {
-	forsaken sync.Mutex // guards clean
-	clean    bool       // forsake has run
+	cleaning sync.Mutex // guards clean
+	clean    bool       // whether dropUnfinished has succeeded
 
 	mu   sync.Mutex
 	busy map[string]chan struct{} // closed when the lease is released
 }
 
-// acquire waits until no one else uses a lease and marks it as used. This happens before the lease
-// is created in containerd.
+// acquire waits until a lease is not in use, and marks it as used. Call it before the lease is
+// created in containerd.
 func (l *leaseSet) acquire(ctx context.Context, id string) error {
 	for {
 		busy := l.take(id)
@@ -53,13 +53,13 @@ func (l *leaseSet) acquire(ctx context.Context, id string) error {
 	}
 }
 
-// try marks a lease as used unless it is used already.
+// try marks a lease as used. It returns false if the lease is already in use.
 func (l *leaseSet) try(id string) bool {
 	return l.take(id) == nil
 }
 
-// take marks a lease as used, or returns a channel that is closed when the current user releases
-// it.
+// take marks a lease as used. If it is already in use, it returns a channel that is closed when the
+// lease is released.
 func (l *leaseSet) take(id string) (busy <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,9 +81,9 @@ func (l *leaseSet) release(id string) {
 }
 
 // withLease returns a context with a new lease, which protects content and snapshots from garbage
-// collection. done deletes the lease and collects everything that only it protected.
+// collection. done deletes the lease and collects everything that only this lease protected.
 func (s *Service) withLease(ctx context.Context) (leased context.Context, done func(), err error) {
-	if err := s.forsake(ctx); err != nil {
+	if err := s.dropUnfinished(ctx); err != nil {
 		return nil, nil, err
 	}
 	return s.newLease(ctx)
@@ -105,12 +105,13 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 	}, nil
 }
 
-// forsake removes, before this process creates its first layer, unfinished work of an earlier
-// process: imports completely, and of pulls the unpacked layers but not the downloads. Such layers
-// may not have reached the disk before a power cut; layers of recorded images have.
-func (s *Service) forsake(ctx context.Context) error {
-	s.leases.forsaken.Lock()
-	defer s.leases.forsaken.Unlock()
+// dropUnfinished removes the unfinished work of an earlier process. It runs before this process
+// creates its first layer. It deletes the leases of imports, and the unpacked layers of pulls. The
+// downloads of pulls are kept. After a power cut, such layers may be damaged, because they were not
+// yet flushed to disk. The layers of recorded images were.
+func (s *Service) dropUnfinished(ctx context.Context) error {
+	s.leases.cleaning.Lock()
+	defer s.leases.cleaning.Unlock()
 	if s.leases.clean {
 		return nil
 	}
@@ -148,7 +149,7 @@ func (s *Service) forsake(ctx context.Context) error {
 	return nil
 }
 
-// collect runs the garbage collector, by deleting a lease.
+// collect runs the garbage collector. It does so by deleting a lease.
 func (s *Service) collect(ctx context.Context) error {
 	_, done, err := s.newLease(ctx)
 	if err == nil {
@@ -157,19 +158,20 @@ func (s *Service) collect(ctx context.Context) error {
 	return err
 }
 
-// drop deletes a lease, even if ctx has ended, and collects everything that only it protected.
+// drop deletes a lease, even if ctx has ended, and collects everything that only this lease
+// protected.
 func (s *Service) drop(ctx context.Context, l leases.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	err := s.c.Client.LeasesService().Delete(ctx, l, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
-		// The lease stays; the next sweep deletes it.
+		// The next sweep will delete the lease.
 		s.log.Warn("the lease of an image could not be deleted", "lease", l.ID, "error", err)
 	}
 }
 
 // sweep deletes the leases of imports that are not running any more, and of pulls without progress
-// for partialAge; then the oldest leases while all of them keep more than partialBytes.
+// for partialAge. Then it deletes the oldest leases until the rest keep at most partialBytes.
 func (s *Service) sweep(ctx context.Context) error {
 	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
@@ -185,7 +187,8 @@ func (s *Service) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepLease deletes one lease, or adds its size to kept. A pull of the same image waits meanwhile.
+// sweepLease deletes one lease, or adds its size to kept. A pull of the same image waits until it
+// returns.
 func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) error {
 	if !s.leases.try(l.ID) {
 		return nil // its import or pull is running
@@ -205,8 +208,8 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 	return nil
 }
 
-// partial returns the bytes of downloads that a lease keeps, and the time of the last progress; the
-// zero time if there is nothing that a pull could resume.
+// partial returns the size of the downloads that a lease keeps, and the time of the last progress.
+// The time is zero if there is nothing that a pull could resume.
 func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at time.Time, err error) {
 	held, err := s.c.Client.LeasesService().ListResources(ctx, l)
 	if err != nil {
@@ -220,7 +223,7 @@ func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at t
 		case "ingests":
 			st, err := store.Status(ctx, r.ID)
 			if err != nil {
-				continue // complete: it is in the content store
+				continue // it is complete and in the content store
 			}
 			n, t = st.Offset, st.UpdatedAt
 		case "content":
@@ -238,7 +241,7 @@ func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at t
 	return size, at, nil
 }
 
-// holdSnapshot adds a snapshot to ctx's lease, even if it does not exist yet.
+// holdSnapshot adds a snapshot to the lease of ctx. The snapshot need not exist yet.
 func (s *Service) holdSnapshot(ctx context.Context, id string) error {
 	r := leases.Resource{Type: "snapshots/" + s.c.Snapshotter, ID: id}
 	if err := s.c.Client.LeasesService().AddResource(ctx, leases.Lease{ID: leaseOf(ctx)}, r); err != nil {

@@ -12,39 +12,42 @@ import (
 )
 
 const (
-	// turnTime is how long one layer is unpacked before others that wait get a turn.
+	// turnTime is how long a layer is unpacked before another layer that waits gets a turn.
 	turnTime = 2 * time.Second
 
-	// A layer or a compressed archive has one of three memory classes: little, for any number at a
-	// time; some; and much. Limits in bytes.
+	// There are three memory classes for layers and compressed archives: little, some and much. Any
+	// number of them may be in the class little at a time. The limits of the classes little and
+	// some, in bytes.
 	littleWindow, littleNames = 1 << 20, 2 << 20
 	someWindow, someNames     = 8 << 20, 4 << 20
-	// maxWindow is the maximum window of a zstd stream, in bytes. Images are created with 8 MiB;
-	// only "zstd --ultra --long" needs more.
+	// maxWindow is the maximum window of a zstd stream, in bytes. Images are usually created with 8
+	// MiB. Only "zstd --ultra --long" needs more.
 	maxWindow = 64 << 20
-	// maxLayerNames bounds the memory for the names of a layer's files.
+	// maxLayerNames is the maximum memory for the names of a layer's files, in bytes.
 	maxLayerNames = 48 << 20
-	// maxUnpack bounds the memory for the window and the names together.
+	// maxUnpack is the maximum memory for the window and the names together, in bytes.
 	maxUnpack = 72 << 20
 
-	// someAtOnce and muchAtOnce are the maximum numbers of layers in each class at a time.
+	// someAtOnce and muchAtOnce are the maximum numbers of layers that may be in these classes at a
+	// time.
 	someAtOnce, muchAtOnce = 3, 1
 )
 
-// places are the resources that all images share: turns to unpack a layer, and memory. A layer
-// gives up its turn after share if another one waits; it keeps its memory until it is unpacked.
-type places struct {
+// sharedResources are the resources that all images share: turns to unpack a layer, and memory. A
+// layer gives up its turn after the time share if another layer waits. It keeps its memory until it
+// is unpacked.
+type sharedResources struct {
 	turns   *semaphore.Weighted
 	waiting atomic.Int32
 	share   time.Duration
 	memory  [2]*semaphore.Weighted // for the classes some and much
 
 	decoding  sync.Mutex          // held while a document is decoded
-	documents *semaphore.Weighted // one for the image that may exceed fewDocuments
+	documents *semaphore.Weighted // held by the image that may exceed smallDocuments
 }
 
-func newPlaces(turns int) places {
-	return places{
+func newSharedResources(turns int) sharedResources {
+	return sharedResources{
 		turns:  semaphore.NewWeighted(int64(turns)),
 		share:  turnTime,
 		memory: [2]*semaphore.Weighted{semaphore.NewWeighted(someAtOnce), semaphore.NewWeighted(muchAtOnce)},
@@ -53,17 +56,18 @@ func newPlaces(turns int) places {
 	}
 }
 
-// place is one layer's or archive's part of places. It is used by one goroutine.
-type place struct {
-	of            *places
+// An allocation is the part of sharedResources that a layer or an archive uses. Only one goroutine
+// uses it.
+type allocation struct {
+	of            *sharedResources
 	turn          bool
 	since         time.Time
-	class         int // memory class: 0 little, 1 some, 2 much
+	class         int // memory class: 0 for little, 1 for some, 2 for much
 	window, names int64
 }
 
 // begin waits for a turn.
-func (p *place) begin(ctx context.Context) error {
+func (p *allocation) begin(ctx context.Context) error {
 	p.of.waiting.Add(1)
 	defer p.of.waiting.Add(-1)
 	if err := p.of.turns.Acquire(ctx, 1); err != nil {
@@ -74,16 +78,16 @@ func (p *place) begin(ctx context.Context) error {
 }
 
 // pause gives up the turn.
-func (p *place) pause() {
+func (p *allocation) pause() {
 	if p.turn {
 		p.turn = false
 		p.of.turns.Release(1)
 	}
 }
 
-// takeTurns gives up the turn and waits for the next one, if the share is used up and others are
-// waiting.
-func (p *place) takeTurns(ctx context.Context) error {
+// takeTurns gives up the turn and waits for the next one if the turn has lasted for the time share
+// and others are waiting.
+func (p *allocation) takeTurns(ctx context.Context) error {
 	if !p.turn || p.of.waiting.Load() == 0 || time.Since(p.since) < p.of.share {
 		return nil
 	}
@@ -92,15 +96,15 @@ func (p *place) takeTurns(ctx context.Context) error {
 }
 
 // end releases the turn and the memory.
-func (p *place) end() {
+func (p *allocation) end() {
 	p.pause()
 	for ; p.class > 0; p.class-- {
 		p.of.memory[p.class-1].Release(1)
 	}
 }
 
-// needWindow waits until a zstd window of that many bytes may be allocated.
-func (p *place) needWindow(ctx context.Context, bytes int64) error {
+// needWindow waits until a zstd window of this size may be allocated.
+func (p *allocation) needWindow(ctx context.Context, bytes int64) error {
 	if bytes > maxWindow {
 		return fmt.Errorf("the zstd stream needs a window of %d MiB, more than the %d MiB that are supported: "+
 			"compress with a smaller one, such as by zstd without --ultra and with --long=%d at most: %w",
@@ -116,15 +120,15 @@ func (p *place) needWindow(ctx context.Context, bytes int64) error {
 // longestWindow is the binary logarithm of maxWindow.
 const longestWindow = 26
 
-// needNames waits until the names may take that many more bytes.
-func (p *place) needNames(ctx context.Context, bytes int64) error {
+// needNames waits until the names may use this many more bytes.
+func (p *allocation) needNames(ctx context.Context, bytes int64) error {
 	p.names += bytes
 	return p.classify(ctx)
 }
 
-// classify waits for the memory class that is needed. It only ever waits for a higher class than it
-// holds, which excludes deadlocks, and gives up its turn meanwhile.
-func (p *place) classify(ctx context.Context) error {
+// classify waits until the layer may be in the memory class that it needs. It gives up its turn
+// while it waits. It waits only for higher classes than its current one, so there is no deadlock.
+func (p *allocation) classify(ctx context.Context) error {
 	class := 0
 	switch {
 	case p.names > maxLayerNames || p.names+p.window > maxUnpack:
@@ -145,7 +149,7 @@ func (p *place) classify(ctx context.Context) error {
 }
 
 // enter acquires the next class.
-func (p *place) enter(ctx context.Context, class *semaphore.Weighted) error {
+func (p *allocation) enter(ctx context.Context, class *semaphore.Weighted) error {
 	if class.TryAcquire(1) {
 		p.class++
 		return nil

@@ -15,8 +15,8 @@ import (
 // after it; without others it continues.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(1)
-		long := &place{of: &places}
+		places := newSharedResources(1)
+		long := &allocation{of: &places}
 		if err := long.begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestTurns(t *testing.T) {
 		}
 		var short atomic.Bool
 		go func() {
-			p := &place{of: &places}
+			p := &allocation{of: &places}
 			defer p.end()
 			if err := p.begin(t.Context()); err != nil {
 				t.Error(err)
@@ -43,7 +43,7 @@ func TestTurns(t *testing.T) {
 		// Within its share it keeps its turn.
 		ctx, cancel := context.WithCancel(t.Context())
 		late := make(chan error)
-		go func() { late <- (&place{of: &places}).begin(ctx) }()
+		go func() { late <- (&allocation{of: &places}).begin(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
 		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
@@ -61,7 +61,7 @@ func TestTurns(t *testing.T) {
 // layer that waits for memory has no turn, and in any order all finish.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(2)
+		places := newSharedResources(2)
 		var much, some, mostMuch, mostSome, ended atomic.Int32
 		count := func(now, most *atomic.Int32) func() {
 			n := now.Add(1)
@@ -71,7 +71,7 @@ func TestMemoryClasses(t *testing.T) {
 		}
 		for i := range 30 {
 			go func() {
-				p := &place{of: &places}
+				p := &allocation{of: &places}
 				defer p.end()
 				check := func(err error) {
 					if err != nil {
@@ -101,7 +101,7 @@ func TestMemoryClasses(t *testing.T) {
 		if ended.Load() != 30 || mostMuch.Load() != muchAtOnce || mostSome.Load() != someAtOnce {
 			t.Errorf("%d ended; %d had much at once, %d some", ended.Load(), mostMuch.Load(), mostSome.Load())
 		}
-		last := &place{of: &places}
+		last := &allocation{of: &places}
 		if err := last.begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestMemoryClasses(t *testing.T) {
 // afterwards the image has its full time.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Service{places: newPlaces(1)}
+		s := &Service{places: newSharedResources(1)}
 		if err := s.places.documents.Acquire(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestDocumentsWait(t *testing.T) {
 		ctx, done := d.within(t.Context(), time.Minute)
 		defer done()
 		got := make(chan error, 1)
-		go func() { got <- d.spend(ctx, "", fewDocuments+1) }()
+		go func() { got <- d.spend(ctx, "", smallDocuments+1) }()
 		time.Sleep(time.Hour)
 		s.places.documents.Release(1)
 		if err := <-got; err != nil || context.Cause(ctx) != nil {
@@ -138,7 +138,7 @@ func TestDocumentsWait(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		target := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString("x"), Size: fewDocuments + 1}
+		target := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString("x"), Size: smallDocuments + 1}
 		if _, err := s.choosePulled(t.Context(), target, slow); err != errStalled {
 			t.Errorf("a registry that sends nothing: %v", err)
 		}

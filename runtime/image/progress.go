@@ -12,7 +12,7 @@ import (
 // meterStep is the number of bytes between two progress reports of an archive.
 const meterStep = 1 << 20
 
-// meter is a reader that reports the bytes read.
+// A meter is a reader that reports the bytes read.
 type meter struct {
 	io.Reader
 	name string
@@ -34,7 +34,7 @@ func (m *meter) Read(p []byte) (int, error) {
 // tellEvery is the minimum interval between two progress reports of a pull.
 const tellEvery = 100 * time.Millisecond
 
-// transfer adds up the progress of a pull's layers, from several goroutines, and reports it.
+// A transfer adds up the progress of a pull's layers and reports it. Several goroutines use it.
 type transfer struct {
 	ref  string
 	tell func(cri.ImportProgress)
@@ -62,7 +62,7 @@ func (t *transfer) now() int64 {
 	return t.current
 }
 
-// status reports another phase. Calls of tell never overlap.
+// status reports the next phase. The function tell is never called twice at a time.
 func (t *transfer) status(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,16 +72,16 @@ func (t *transfer) status(s string) {
 // defaultStall is how long a download may receive nothing before it is cancelled.
 const defaultStall = time.Minute
 
-// errStalled is the cancellation cause of a download that receives nothing.
+// errStalled is the cause with which a download is cancelled if it receives nothing.
 var errStalled = errors.New("the registry sends no data")
 
-// download is the body of a layer. It counts bytes, fails if nothing arrives or the disk is full,
-// and supports Seek to resume an earlier download.
+// A download is the body of a layer. It counts bytes and fails if nothing arrives or the disk is
+// full. It supports Seek, to resume an earlier download.
 type download struct {
 	io.ReadCloser
 	to    *transfer
 	stall time.Duration
-	idle  *time.Timer // runs only during a Read: a slow disk is not a stalled download
+	idle  *time.Timer // runs only during a Read, so that a slow disk does not count as a stalled download
 	limit *guard
 	at    int64
 }
@@ -95,7 +95,7 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek moves to an offset from the beginning. Other uses are not supported.
+// Seek moves to an offset from the beginning. It supports no other seeks.
 func (d *download) Seek(offset int64, whence int) (int64, error) {
 	s, ok := d.ReadCloser.(io.Seeker)
 	if !ok || whence != io.SeekStart {

@@ -20,18 +20,18 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// layersAtOnce bounds the downloads of one pull.
+// layersAtOnce is the maximum number of concurrent downloads of one pull.
 const layersAtOnce = 3
 
-// PullImage pulls an image by tag or digest, unpacks it and returns its image ID. If the registry's
-// image already exists here, nothing is written.
+// PullImage pulls an image by tag or digest, unpacks it and returns its image ID. If the image
+// already exists on this node, it writes nothing.
 func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return s.PullWithProgress(ctx, req, nil)
 }
 
-// PullWithProgress is PullImage with progress reports; calls of progress do not overlap. The
-// downloads of a pull that fails or is killed are kept for a day, and the next pull of the same
-// image resumes them. A network error begins with RegistryUnavailable.
+// PullWithProgress is like PullImage and also reports the progress. Calls of progress do not
+// overlap. If a pull fails or is killed, its downloads are kept for a day. The next pull of the
+// same image resumes them. The message of a network error begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(
 	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),
 ) (*api.PullImageResponse, error) {
@@ -95,9 +95,9 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	return p.config.Digest, nil
 }
 
-// choosePulled is choose for a pull. Its time is bounded, because only one pull at a time may read
-// many bytes of documents. Afterwards the image's documents are in memory, or in the content store
-// if they are large.
+// choosePulled calls choose for a pull. Its time is limited, because only one pull at a time may
+// read large documents. Afterwards the image's documents are in memory. Large ones are in the
+// content store.
 func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4
@@ -109,7 +109,7 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 		}
 		return nil, err
 	}
-	if maxDocuments-d.left <= fewDocuments {
+	if maxDocuments-d.left <= smallDocuments {
 		return p, nil
 	}
 	for _, desc := range p.documents() {
@@ -121,7 +121,7 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 	return p, nil
 }
 
-// resolve resolves a name at the registry. The timeout allows for several mirrors.
+// resolve resolves a name at the registry. The timeout is long enough for several mirrors.
 func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocispec.Descriptor, error) {
 	const mirrors = 4
 	ctx, cancel := context.WithTimeoutCause(ctx, mirrors*s.stall, errStalled)
@@ -130,7 +130,7 @@ func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocis
 	return target, err
 }
 
-// recorded returns the ID of the image that name refers to, if its record points to target.
+// recorded returns the ID of the image to which name refers, if the record points to target.
 func (s *Service) recorded(ctx context.Context, name string, target digest.Digest) digest.Digest {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -143,11 +143,11 @@ func (s *Service) recorded(ctx context.Context, name string, target digest.Diges
 	return ""
 }
 
-// pullLease is withLease for a pull. The lease belongs to the image's name, so pulls of one name
-// run one at a time. If the pull fails the lease is kept, so that the next pull can resume the
-// downloads.
+// pullLease returns a context with a lease for a pull, like withLease. The lease belongs to the
+// image's name, so two pulls of the same name do not run at the same time. If the pull fails, the
+// lease is kept, so that the next pull can resume the downloads.
 func (s *Service) pullLease(ctx context.Context, name string) (leased context.Context, done func(ok bool), err error) {
-	if err := s.forsake(ctx); err != nil {
+	if err := s.dropUnfinished(ctx); err != nil {
 		return nil, nil, err
 	}
 	l := leases.Lease{ID: "islet-pull-" + digest.FromString(name).Encoded()}
@@ -176,8 +176,8 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 	}, nil
 }
 
-// pullLayers downloads the layers that are not unpacked yet, several at a time, and unpacks each
-// once it and the layers below it have arrived.
+// pullLayers downloads the layers that are not unpacked yet, several at a time. It unpacks each
+// layer when it and all layers below it have arrived.
 func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetcher, t *transfer) error {
 	have, err := s.unpacked(ctx, p.chain())
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	arrived := arrivals{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
 	var wanted []ocispec.Descriptor
 	for _, l := range p.layers[have:] {
-		if arrived.done[l.Digest] == nil { // an image may have the same layer twice
+		if arrived.done[l.Digest] == nil { // an image may contain the same layer twice
 			arrived.done[l.Digest] = make(chan struct{})
 			wanted = append(wanted, l)
 		}
@@ -204,7 +204,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	})
 	limit := make(chan struct{}, layersAtOnce)
 	g.Go(func() error {
-		for _, l := range wanted { // bottom first
+		for _, l := range wanted { // the bottom layer first
 			select {
 			case limit <- struct{}{}:
 			case <-gctx.Done():
@@ -224,13 +224,13 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	return g.Wait()
 }
 
-// arrivals is a content.Provider that waits for blobs to arrive.
+// An arrivals is a content.Provider that waits for blobs to arrive.
 type arrivals struct {
 	content.Provider
 	done map[digest.Digest]chan struct{}
 }
 
-// ReaderAt waits for the blob and opens it.
+// ReaderAt waits until the blob has arrived, and opens it.
 func (a arrivals) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	select {
 	case <-a.done[desc.Digest]:
@@ -240,9 +240,9 @@ func (a arrivals) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (conten
 	}
 }
 
-// fetchLayer downloads a layer to the content store and resumes an earlier download. If the result
-// is damaged, for example because a power cut hit the earlier download, it is discarded and
-// downloaded again.
+// fetchLayer downloads a layer to the content store. It resumes an earlier download. If the result
+// is damaged, for example by a power cut during the earlier download, it discards the result and
+// downloads the layer again.
 func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
 	store, key := s.c.Client.ContentStore(), remotes.MakeRefKey(ctx, l)
 	for {
@@ -266,7 +266,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 	}
 }
 
-// download is one attempt of fetchLayer.
+// download makes one attempt for fetchLayer.
 func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -277,7 +277,7 @@ func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher re
 	return err
 }
 
-// watched is a fetcher that counts bytes and cancels stalled downloads.
+// A watched is a fetcher that counts bytes and cancels stalled downloads.
 type watched struct {
 	remotes.Fetcher
 	of     *Service
@@ -296,8 +296,8 @@ func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClo
 	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.counting(body)}, nil
 }
 
-// smallBlobsOf reads indexes, manifests and configs from the content store, or else from the
-// registry.
+// A smallBlobsOf reads indexes, manifests and configs from the content store or, if they are not
+// there, from the registry.
 type smallBlobsOf struct {
 	store   content.Provider
 	fetcher remotes.Fetcher
@@ -312,10 +312,11 @@ func (r *smallBlobsOf) read(ctx context.Context, desc ocispec.Descriptor) ([]byt
 	return b, err
 }
 
-// fetch reads a blob from the registry. A length other than the descriptor's is an error.
+// fetch reads a blob from the registry. It is an error if the length differs from that in the
+// descriptor.
 func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size <= 0 || desc.Size > maxManifest {
-		return nil, fmt.Errorf("its descriptor says %d bytes: %w", desc.Size, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("its descriptor has the size %d: %w", desc.Size, errdefs.ErrInvalidArgument)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stall, errStalled)
 	defer cancel()
@@ -329,11 +330,11 @@ func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]by
 		return nil, err
 	}
 	if n, err := io.ReadFull(body, make([]byte, 1)); n > 0 || err != io.EOF {
-		return nil, fmt.Errorf("the registry sent more than the %d bytes that its descriptor says: %w",
+		return nil, fmt.Errorf("the registry sent more than the %d bytes of its descriptor: %w",
 			desc.Size, errors.Join(errdefs.ErrDataLoss, err))
 	}
 	if got := desc.Digest.Algorithm().FromBytes(b); got != desc.Digest {
-		return nil, errors.Join(fmt.Errorf("the registry sent %s instead", got), errdefs.ErrDataLoss)
+		return nil, errors.Join(fmt.Errorf("the registry sent the digest %s instead", got), errdefs.ErrDataLoss)
 	}
 	return b, nil
 }

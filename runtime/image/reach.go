@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// patience is how long a registry may take to accept a connection, including TLS. impatience
-	// applies while this node's uplink is known to be down: registries in the local network still
-	// respond within that time.
+	// patience is how long a registry may take to accept a connection, including TLS. impatience is
+	// the shorter timeout while this node's uplink is known to be down. It is long enough for a
+	// registry in the local network.
 	patience   = time.Minute
 	impatience = 3 * time.Second
 	// silence is how long a registry that did not respond is not contacted again.
 	silence = 30 * time.Second
-	// askLatest is the maximum Retry-After that is honoured.
-	askLatest = 10 * time.Minute
-	// maxHosts is the maximum number of registries in hosts.
+	// maxRetryAfter limits the delay of a Retry-After header.
+	maxRetryAfter = 10 * time.Minute
+	// maxHosts is the maximum number of registries that hosts tracks.
 	maxHosts = 256
 )
 
 // hosts tracks the registries that should not be contacted for now: those that sent 429 or 503 with
-// Retry-After, and those that did not respond. Pulls from them fail at once instead of waiting for
-// the same result. A registry that refused a connection is not tracked: trying again costs nothing.
-// https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
+// Retry-After, and those that did not respond. A pull from such a registry fails at once, because
+// waiting would lead to the same result. A registry that refused a connection is not tracked,
+// because a further attempt costs nothing. https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
 type hosts struct {
-	down func() bool // reports whether this node's uplink is down; nil: unknown
+	down func() bool // reports whether this node's uplink is down; if nil, this is unknown
 
 	mu     sync.Mutex
 	paused map[string]*notNow
 }
 
-// notNow is why a registry is not contacted for now. It implements net.Error, so it counts as a
-// network error.
+// A notNow is the reason why a registry is not contacted for now. It implements net.Error, so it
+// counts as a network error.
 type notNow struct {
 	host  string
 	until time.Time
@@ -55,8 +55,8 @@ func (e *notNow) RetryAfter() time.Duration { return max(time.Until(e.until), 0)
 func (*notNow) Timeout() bool   { return true }
 func (*notNow) Temporary() bool { return true }
 
-// ask returns an error for a registry that should not be contacted for now.
-func (h *hosts) ask(host string) error {
+// check returns an error for a registry that should not be contacted for now.
+func (h *hosts) check(host string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.paused[host]
@@ -80,7 +80,7 @@ func (h *hosts) note(host, why string, wait time.Duration) *notNow {
 	return h.paused[host]
 }
 
-// reach is a transport that consults hosts before each request.
+// A reach is a transport that checks hosts before each request.
 type reach struct {
 	http.RoundTripper
 	hosts *hosts
@@ -88,10 +88,10 @@ type reach struct {
 
 var errNoAnswer = errors.New("it does not respond")
 
-// RoundTrip fails at once for a registry that should not be contacted for now.
+// RoundTrip sends a request. For a registry that should not be contacted for now, it fails at once.
 func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := req.URL.Host
-	if err := r.hosts.ask(host); err != nil {
+	if err := r.hosts.check(host); err != nil {
 		return nil, err
 	}
 	req, err := guardToken(withoutZstd(req))
@@ -121,7 +121,7 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	res.Body = &canceller{res.Body, cancel}
-	if err := bound(req, res); err != nil {
+	if err := limitBody(req, res); err != nil {
 		res.Body.Close()
 		return nil, err
 	}
@@ -135,7 +135,8 @@ func (r reach) CloseIdleConnections() {
 	}
 }
 
-// retryAfter parses a Retry-After header, in seconds or as a date, and bounds it. 0: none.
+// retryAfter parses a Retry-After header, which contains seconds or a date. It returns at most
+// maxRetryAfter, and 0 if there is no valid header.
 func retryAfter(header string, now time.Time) time.Duration {
 	var wait time.Duration
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
@@ -143,10 +144,10 @@ func retryAfter(header string, now time.Time) time.Duration {
 	} else if at, err := http.ParseTime(header); err == nil {
 		wait = at.Sub(now)
 	}
-	return min(max(wait, 0), askLatest)
+	return min(max(wait, 0), maxRetryAfter)
 }
 
-// canceller cancels a request's context when its body is closed.
+// A canceller cancels a request's context when its body is closed.
 type canceller struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc

@@ -85,8 +85,8 @@ func TestRetryAfter(t *testing.T) {
 func TestRetryAfterHeader(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
-		"": 0, "nonsense": 0, "-5": 0, "0": 0, "7": 7 * time.Second, "99999999": askLatest, "99999999999999999999": 0,
-		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Thu, 01 Jan 2015 00:00:00 GMT": 0, "Thu, 01 Jan 2099 00:00:00 GMT": askLatest,
+		"": 0, "nonsense": 0, "-5": 0, "0": 0, "7": 7 * time.Second, "99999999": maxRetryAfter, "99999999999999999999": 0,
+		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Thu, 01 Jan 2015 00:00:00 GMT": 0, "Thu, 01 Jan 2099 00:00:00 GMT": maxRetryAfter,
 	} {
 		if got := retryAfter(header, now); got != want {
 			t.Errorf("%q: %v, not %v", header, got, want)

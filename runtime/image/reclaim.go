@@ -11,12 +11,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Reclaim frees everything that belongs to no image: downloads of pulls that have stopped, however
-// recently, and layers and content that nothing refers to, including files on disk that are not in
-// containerd's records. Running pulls and imports are not affected.
+// Reclaim frees everything that belongs to no image. These are the downloads of pulls that have
+// stopped, even those of a moment ago, and layers and content that nothing refers to, including
+// files on disk that are not in containerd's records. Running pulls and imports are not affected.
 func (s *Service) Reclaim(ctx context.Context) error {
 	ctx = namespaced(ctx)
-	if err := s.forsake(ctx); err != nil {
+	if err := s.dropUnfinished(ctx); err != nil {
 		return err
 	}
 	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
@@ -24,7 +24,7 @@ func (s *Service) Reclaim(ctx context.Context) error {
 		return fmt.Errorf("list leases: %w", err)
 	}
 	for _, l := range all {
-		if s.leases.try(l.ID) { // else its import or pull is running
+		if s.leases.try(l.ID) { // otherwise its import or pull is running
 			s.drop(ctx, l)
 			s.leases.release(l.ID)
 		}
@@ -33,9 +33,9 @@ func (s *Service) Reclaim(ctx context.Context) error {
 	return s.collectAll(ctx)
 }
 
-// collectAll collects everything that nothing refers to and compares the disk with the records.
-// containerd does the latter only for stores in which it deleted something, so this creates a
-// snapshot and a blob for it to delete.
+// collectAll removes everything that nothing refers to, and compares the disk with the records.
+// containerd compares only the stores in which it has deleted something. Therefore collectAll
+// creates a snapshot and a blob for it to delete.
 func (s *Service) collectAll(ctx context.Context) error {
 	leased, done, err := s.newLease(ctx)
 	if err != nil {

@@ -3,11 +3,11 @@ package image
 import "regexp"
 
 // queries matches the query of each URL in a text. Registries redirect to URLs whose query contains
-// a signature, with which anyone can download the layer. A colon is part of the query, as in a
-// time, unless it ends the URL in the text.
+// a signature. Anyone with the signature can download the layer. A colon is part of the query, for
+// example in a time, unless the URL in the text ends with it.
 var queries = regexp.MustCompile(`(\bhttps?://[^\s?"'<>]+)\?(?:[^\s"'<>:]|:+[^\s"'<>:])*`)
 
-// A redacted error has no URL queries in its text, which becomes an event of the pod.
+// A redacted is an error without URL queries in its text. The text becomes an event of the pod.
 type redacted struct{ error }
 
 func withoutQueries(err error) error {

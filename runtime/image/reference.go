@@ -9,8 +9,9 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// normalize parses a reference as users write it: it fills in docker.io and library, and latest if
-// there is no tag. If there is a digest, the tag is dropped.
+// normalize parses a reference as users write it. It adds docker.io and library if they are
+// missing, and the tag latest if there is no tag. If the reference contains a digest, it drops the
+// tag.
 func normalize(ref string) (reference.Named, error) {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -19,8 +20,8 @@ func normalize(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// nameFromArchive returns the full reference in an archive's annotation, or "" if it is only a tag
-// ("1.2").
+// nameFromArchive returns the full reference in an archive's annotation. It returns "" if the
+// annotation is only a tag, such as "1.2".
 func nameFromArchive(annotation string) string {
 	if !strings.ContainsAny(annotation, "/:@") {
 		return ""
@@ -32,13 +33,13 @@ func nameFromArchive(annotation string) string {
 	return named.String()
 }
 
-// withDigest returns the name of an image in named's repository by digest, used when its tag has
-// moved.
+// withDigest returns the name of an image by digest, in the repository of named. It is used when
+// the tag of the image has moved.
 func withDigest(named reference.Named, d digest.Digest) string {
 	return reference.TrimNamed(named).String() + "@" + d.String()
 }
 
-// idPrefix reports whether ref may be a shortened image ID.
+// idPrefix reports whether ref may be a prefix of an image ID.
 func idPrefix(ref string) bool {
 	return len(ref) >= 6 && len(ref) <= 64 && strings.Trim(ref, "0123456789abcdef") == ""
 }

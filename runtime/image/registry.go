@@ -20,13 +20,13 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// registry is the client of the registries that have one image.
+// A registry is a client of the registry of an image and of its mirrors.
 type registry struct {
 	remotes.Resolver
 	clients []*http.Client
 }
 
-// newRegistry reads CertsDir for every pull, so that changes need no restart.
+// newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart.
 func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registry {
 	r := &registry{}
 	o := config.HostOptions{
@@ -66,8 +66,8 @@ func (r *registry) close() {
 	}
 }
 
-// credentials returns auth's credentials for host: a user and a password, or "" and an identity
-// token. Both are empty if auth is for another host.
+// credentials returns the credentials in auth for host. They are a user and a password, or "" and
+// an identity token. Both are empty if auth is for another host.
 func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
 	if auth == nil || !serves(auth.ServerAddress, host) {
 		return "", "", nil
@@ -91,8 +91,8 @@ func credentials(auth *api.AuthConfig, host string) (user, secret string, err er
 	return "", "", nil
 }
 
-// serves reports whether an address of a docker config ("", a host, or a URL with a path) means
-// host.
+// serves reports whether address means host. address is an address of a docker config: "", a host,
+// or a URL with a path.
 func serves(address, host string) bool {
 	if address == "" {
 		return true
@@ -104,7 +104,7 @@ func serves(address, host string) bool {
 	return hub(address) == hub(host)
 }
 
-// hub returns one name for all host names of Docker Hub.
+// hub returns the same name for all host names of Docker Hub.
 func hub(host string) string {
 	switch host {
 	case "index.docker.io", "registry-1.docker.io":
@@ -113,8 +113,9 @@ func hub(host string) string {
 	return host
 }
 
-// unavailable marks errors that mean that a registry is unreachable or out of order as CRI's
-// RegistryUnavailable. The kubelet looks for that name at the beginning of the message.
+// unavailable wraps an error that means that a registry is unreachable or out of order. It becomes
+// the CRI's RegistryUnavailable. The kubelet recognizes the error by this name at the beginning of
+// the message.
 func unavailable(err error) error {
 	var (
 		status  rerrors.ErrUnexpectedStatus

@@ -25,32 +25,35 @@ const Namespace = "k8s.io"
 // Config configures New.
 type Config struct {
 	Client *client.Client
-	// Root is the directory with containerd's content and snapshots. ImageFsInfo reports its file
-	// system, and imports and pulls leave reserve free there.
+	// Root is the directory with containerd's content and snapshots. ImageFsInfo reports the file
+	// system of Root. Imports and pulls leave reserve free on it.
 	Root string
 	// Snapshotter is the name of containerd's snapshotter, such as overlayfs.
 	Snapshotter string
-	// CertsDir has a folder per registry with a hosts.toml (mirrors, CAs, plain HTTP), like
-	// containerd's config_path. Empty: HTTPS and the system's CAs.
+	// CertsDir has a folder for each registry, with a hosts.toml for mirrors, CAs and plain HTTP,
+	// like containerd's config_path. If it is empty, HTTPS and the system's CAs are used.
 	CertsDir string
 	// SerializePulls makes pulls run one at a time, like serializeImagePulls of the
 	// KubeletConfiguration.
 	SerializePulls bool
-	// LinkDown reports whether this node's uplink is known to be down; then connections to
-	// registries have a short timeout. Nil: unknown.
+	// LinkDown reports whether this node's uplink is known to be down. Connections to registries
+	// then have a short timeout. If LinkDown is nil, the state of the uplink is unknown.
 	LinkDown func() bool
-	// MaxParallel is the maximum number of concurrent pulls; 0 means 4. It is ignored with
-	// SerializePulls.
+	// MaxParallel is the maximum number of concurrent pulls. 0 means 4. It is ignored if
+	// SerializePulls is set.
 	MaxParallel int
 	// PullsPerSecond and PullBurst limit the rate of pulls that download something, like
-	// registryPullQPS and registryBurst. Further pulls wait. 0: no limit.
+	// registryPullQPS and registryBurst. A pull that exceeds the rate waits. If PullsPerSecond is
+	// 0, there is no limit.
 	PullsPerSecond, PullBurst int
-	// Now returns the time for validating registries' certificates; nil: time.Now.
+	// Now returns the time for the validation of registries' certificates. If nil, time.Now is
+	// used.
 	Now func() time.Time
-	// OnChange is called after an image was added, by the goroutine that added it; it must not
-	// block. May be nil.
+	// OnChange, if not nil, is called after an image was added, by the goroutine that added it. It
+	// must not block.
 	OnChange func()
-	// OnRemove is called after images were removed, by the goroutine that removed them. May be nil.
+	// OnRemove, if not nil, is called after images were removed, by the goroutine that removed
+	// them.
 	OnRemove func()
 	Log      *slog.Logger
 }
@@ -58,10 +61,10 @@ type Config struct {
 const (
 	// partialAge is how long a stopped pull can be resumed.
 	partialAge = 24 * time.Hour
-	// partialBytes bounds the downloads of all stopped pulls on disk.
+	// partialBytes is the maximum size of the downloads of all stopped pulls on disk.
 	partialBytes = 2 << 30
-	// reserve is the disk space that imports and pulls leave free, in bytes, so that pods and the
-	// store can continue to write.
+	// reserve is the disk space that imports and pulls leave free, in bytes. Pods and the store can
+	// use it to continue to write.
 	reserve = 64 << 20
 
 	defaultParallel = 4
@@ -78,11 +81,11 @@ type Service struct {
 	going    activities
 	pulls    *semaphore.Weighted
 	rate     *rate.Limiter
-	places   places // shared by everything that is unpacked and read
+	places   sharedResources // resources that all pulls and imports share
 	hosts    hosts
-	promised atomic.Int64 // bytes that layers in progress are about to write
+	promised atomic.Int64 // number of bytes that layers in progress are about to write
 	wrote    atomic.Uint64
-	dirty    atomic.Bool // layers were unpacked since the last flush
+	dirty    atomic.Bool // whether layers were unpacked since the last flush
 	flushing sync.Mutex
 	usage    usageCache
 	stall    time.Duration
@@ -93,7 +96,7 @@ var (
 	_ cri.Archives = (*Service)(nil)
 )
 
-// New returns a Service. It accesses neither disk nor network.
+// New returns a Service. It accesses neither the disk nor the network.
 func New(c Config) (*Service, error) {
 	switch {
 	case c.Client == nil:
@@ -120,21 +123,22 @@ func New(c Config) (*Service, error) {
 		platform: platforms.Only(platforms.DefaultSpec()),
 		pulls:    semaphore.NewWeighted(int64(parallel)),
 		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
-		// Unpacking is limited by CPU and flash; more concurrency only costs memory.
-		places: newPlaces(min(2, runtime.GOMAXPROCS(0))),
+		// CPU and flash limit the speed of unpacking. More concurrency would only use more memory.
+		places: newSharedResources(min(2, runtime.GOMAXPROCS(0))),
 	}, nil
 }
 
 // sweepEvery is the interval at which Run removes pulls that were not resumed.
 const sweepEvery = 6 * time.Hour
 
-// Run removes unfinished imports and pulls of an earlier process, except downloads that can be
-// resumed, and at intervals those that were not resumed in time. It blocks until ctx ends.
+// Run first removes unfinished imports and pulls of an earlier process, except downloads that can
+// be resumed. Then, at intervals, it removes the downloads that were not resumed in time. It blocks
+// until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		err := s.forsake(namespaced(ctx))
+		err := s.dropUnfinished(namespaced(ctx))
 		if err == nil {
 			err = s.sweep(namespaced(ctx))
 		}
@@ -160,7 +164,7 @@ func namespaced(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, Namespace)
 }
 
-// noImage returns the error for an image that does not exist here.
+// noImage returns the error for an image that does not exist on this node.
 func noImage(ref string, kind error) error {
 	return fmt.Errorf("image %q: %w", ref, kind)
 }

@@ -19,25 +19,26 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resolved is an image with everything that a container needs of it.
+// Resolved is an image with everything that a container needs from it.
 type Resolved struct {
-	// ID is the image ID (the digest of its config). ChainID is the name of its top snapshot, ""
-	// for an image without layers. Both exist.
+	// ID is the image ID, which is the digest of its config. ChainID is the name of its top
+	// snapshot. It is "" for an image without layers. The config and the snapshot exist.
 	ID, ChainID string
-	// RepoDigest is the image's digest in its registry; "" for an image imported without a name.
+	// RepoDigest is the image's digest in its registry. It is "" for an image that was imported
+	// without a name.
 	RepoDigest  string
 	Snapshotter string
-	// Image has the ID as its name and the host's manifest as its target.
+	// Image has the ID as its name and the manifest for this host as its target.
 	Image client.Image
 	// Config has the fields of the image's config that containers need: platform, user,
-	// environment, command, volumes, working directory and stop signal. It is shared: do not modify
-	// its slices and maps.
+	// environment, command, volumes, working directory and stop signal. It is shared, so do not
+	// modify its slices and maps.
 	Config ocispec.Image
 }
 
-// Resolve returns the image with this ID, ID prefix, or reference by tag or digest; short names are
-// completed. The error is errdefs.ErrNotFound if it does not exist. After the first call this needs
-// no I/O, unless the image's environment or command is very long.
+// Resolve returns the image with this ID, ID prefix, or reference by tag or digest. It completes
+// short names. The error is errdefs.ErrNotFound if the image does not exist. After the first call
+// it needs no I/O, unless the image's environment or command is very long.
 func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	e, err := s.find(namespaced(ctx), ref)
 	if err != nil {
@@ -83,8 +84,9 @@ func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*
 	return out, nil
 }
 
-// ImageStatus returns the status of an image. If it does not exist, the response has no Image, and
-// there is no error. Verbose adds the image's config and chain ID.
+// ImageStatus returns the status of an image. If the image does not exist, the response has no
+// Image, and the error is nil. If Verbose is set, the response includes the image's config and
+// chain ID.
 func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	ctx = namespaced(ctx)
 	e, err := s.find(ctx, req.GetImage().GetImage())
@@ -128,7 +130,7 @@ func (x *index) criImage(e *entry) *api.Image {
 	}
 	for _, name := range x.namesOf(e.id) {
 		if _, err := digest.Parse(name); err == nil {
-			continue // the name is the image ID, for an image without a name
+			continue // an image without a name is recorded under its image ID
 		}
 		n, err := reference.ParseNormalizedNamed(name)
 		if err != nil {
@@ -145,8 +147,8 @@ func (x *index) criImage(e *entry) *api.Image {
 	return img
 }
 
-// user splits the user of an image's config into the CRI's fields: a number or a name, without the
-// group.
+// user returns the user of an image's config in the CRI's fields, as a number or a name, without
+// the group.
 func user(u string) (*api.Int64Value, string) {
 	u, _, _ = strings.Cut(u, ":")
 	if uid, err := strconv.ParseInt(u, 10, 64); err == nil {
@@ -155,9 +157,9 @@ func user(u string) (*api.Int64Value, string) {
 	return nil, u
 }
 
-// RemoveImage deletes every name of an image and frees its space before it returns. If the image
-// does not exist, that is success. The caller checks whether containers use it; snapshots in use by
-// a container stay until the container is removed.
+// RemoveImage deletes every name of an image. It frees the disk space before it returns. A missing
+// image is no error. The caller must check whether containers use the image. A snapshot that a
+// container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	err := s.removeNames(namespaced(ctx), ref)
@@ -171,7 +173,8 @@ func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) 
 	return &api.RemoveImageResponse{}, nil
 }
 
-// Untag removes one name from an image. Removing the last tag removes the image, like RemoveImage.
+// Untag removes one name from an image. If it was the last name, the image is removed, as by
+// RemoveImage.
 func (s *Service) Untag(ctx context.Context, name string) error {
 	ctx = namespaced(ctx)
 	ref, err := normalize(name)

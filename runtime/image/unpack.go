@@ -25,9 +25,9 @@ func (s *Service) snapshots() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpack creates the snapshots of an image's layers from index have on, bottom first, from the
-// blobs of src and under ctx's lease, and flushes them to disk. Until then a power cut may damage
-// them, see forsake.
+// unpack creates the snapshots of an image's layers and flushes them to disk. It begins with layer
+// have, counted from the bottom, reads the blobs from src and uses the lease of ctx. A power cut
+// before the flush may damage them; see dropUnfinished.
 func (s *Service) unpack(ctx context.Context, p *pick, have int, src content.Provider) error {
 	chain := p.chain()
 	for i := have; i < len(chain); i++ {
@@ -64,8 +64,8 @@ func (s *Service) flush() error {
 	return nil
 }
 
-// unpacked returns the number of layers of chain that exist, from the bottom, and adds the topmost
-// to ctx's lease.
+// unpacked returns the number of layers of chain that exist, counted from the bottom. It adds the
+// topmost of them to the lease of ctx.
 func (s *Service) unpacked(ctx context.Context, chain []digest.Digest) (int, error) {
 	sn := s.snapshots()
 	for i := len(chain); i > 0; i-- {
@@ -75,7 +75,7 @@ func (s *Service) unpacked(ctx context.Context, chain []digest.Digest) (int, err
 			if err := s.holdSnapshot(ctx, id); err != nil {
 				return 0, err
 			}
-			_, err = sn.Stat(ctx, id) // it may have been collected just before
+			_, err = sn.Stat(ctx, id) // it may have been collected before it was added
 		}
 		switch {
 		case err == nil:
@@ -98,7 +98,7 @@ func (s *Service) unpackLayer(
 	if err := supported(layer.MediaType); err != nil {
 		return err
 	}
-	at := &place{of: &s.places}
+	at := &allocation{of: &s.places}
 	defer at.end()
 	if err := at.begin(ctx); err != nil {
 		return err
@@ -119,29 +119,29 @@ func (s *Service) unpackLayer(
 		return err
 	}
 	if got != diffID {
-		return fmt.Errorf("its content is %s, but the image's config says %s: %w", got, diffID, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("its digest is %s, but the image's config has %s: %w", got, diffID, errdefs.ErrInvalidArgument)
 	}
 	s.dirty.Store(true)
 	err = sn.Commit(ctx, id, key)
-	if errdefs.IsAlreadyExists(err) { // another import was faster
+	if errdefs.IsAlreadyExists(err) { // another import has created it
 		s.discard(ctx, key)
 		return s.holdSnapshot(ctx, id)
 	}
 	return err
 }
 
-// discard removes the snapshot of an unneeded or unfinished layer, even if ctx has ended.
+// discard removes the snapshot of a layer that is unfinished or not needed, even if ctx has ended.
 func (s *Service) discard(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := s.snapshots().Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
-		// It is collected with the lease.
+		// It will be removed with the lease.
 		s.log.Warn("the snapshot of an unfinished layer could not be removed", "snapshot", key, "error", err)
 	}
 }
 
-// supported returns an error for a layer that is not a tar archive, or is encrypted. The
-// compression is detected from the content, as in containerd.
+// supported returns an error for a layer that is encrypted or not a tar archive. The compression is
+// detected from the content, as in containerd.
 func supported(mediaType string) error {
 	how, err := images.DiffCompression(context.Background(), mediaType)
 	base, suffix, _ := strings.Cut(mediaType, "+")
@@ -153,10 +153,10 @@ func supported(mediaType string) error {
 }
 
 // extract unpacks a layer into a new snapshot and returns the digest of its uncompressed content.
-// It writes to the snapshot's directory without mounting it, because a mount would survive if the
-// process is killed. bottom says that this is the image's first layer.
+// It writes to the snapshot's directory and does not mount it, because a mount would remain if the
+// process were killed. bottom reports whether this is the image's first layer.
 func (s *Service) extract(
-	ctx context.Context, at *place, r io.Reader, mounts []mount.Mount, bottom bool,
+	ctx context.Context, at *allocation, r io.Reader, mounts []mount.Mount, bottom bool,
 ) (digest.Digest, error) {
 	dir, opts, err := target(mounts)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Service) extract(
 	if _, err := layers.Apply(ctx, dir, yielding{in, func() error { return at.takeTurns(ctx) }}, opts...); err != nil {
 		return "", err
 	}
-	if n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1)); err != nil { // padding is part of the digest
+	if n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1)); err != nil { // the padding is part of the digest
 		return "", err
 	} else if n > maxPadding {
 		return "", fmt.Errorf("the layer has data after its end: %w", errdefs.ErrInvalidArgument)
@@ -193,9 +193,10 @@ func (s *Service) extract(
 	return sum.Digest(), nil
 }
 
-// target returns the directory for the files of a layer in a snapshot with these mounts: the upper
-// directory of an overlay, with its lower directories for whiteouts, or the directory itself for a
-// first layer and for snapshotters that copy.
+// target returns the directory for the files of a layer in a snapshot with these mounts. For an
+// overlay it is the upper directory, with the lower directories as the place to look for files that
+// whiteouts hide. For a first layer, and for snapshotters that copy, it is the mounted directory
+// itself.
 func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error) {
 	if len(mounts) != 1 {
 		return "", nil, fmt.Errorf("snapshot has %d mounts: %w", len(mounts), errdefs.ErrNotImplemented)
@@ -220,7 +221,7 @@ func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error
 	}
 }
 
-// untilDone is a reader that fails once its context has ended.
+// An untilDone is a reader that fails once its context has ended.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

@@ -8,18 +8,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frames forwards a zstd stream and checks each frame's header before the decoder reads it and
-// allocates the memory that it specifies.
-// https://www.rfc-editor.org/rfc/rfc8878#section-3.1
+// frames forwards a zstd stream. It checks the header of each frame before the decoder reads it and
+// allocates the memory that it specifies. https://www.rfc-editor.org/rfc/rfc8878#section-3.1
 type frames struct {
 	in     *bufio.Reader
 	window func(bytes int64) error
-	left   int64 // bytes of the current part that are forwarded next
+	left   int64 // number of bytes of the current part that are forwarded next
 	next   func() error
-	sum    int64 // bytes of the checksum after the last block
+	sum    int64 // number of bytes of the checksum after the last block
 }
 
-// newFrames calls window with the window size of each frame. An error of window ends the stream.
+// newFrames returns frames that calls window with the window size of each frame. An error of window
+// ends the stream.
 func newFrames(in *bufio.Reader, window func(bytes int64) error) *frames {
 	f := &frames{in: in, window: window}
 	f.next = f.frame
@@ -37,7 +37,7 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pass forwards the rest unchecked, so that the decoder reports the error in it.
+// pass forwards the rest unchecked, so that the decoder finds and reports the error in it.
 func (f *frames) pass() error {
 	f.left = math.MaxInt64
 	return nil
@@ -82,7 +82,7 @@ func (f *frames) block() error {
 	}
 	bits := binary.LittleEndian.Uint32(append(head[:3:3], 0))
 	last, kind, size := bits&1 == 1, bits>>1&3, int64(bits>>3)
-	const repeated = 1 // one byte is repeated size times
+	const repeated = 1 // a single byte is repeated size times
 	if kind == repeated {
 		size = 1
 	}

@@ -1,5 +1,5 @@
 // Command prog is the program in the containers of the contract tests. It executes its arguments
-// one after the other:
+// one after another:
 //
 //	print TEXT   eprint TEXT   sleep DURATION   exit CODE   id   env NAME   cwd
 //	reap             reap orphaned processes from here on
@@ -43,7 +43,7 @@ import (
 
 func main() {
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "pause" { // of a runtime whose sandboxes have a pause process
+	if filepath.Base(os.Args[0]) == "pause" { // for a runtime whose sandboxes have a pause process
 		args = []string{"wait"}
 	}
 	next := func() string {
@@ -100,14 +100,14 @@ func do(verb string, next func() string) bool {
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
 		fmt.Println("waiting")
 		fmt.Println("signal", <-c)
-	case "once": // a second SIGTERM ends it
+	case "once": // a second SIGTERM ends the program
 		c := make(chan os.Signal, 2)
 		signal.Notify(c, syscall.SIGTERM)
 		fmt.Println("waiting")
 		fmt.Println("signal", <-c)
 		fmt.Println("again", <-c)
 		os.Exit(3)
-	case "reap": // of whoever is left to it, from here on
+	case "reap": // all orphaned children, from now on
 		signal.Ignore(syscall.SIGCHLD)
 	case "ignore":
 		signal.Ignore(syscall.SIGTERM)
@@ -144,7 +144,7 @@ func do(verb string, next func() string) bool {
 	return true
 }
 
-// show prints one property of its environment.
+// show prints one property of the program's environment.
 func show(verb string, next func() string) bool {
 	switch verb {
 	case "id":
@@ -239,7 +239,8 @@ func showSize() {
 	}
 }
 
-// fill fails the test if the file reaches 256 MiB: then there is no limit.
+// fill writes a file until the file system is full. It fails if the file reaches 256 MiB, because
+// there should be a limit below that.
 func fill(path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	check(err)
@@ -253,7 +254,7 @@ func fill(path string) {
 	fmt.Println("fill:", err)
 }
 
-// serve echoes what each connection sends.
+// serve echoes the data of each connection.
 func serve(port string) {
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
 	check(err)

@@ -33,8 +33,8 @@ func showShared(verb string, next func() string) bool {
 	return true
 }
 
-// showSuper prints the first option of a superblock, "ro" or "rw", which may differ from that of
-// its mount.
+// showSuper prints the first option of a superblock, "ro" or "rw". The option of its mount may
+// differ.
 func showSuper(path string) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	check(err)
