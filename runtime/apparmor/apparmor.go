@@ -45,7 +45,7 @@ type Host struct {
 	current   *attempt   // attempt in progress, or nil
 }
 
-// A try is an attempt to load the default profile.
+// An attempt loads the default profile.
 type attempt struct {
 	done chan struct{} // closed when the attempt has ended
 	err  error         // set before done is closed

@@ -86,7 +86,7 @@ func (r *Runtime) pinTargetPID(s *sandbox, c *container, target string) (string,
 
 // processesPin returns the path of the pinned PID namespace that a container joins.
 func (r *Runtime) processesPin(c *container) string {
-	return namespace.Processes(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
+	return namespace.PIDPath(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
 }
 
 // unpin removes the pin that pinTargetPID created. Call it when c has joined the namespace, or

@@ -28,7 +28,7 @@ func checkPropagation(all []*api.Mount) error {
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
 		}
-		in, err := mounts.Around(source)
+		in, err := mounts.MountOf(source)
 		if err != nil {
 			return fmt.Errorf("mount %s: look up the mount of %s: %w", m.GetContainerPath(), source, err)
 		}

@@ -38,7 +38,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		stderr = o.Stderr
 	}
 	err = client.Attach(ctx, c.rec.ID, o.Stdin, stdout, stderr, shimSizes(ctx, o.Resize))
-	if errors.Is(err, shim.ErrUntold) {
+	if errors.Is(err, shim.ErrNoReason) {
 		return c.awaitEnd(caller)
 	}
 	return err
@@ -58,7 +58,7 @@ func (c *container) awaitEnd(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-late.C:
-		return fmt.Errorf("attach to container %s: output is missing: %w", c.rec.ID, shim.ErrUntold)
+		return fmt.Errorf("attach to container %s: output is missing: %w", c.rec.ID, shim.ErrNoReason)
 	}
 }
 

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answers calls statfs for a path and returns when its file system has responded. It may block for
-// as long as the file system's server is gone. A path that does not exist is not an error.
+// Answers calls statfs for a path and returns when the file system has responded. If the file
+// system's server does not respond, the call blocks. A path that does not exist is no error.
 //
-// A thread that waits for a FUSE server which has received a request but does not respond cannot be
-// killed. If it were a thread of the agent, the agent's files would stay open, and locked, after
+// If a FUSE server has received a request but does not respond, the waiting thread cannot be
+// killed. If that were a thread of the agent, the agent's files would remain open and locked after
 // kill -9, and no new agent could start. So another program makes the call first, if this machine
-// has it.
+// has one.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/fuse.html#interrupting-filesystem-operations
 func Answers(path string) error {
 	if mayBeFUSE(path) {
-		// Ignore the result: either the file system has responded, or there is no such program.
+		// Ignore the result: the file system has responded, or the program does not exist.
 		_ = exec.Command("stat", "-f", "--", path).Run()
 	}
 	var st unix.Statfs_t
@@ -31,9 +31,9 @@ func Answers(path string) error {
 	return nil
 }
 
-// mayBeFUSE reports whether a path, which may have symlinks, may be in a FUSE file system. It does
-// not access such a file system: it checks whether the path stays in the root file system, or else
-// whether any FUSE file system is mounted.
+// mayBeFUSE reports whether a path, which may contain symlinks, may be in a FUSE file system. It
+// does not access such a file system. It returns false if the path is in the root file system, or
+// if no FUSE file system is mounted at all.
 func mayBeFUSE(path string) bool {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)

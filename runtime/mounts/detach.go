@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below returns the mount points below a directory, without the directory itself, oldest first. The
-// result is empty if the directory does not exist.
+// Below returns the mount points below a directory, without the directory itself. The oldest is
+// first. The result is empty if the directory does not exist.
 func Below(dir string) ([]string, error) {
 	tree, err := find(dir)
 	if err != nil {
@@ -23,8 +23,8 @@ func Below(dir string) ([]string, error) {
 	return tree.points(tree.below), nil
 }
 
-// At returns the mount that a path is in. If several are mounted at the same place, it is the
-// topmost.
+// At returns the mount that contains a path. If several mounts are stacked at the same place, it is
+// the topmost.
 func At(path string) (*mountinfo.Info, error) {
 	f, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
@@ -45,17 +45,18 @@ func At(path string) (*mountinfo.Info, error) {
 	return found[0], nil
 }
 
-// Detach unmounts everything at and below path, or returns an error with what is left. The host's
-// mounts from which these were bound are not affected.
+// Detach unmounts everything at and below path. If something is still mounted, it returns an error.
+// Copies of these mounts elsewhere on the host are not affected.
 func Detach(path string) error { return detach(path, func(t *tree) []*mountinfo.Info { return t.all }) }
 
-// DetachBelow is Detach for everything below a directory. A mount at the directory itself does not
-// belong to islet and stays.
+// DetachBelow is like Detach, but only for mounts below a directory. A mount at the directory
+// itself does not belong to islet and remains.
 func DetachBelow(dir string) error {
 	return detach(dir, func(t *tree) []*mountinfo.Info { return t.below })
 }
 
-// rounds bounds the attempts, because something may be mounted concurrently.
+// rounds is the maximum number of attempts. Several may be needed, because something may be mounted
+// meanwhile.
 const rounds = 3
 
 func detach(path string, which func(*tree) []*mountinfo.Info) error {
@@ -69,7 +70,8 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 			return nil
 		}
 		for _, p := range outermost(tree.points(which(tree))) {
-			// This includes all mounts below. An error because p is not a mount point any more is fine.
+			// MS_REC includes all mounts below. Ignore the error that p is not a mount point any
+			// more.
 			err := unix.Mount("", p, "", unix.MS_REC|unix.MS_PRIVATE, "")
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("make the mount %s private: %w", p, err)
@@ -104,14 +106,14 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 
 // A tree is the set of mounts at and below a path.
 type tree struct {
-	mounted []*mountinfo.Info // all mounts of the namespace
-	all     []*mountinfo.Info // at the path and below, oldest first
+	mounted []*mountinfo.Info // all mounts of the mount namespace
+	all     []*mountinfo.Info // the mounts at and below the path, oldest first
 	below   []*mountinfo.Info
 }
 
 func find(path string) (*tree, error) {
-	// Symlinks above the last element were made by the administrator; the last may be a
-	// container's, so it is not resolved.
+	// The administrator made any symlinks above the last element. The last element may be a
+	// container's symlink, so it is not resolved.
 	parent, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &tree{}, nil
@@ -145,9 +147,9 @@ func (*tree) points(of []*mountinfo.Info) []string {
 	return all
 }
 
-// shared returns one of the mounts that is stacked on another of these mounts which still has peers
-// elsewhere: unmounting it would unmount something of theirs. Making mounts private affects only
-// the topmost mount at a place; others may be hidden below it.
+// shared returns a mount of the tree that is stacked on another mount with peers elsewhere, or nil.
+// Unmounting it would also unmount something at the peers. Detach can make only the topmost mount
+// at a place private, and others may be hidden below it.
 func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
 	for _, m := range of {
 		for _, under := range of {
@@ -164,7 +166,7 @@ func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
 	return nil
 }
 
-// peers returns the peer group of a mount; "" if it has none.
+// peers returns the peer group of a mount, or "" if it has none.
 func peers(m *mountinfo.Info) string {
 	for f := range strings.FieldsSeq(m.Optional) {
 		if group, ok := strings.CutPrefix(f, "shared:"); ok {
@@ -174,7 +176,7 @@ func peers(m *mountinfo.Info) string {
 	return ""
 }
 
-// outermost removes the paths that are below another one.
+// outermost returns the paths that are not below another one of them.
 func outermost(paths []string) (out []string) {
 	for _, p := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		if !slices.ContainsFunc(out, func(o string) bool { return strings.HasPrefix(p, o+"/") }) {

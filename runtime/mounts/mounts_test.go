@@ -160,7 +160,7 @@ func TestTableOfPaths(t *testing.T) {
 		t.Helper()
 		has, err := On(path)
 		must(t, err)
-		in, err := Around(path)
+		in, err := MountOf(path)
 		must(t, err)
 		if on == "" && has != nil || on != "" && (has == nil || has.Source != on) || in == nil || in.Mountpoint != around {
 			t.Errorf("%s has %+v and is in %+v, want %q and %s", path, has, in, on, around)

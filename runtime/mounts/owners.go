@@ -7,12 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shift mounts source at target, without the mounts below source, with the owners of its files
-// mapped into a user namespace: files of ID 0 belong to the namespace's root. Nothing changes on
-// disk. Files created through a writable mount are stored with unmapped IDs. Not every file system
-// supports this.
-// https://man7.org/linux/man-pages/man2/mount_setattr.2.html
-// https://man7.org/linux/man-pages/man2/mount_setattr.2.html
+// Shift mounts source at target without the mounts below source. The owners of its files are mapped
+// into a user namespace: the namespace's root owns the files of ID 0. The files on disk do not
+// change. Files that are created through a writable mount are stored with unmapped IDs. Some file
+// systems do not support this. https://man7.org/linux/man-pages/man2/mount_setattr.2.html
 func Shift(source, target string, users *os.File, readOnly bool) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {

@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	batch = 256 // names to read from a directory at once
+	batch = 256 // number of names to read from a directory at once
 	// deepest is the maximum number of open directories. A container can nest directories without
-	// limit; deeper ones are moved up before they are removed.
+	// limit, so directories at a greater depth are moved up before they are removed.
 	deepest = 64
-	removal = "..islet-removal-" // name, with a number, of directories that were moved up
+	removal = "..islet-removal-" // name of directories that were moved up; a number is appended
 )
 
-// RemoveAll removes a file, or a directory with its content. Symlinks are removed and not followed.
-// It returns an error at a mount point and leaves it in place. If the path does not exist, that is
-// success.
+// RemoveAll removes a file, or a directory with its content. A symlink is removed and not followed.
+// A mount point is not removed, and is an error. A missing path is no error.
 func RemoveAll(path string) error {
 	path = filepath.Clean(path)
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -36,7 +35,7 @@ func RemoveAll(path string) error {
 	return RemoveAt(dir, filepath.Base(path))
 }
 
-// RemoveAt is RemoveAll for a name in an open directory.
+// RemoveAt is like RemoveAll, for a name in an open directory.
 func RemoveAt(dir *os.File, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return fmt.Errorf("remove %q in %s: not a file name", name, dir.Name())
@@ -53,7 +52,7 @@ func RemoveAt(dir *os.File, name string) error {
 	return nil
 }
 
-// remover removes one tree.
+// A remover removes one directory tree.
 type remover struct {
 	top   *os.File // the directory that is being removed
 	moved int      // number of directories moved up into top
@@ -64,7 +63,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) { // POSIX says EPERM, Linux EISDIR
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) { // for a directory, POSIX specifies EPERM and Linux returns EISDIR
 		return blocked(name, err)
 	}
 	unlinked := err
@@ -85,7 +84,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 		return blocked(name, err)
 	}
 	if depth == 0 {
-		r.top = d // directories are moved up into it
+		r.top = d // directories at a great depth are moved into it
 	} else {
 		defer d.Close()
 	}
@@ -98,7 +97,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 	return nil
 }
 
-// empty removes the content of a directory, or as much of it as possible.
+// empty removes as much of the content of a directory as possible.
 func (r *remover) empty(d *os.File, depth int) error {
 	for {
 		names, err := d.Readdirnames(batch)
@@ -117,14 +116,13 @@ func (r *remover) empty(d *os.File, depth int) error {
 		if len(errs) > 0 {
 			return errs[0]
 		}
-		if _, err := d.Seek(0, io.SeekStart); err != nil { // positions have changed
+		if _, err := d.Seek(0, io.SeekStart); err != nil { // the positions have changed
 			return err
 		}
 	}
 }
 
-// moveUp moves a directory that is nested too deeply into the topmost one, where it is removed
-// later.
+// moveUp moves a directory at a great depth into the topmost directory, where it is removed later.
 func (r *remover) moveUp(dir *os.File, name string) error {
 	for {
 		r.moved++
@@ -156,7 +154,7 @@ func openSame(dir *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// openOld is openSame for kernels before 5.6.
+// openOld does the same as openSame on kernels before 5.6.
 func openOld(dir *os.File, name string) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -175,7 +173,7 @@ func openOld(dir *os.File, name string) (*os.File, error) {
 	return d, nil
 }
 
-// mountOf returns the ID of the mount of an open file.
+// mountOf returns the ID of the mount that contains an open file.
 func mountOf(f *os.File) (string, error) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
 	if err != nil {
@@ -192,14 +190,14 @@ func mountOf(f *os.File) (string, error) {
 // blocked returns the error for a file that could not be removed.
 func blocked(name string, err error) error {
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%s is a mount point, what is mounted there stays: %w", name, err)
+		return fmt.Errorf("%s is a mount point and was not removed: %w", name, err)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// RemoveMounted removes a directory like RemoveAll, after unmounting everything below it. points
-// are the expected mount points. The mount table, which is long on a node with many pods, is read
-// only if there are other mounts or one of these is still in use.
+// RemoveMounted unmounts everything below a directory and then removes the directory like
+// RemoveAll. points are the expected mount points. It reads the mount table only if there are other
+// mounts, or if one of these is still in use. The table is long on a node with many pods.
 func RemoveMounted(dir string, points []string) error {
 	for _, p := range points {
 		unmount(p)
@@ -214,8 +212,8 @@ func RemoveMounted(dir string, points []string) error {
 	return RemoveAll(dir)
 }
 
-// unmount unmounts everything at a mount point, unless it is in use. A mount below it counts as
-// use, so nothing can be unmounted at a peer.
+// unmount unmounts everything at a mount point, unless it is in use. A mount with another mount
+// below it is in use. So nothing is unmounted at a peer.
 func unmount(point string) {
 	for range rounds {
 		if unix.Unmount(point, unix.UMOUNT_NOFOLLOW) != nil {

@@ -7,18 +7,20 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mounted returns the mount table as of a moment after the call. Since the table of a node with
-// many pods is long, callers that arrive during a read share the next one. They must not modify it.
+// mounted returns the mount table, which is read after the call has begun. The table of a node with
+// many pods is long. So callers that arrive during a read share the next read. They must not modify
+// the result.
 func mounted() ([]*mountinfo.Info, error) { return readings.read() }
 
-// On returns the topmost mount at exactly this path; nil if there is none. It reads the mount table
-// and accesses no file system, which might not respond.
+// On returns the topmost mount at exactly this path, or nil if there is none. It reads the mount
+// table. It does not access the file system, which might not respond.
 func On(path string) (*mountinfo.Info, error) {
 	return last(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
 }
 
-// Around returns the mount that a path without symlinks is in. Like On, it accesses no file system.
-func Around(path string) (in *mountinfo.Info, err error) {
+// MountOf returns the mount that contains a path. The path must have no symlinks. Like On, it does
+// not access the file system.
+func MountOf(path string) (in *mountinfo.Info, err error) {
 	deepest := 0
 	return last(func(m *mountinfo.Info) bool {
 		in := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
@@ -30,7 +32,7 @@ func Around(path string) (in *mountinfo.Info, err error) {
 	})
 }
 
-// last returns the last, so the newest, mount for which is returns true; nil if there is none.
+// last returns the newest mount for which is returns true, or nil if there is none.
 func last(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 	all, err := mounted()
 	for _, m := range all {
@@ -43,13 +45,13 @@ func last(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 
 var readings = newSharedReading(func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) })
 
-// sharedReading reads the mount table for all waiting callers, one read at a time.
+// A sharedReading reads the mount table for all waiting callers. There is only one read at a time.
 type sharedReading struct {
 	from func() ([]*mountinfo.Info, error)
 	turn chan struct{} // full during a read
 
 	mu   sync.Mutex
-	next *reading // has not begun; nil: no caller waits
+	next *reading // a read that has not begun, or nil if no caller waits
 }
 
 func newSharedReading(from func() ([]*mountinfo.Info, error)) *sharedReading {
@@ -75,7 +77,7 @@ func (s *sharedReading) read() ([]*mountinfo.Info, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.mu.Lock()
-	s.next = nil // later callers may have changed the mount table after this read begins
+	s.next = nil // a later caller may have changed the mount table after the begin of this read
 	s.mu.Unlock()
 	defer close(r.done)
 	r.all, r.err = s.from()

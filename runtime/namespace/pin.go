@@ -25,12 +25,12 @@ var flags = []struct {
 	flag int
 }{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
 
-// Config lists the sandbox's own namespaces and their settings.
+// A Config lists the sandbox's own namespaces and their settings.
 type Config struct {
 	Net, IPC, UTS bool
-	Users         *Users            // nil: the host's user namespace; otherwise it owns the others
+	Users         *Users            // if it is nil, the host's user namespace; otherwise this one owns the others
 	Hostname      string            // needs UTS
-	Sysctls       map[string]string // only of the sandbox's own namespaces; others are an error
+	Sysctls       map[string]string // must belong to the sandbox's own namespaces
 }
 
 func (c Config) has(name string) bool {
@@ -47,7 +47,7 @@ func (c Config) Names() (out []string) {
 	return out
 }
 
-// flags returns the flags of clone(2) and unshare(2).
+// flags returns the namespaces as flags of clone(2) and unshare(2).
 func (c Config) flags() (all uintptr) {
 	for _, f := range flags {
 		if c.has(f.name) {
@@ -57,8 +57,8 @@ func (c Config) flags() (all uintptr) {
 	return all
 }
 
-// Pin creates new namespaces and pins them under dir, after unpinning earlier ones. After an error
-// nothing is left.
+// Pin creates new namespaces and pins them under dir. It first unpins those of an earlier call. If
+// it fails, it leaves nothing behind.
 func Pin(dir string, c Config) error {
 	if err := c.check(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func Pin(dir string, c Config) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// The thread is never unlocked: it ends with the goroutine, so that nothing else runs in
+		// The thread stays locked, so it ends with the goroutine, and no other goroutine runs in
 		// the new namespaces.
 		runtime.LockOSThread()
 		done <- pin(dir, c)
@@ -103,8 +103,8 @@ func pin(dir string, c Config) error {
 	return nil
 }
 
-// configure applies the settings in the calling thread's namespaces. It mounts in dir what would
-// otherwise be gone with the last process.
+// configure applies the settings in the namespaces of the calling thread. It mounts in dir
+// everything that would otherwise disappear with the last process.
 func (c Config) configure(dir string) error {
 	if c.Net {
 		if err := loopbackUp(); err != nil {
@@ -127,7 +127,7 @@ func (c Config) configure(dir string) error {
 	return nil
 }
 
-// bind bind-mounts a namespace at path.
+// bind makes a bind mount of a namespace at path.
 func bind(namespace, path string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
@@ -138,8 +138,8 @@ func bind(namespace, path string) error {
 	return nil
 }
 
-// check rejects sysctls that would be set for the host, because the sandbox does not have the
-// namespace or because they are not namespaced.
+// check rejects sysctls that would be set for the host. These are sysctls of a namespace that the
+// sandbox does not have, and sysctls that belong to no namespace.
 func (c Config) check() error {
 	for k := range c.Sysctls {
 		ns, _, _ := sysctl.GetNamespace(k)
@@ -151,8 +151,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// sysctlPath returns the file of a sysctl. The components of a name are joined by dots or by
-// slashes; the other character stands for a dot within a component.
+// sysctlPath returns the file of a sysctl. Dots or slashes separate the components of a name.
+// Within a component, the other of the two characters stands for a dot.
 func sysctlPath(name string) string {
 	swapped := strings.NewReplacer(".", "/", "/", ".").Replace(sysctl.NormalizeName(name))
 	return "/proc/sys/" + swapped
@@ -172,7 +172,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// Unpin removes the pins and dir. If they do not exist, that is success.
+// Unpin removes the pins and dir. Missing pins are no error.
 func Unpin(dir string) error {
 	paths, err := pins(dir)
 	if err != nil {
@@ -189,14 +189,14 @@ func Unpin(dir string) error {
 	return nil
 }
 
-// Pinned reports whether path is a pinned namespace. After a reboot it is an empty file or does not
-// exist.
+// Pinned reports whether a namespace is pinned at path. After a reboot the path is an empty file or
+// does not exist.
 func Pinned(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && int64(st.Type) == unix.NSFS_MAGIC
 }
 
-// Do runs f in the network namespace pinned at path, on a thread of its own.
+// Do runs f in the network namespace that is pinned at path, on a thread of its own.
 func Do(path string, f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -10,16 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes is the name prefix of pinned PID namespaces.
+// processes is the prefix of the file names of pinned PID namespaces.
 const processes = "pid-"
 
-// Processes returns the path in a sandbox's directory where the PID namespace that a container
-// joins is pinned. Unpin removes it too.
-func Processes(dir, container string) string { return filepath.Join(dir, processes+container) }
+// PIDPath returns the path in a sandbox's directory at which the PID namespace for a container is
+// pinned. Unpin removes this pin too.
+func PIDPath(dir, container string) string { return filepath.Join(dir, processes+container) }
 
 // PinProcesses pins the PID namespace of a process at path, so that it stays the same until it is
-// used. still is called once the namespace is open, and must return an error unless the process is
-// still the intended one: the PID may have been reused. The host's own namespace is an error.
+// used. still is called once the namespace is open. It must return an error if the PID does not
+// belong to the intended process any more, because the PID may have been reused. The host's own
+// namespace is an error.
 func PinProcesses(path string, pid int, still func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -48,7 +49,7 @@ func PinProcesses(path string, pid int, still func() error) error {
 	return nil
 }
 
-// UnpinProcesses undoes PinProcesses. If there is no pin, that is success.
+// UnpinProcesses removes the pin of PinProcesses. A missing pin is no error.
 func UnpinProcesses(path string) error { return unpin(path) }
 
 // unpin removes one pin.
@@ -56,7 +57,7 @@ func unpin(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // not, or no longer, a mount point
+			break // it is not, or no longer, a mount point
 		}
 		if err != nil {
 			return fmt.Errorf("unpin %s: %w", path, err)
@@ -68,7 +69,7 @@ func unpin(path string) error {
 	return nil
 }
 
-// pins returns the paths of everything that may be pinned in a sandbox's directory.
+// pins returns all paths in a sandbox's directory at which something may be pinned.
 func pins(dir string) (out []string, err error) {
 	for _, f := range flags {
 		out = append(out, filepath.Join(dir, f.name))

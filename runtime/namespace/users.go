@@ -13,24 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Users is a user namespace: the host's IDs for ID 0 and following inside.
+// Users describes a user namespace. It contains the IDs of the host for the IDs from 0 on inside.
 type Users struct{ UIDs, GIDs IDs }
 
-// IDs are Count IDs of the host, starting at First.
+// IDs are a range of Count IDs of the host that starts at First.
 type IDs struct{ First, Count uint32 }
 
 func (i IDs) mapping() []syscall.SysProcIDMap {
 	return []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(i.First), Size: int(i.Count)}}
 }
 
-// User is the file name of a sandbox's user namespace in its directory.
+// User is the name of the file in a sandbox's directory at which its user namespace is pinned.
 const User = "user"
 
-// pinOwned creates a user namespace and the others owned by it, so that capabilities inside apply
-// to these and to no others. Only a single-threaded process can be in a new user namespace, so it
-// starts a process that is stopped before it runs, and kills it once its namespaces are pinned.
-// https://man7.org/linux/man-pages/man7/user_namespaces.7.html
-// https://man7.org/linux/man-pages/man7/user_namespaces.7.html
+// pinOwned creates and pins a user namespace and the other namespaces, which it owns. Capabilities
+// inside the user namespace apply only to these. Only a single-threaded process can enter a new
+// user namespace. So pinOwned starts a process that is stopped before it runs, and kills it once
+// its namespaces are pinned. https://man7.org/linux/man-pages/man7/user_namespaces.7.html
 func pinOwned(dir string, c Config) (err error) {
 	held, err := hold(c)
 	if err != nil {
@@ -44,7 +43,7 @@ func pinOwned(dir string, c Config) (err error) {
 	}
 	for _, f := range flags {
 		if f.name == User || !c.has(f.name) {
-			continue // not possible: this process has many threads
+			continue // not possible, because this process has many threads
 		}
 		if err := join(filepath.Join(dir, f.name), f.flag); err != nil {
 			return err
@@ -53,13 +52,13 @@ func pinOwned(dir string, c Config) (err error) {
 	return c.configure(dir)
 }
 
-// held is a process that is stopped before its first instruction.
+// A held is a process that is stopped before its first instruction.
 type held struct{ *os.Process }
 
-// hold starts a process in the namespaces of c. The calling thread must be locked: it is the tracer
-// of the process, which is killed when the thread ends. The other namespaces are created after the
-// IDs are mapped, because the kernel assigns the loopback's files in sysfs to the root user of that
-// moment.
+// hold starts a process in the namespaces of c. The calling thread must be locked, because it is
+// the tracer of the process, and the process is killed when its tracer ends. The other namespaces
+// are created after the IDs are mapped, because the kernel then assigns the loopback's files in
+// sysfs to the user that is root at that moment.
 func hold(c Config) (held, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},
@@ -81,7 +80,7 @@ func (h held) end() error {
 	return err
 }
 
-// NewUsers creates and opens a user namespace that is not pinned.
+// NewUsers creates a user namespace and opens it. It is not pinned.
 func NewUsers(u Users) (*os.File, error) {
 	type opened struct {
 		f   *os.File
@@ -105,7 +104,7 @@ func NewUsers(u Users) (*os.File, error) {
 	return o.f, nil
 }
 
-// join moves the calling thread into a namespace.
+// join moves the calling thread into the namespace that is pinned at path.
 func join(path string, flag int) error {
 	ns, err := os.Open(path)
 	if err != nil {
@@ -118,9 +117,8 @@ func join(path string, flag int) error {
 	return nil
 }
 
-// setSysctl sets a sysctl in the calling thread's namespaces. Since Linux 6.10, those of an IPC
-// namespace owned by a user namespace can only be written by that namespace's root, not even by the
-// host's.
+// setSysctl sets a sysctl in the namespaces of the calling thread. Since Linux 6.10, only the root
+// of a user namespace can write the sysctls of its IPC namespaces; the host's root cannot.
 func (c Config) setSysctl(name, value string) error {
 	err := os.WriteFile(sysctlPath(name), []byte(value), 0)
 	if c.Users == nil || !errors.Is(err, fs.ErrPermission) {
@@ -132,8 +130,8 @@ func (c Config) setSysctl(name, value string) error {
 	return errors.Join(os.WriteFile(sysctlPath(name), []byte(value), 0), asThread(0))
 }
 
-// asThread changes the effective user of the calling thread. (The syscall package would change that
-// of all threads.)
+// asThread changes the effective user of the calling thread only. (The syscall package would change
+// that of all threads.)
 func asThread(uid uint32) error {
 	keep := ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {

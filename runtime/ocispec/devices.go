@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices adds all of the host's devices to a privileged container, and to any container the
-// devices that its configuration names. The OCI runtime adds the default devices. The path of a
-// directory adds all devices below it.
+// devices adds the devices that the container's configuration names, and to a privileged container
+// also all devices of the host. The default devices are added by the OCI runtime. If the
+// configuration names a directory, all devices below it are added.
 func devices(in Input, s *specs.Spec) error {
 	privileged := in.security().GetPrivileged()
 	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: privileged, Access: "rwm"}}
@@ -27,7 +27,7 @@ func devices(in Input, s *specs.Spec) error {
 		}
 		if in.Users == "" || privileged {
 			s.Linux.Devices = append(s.Linux.Devices, found...)
-		} // otherwise they are bind mounts: see mounts
+		} // otherwise they are bind mounts; see mounts
 		for i := range found {
 			if privileged {
 				break
@@ -56,11 +56,12 @@ func devices(in Input, s *specs.Spec) error {
 // maxDevices is the maximum number of devices below one directory.
 const maxDevices = 1024
 
-// notDevices are directories of /dev without devices of the host, as in every CRI runtime.
+// notDevices are directories of /dev that contain no devices of the host. Every CRI runtime skips
+// them.
 var notDevices = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"}
 
-// devicesAt describes a device node of the host, or all device nodes below a directory, for the
-// path at in a container. Other files are skipped.
+// devicesAt describes a device node of the host, or all device nodes below a directory. at is its
+// path in the container. It skips other files.
 func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	at = path.Clean(at)
 	if st, err := os.Stat(host); err != nil || !st.IsDir() {
@@ -74,7 +75,7 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // the device has just been removed
+			return nil // the device was removed a moment ago
 		case err != nil:
 			return err
 		case d.IsDir() && p != root && slices.Contains(notDevices, d.Name()):

@@ -1,6 +1,7 @@
-// Package ocispec converts a container's CRI configuration to an OCI runtime specification. Make
-// depends only on its input, except that it looks up the device nodes and the seccomp profile file
-// that the configuration names; callers look up everything else on the host or in the image.
+// Package ocispec converts the CRI configuration of a container to an OCI runtime specification.
+// The result of Make depends on its input, and on the device nodes and the seccomp profile file
+// that the configuration names. Make reads those itself. The caller looks up everything else on the
+// host or in the image.
 //
 //	api.ContainerConfig, image config --\
 //	Namespaces, Files, Host, User ------+--> Make --> specs.Spec --> config.json

@@ -11,11 +11,12 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// mounts adds the default mounts, the sandbox's files and the container's own mounts to s, parents
-// before children. A container's own mount replaces another one at the same path.
+// mounts adds the default mounts, the sandbox's files and the container's own mounts to s. Parents
+// come before children. A container's own mount replaces another one at the same path.
 func mounts(in Input, s *specs.Spec) {
 	own := in.Container.GetMounts()
-	// Default mounts below one of the container's own, such as /dev, would cover a part of it.
+	// A default mount below one of the container's own mounts, such as /dev, would cover a part of
+	// it.
 	all := slices.DeleteFunc(defaultMounts(in), func(m specs.Mount) bool {
 		return slices.ContainsFunc(own, func(o *api.Mount) bool {
 			at := filepath.Clean(o.GetContainerPath())
@@ -42,7 +43,7 @@ func mounts(in Input, s *specs.Spec) {
 	for _, m := range own {
 		all = append(all, bind(m, s))
 	}
-	if in.Users != "" && !in.security().GetPrivileged() { // nobody can create device nodes there
+	if in.Users != "" && !in.security().GetPrivileged() { // no process can create device nodes in a user namespace
 		for _, d := range in.Container.GetDevices() {
 			all = append(all, specs.Mount{
 				Destination: filepath.Clean(d.GetContainerPath()), Type: "bind", Source: d.GetHostPath(),
@@ -51,7 +52,7 @@ func mounts(in Input, s *specs.Spec) {
 		}
 	}
 	sorting.StableBy(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
-	for _, v := range in.Volumes { // before all others: the pod's own mounts may be below them or cover them
+	for _, v := range in.Volumes { // before all others, because the pod's own mounts may be below them or cover them
 		s.Mounts = append(s.Mounts, specs.Mount{
 			Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"},
 		})
@@ -73,7 +74,7 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}}
 	if in.Users != "" && in.Net == "" {
-		// sysfs can only be mounted by the owner of the network namespace, here the host's.
+		// Only the owner of the network namespace can mount sysfs, which here is the host.
 		sys = specs.Mount{
 			Destination: "/sys", Type: "bind", Source: "/sys",
 			Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", "rro"},
@@ -83,8 +84,8 @@ func defaultMounts(in Input) []specs.Mount {
 		Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro},
 	}
 	if in.CgroupV2 && in.security().GetPrivileged() {
-		// A privileged container shares the host's cgroup namespace. cgroup2 has one set of mount
-		// options per namespace, so a new mount would clear the host's nsdelegate and
+		// A privileged container shares the host's cgroup namespace. A namespace has only one set
+		// of cgroup2 mount options, so a new mount would clear the host's nsdelegate and
 		// memory_recursiveprot.
 		cgroup = specs.Mount{
 			Destination: "/sys/fs/cgroup", Type: "bind", Source: "/sys/fs/cgroup",
@@ -104,8 +105,8 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 }
 
-// bind converts one of the container's own mounts to a bind mount, and sets the root's propagation
-// if the mount requires it.
+// bind converts one of the container's own mounts to a bind mount. It also sets the propagation of
+// the root if the mount requires it.
 func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {
@@ -131,7 +132,7 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	if len(m.GetUidMappings()) > 0 { // owners are mapped to the container's user namespace
 		opts = append(opts, "idmap")
 	}
-	if m.GetImage() != nil { // an image volume is data, so nothing in it is executable
+	if m.GetImage() != nil { // an image volume contains data, so no file in it is executable
 		opts = append(opts, "nosuid", "nodev", "noexec")
 	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}

@@ -5,17 +5,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// nobody is the UID of islet's own containers, that of pause containers in other runtimes.
+// nobody is the UID of islet's own containers. Pause containers of other runtimes have the same.
 const nobody = 65535
 
-// ownOOMScore protects a container that its whole pod depends on, as every CRI runtime does for
-// pause containers.
+// ownOOMScore protects a container on which its whole pod depends. Every CRI runtime uses the same
+// value for pause containers.
 const ownOOMScore = -998
 
-// Own returns the specification of a container that islet itself runs for a pod. The pod's
-// processes may be able to access it, and its root file system through /proc, so it has no
-// privileges, and everything it sees is read-only or masked. Own sets in's user, and the
-// container's security context and OOM score.
+// Own returns the specification of a container that islet itself runs for a pod. Such a container
+// has no privileges, and everything that it sees is read-only or masked, because the pod's
+// processes may be able to access it, and through /proc its root file system. Own changes in: it
+// sets the user, and the container's security context and OOM score.
 func Own(in Input) (*specs.Spec, error) {
 	id := uint32(nobody)
 	if in.Users != "" {

@@ -14,16 +14,16 @@ import (
 
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// DefaultCapabilities are the capabilities of a container that specifies none, as in Docker and
-// containerd. (CRI-O grants nine of them.)
+// DefaultCapabilities are the capabilities of a container that specifies none. Docker and
+// containerd use the same list. (CRI-O grants nine of them.)
 var DefaultCapabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// args merges command and args with the image's ENTRYPOINT and CMD: command replaces both, args
-// replaces only CMD. An ENTRYPOINT of one empty word means none; images use it to clear the
-// ENTRYPOINT of their base image.
+// args merges command and args with the image's ENTRYPOINT and CMD. command replaces both, and args
+// replaces only CMD. An ENTRYPOINT that consists of one empty word counts as none, because images
+// use it to clear the ENTRYPOINT of their base image.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container
 func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
 	command, args := c.GetCommand(), c.GetArgs()
@@ -42,12 +42,12 @@ func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error)
 	return all, nil
 }
 
-// env returns the image's variables, overridden by the container's. Of several variables with the
-// same name, the last one wins. A name without "=" in the image's list removes the variable.
-// HOSTNAME is the pod's hostname.
+// env returns the variables of the image and of the container. The container's take precedence. If
+// several variables have the same name, the last one counts. A name without "=" in the image's list
+// removes the variable. HOSTNAME is the hostname of the pod.
 func env(in Input) []string {
 	var out []string
-	index := map[string]int{} // avoids quadratic time: an image may have very many
+	index := map[string]int{} // avoids quadratic time, because an image may have very many variables
 	set := func(kv string) {
 		name, _, hasValue := strings.Cut(kv, "=")
 		i, known := index[name]
@@ -76,8 +76,8 @@ func env(in Input) []string {
 	return slices.DeleteFunc(out, func(kv string) bool { return kv == "" })
 }
 
-// SetHome sets HOME unless the process has one. It is called last, because CDI devices may add
-// variables, and because an OCI runtime also adds HOME last.
+// SetHome sets HOME unless the process already has it. Call it last, because CDI devices may add
+// variables. An OCI runtime also adds HOME last.
 func SetHome(spec *specs.Spec, home string) {
 	if !slices.ContainsFunc(spec.Process.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		spec.Process.Env = append(spec.Process.Env, "HOME="+home)
@@ -94,8 +94,8 @@ func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 	return "/"
 }
 
-// capabilities applies add and drop to the default set; ALL means all capabilities. Capabilities
-// that this process does not have are omitted.
+// capabilities applies add and drop to the default set. ALL means all capabilities. It omits
+// capabilities that this process does not have.
 func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
 	set := DefaultCapabilities
 	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()

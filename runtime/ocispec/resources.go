@@ -5,9 +5,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resources translates limits. Zero means "not set", except for huge pages, where it means none of
-// that size. A zero huge page limit is omitted if the host's cgroups do not count huge pages,
-// because an OCI runtime would reject it.
+// Resources converts limits. Zero means that a limit is not set. For huge pages it means that no
+// pages of this size are allowed. If the host's cgroups do not count huge pages, it omits their
+// zero limits, because an OCI runtime would reject them.
 func Resources(r *api.LinuxContainerResources, host Host) *specs.LinuxResources {
 	if r == nil {
 		return nil

@@ -13,11 +13,12 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// maxProfile bounds a seccomp profile: the bytes of its file, and of its memory once decoded.
+// maxProfile is the maximum size of a seccomp profile. It applies to the file and to the decoded
+// profile in memory.
 const maxProfile = 4 << 20
 
 // seccompProfile sets the seccomp profile that the container requests. A privileged container never
-// has one. It must run last, because the default profile depends on the capabilities.
+// has one. It must be called last, because the default profile depends on the capabilities.
 func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error {
 	if sec.GetPrivileged() {
 		return nil

@@ -8,29 +8,29 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// version is the newest that every supported OCI runtime accepts: crun before 1.9 rejects later
-// ones.
+// version is the newest version that every supported OCI runtime accepts. crun before 1.9 rejects
+// later ones.
 const version = "1.0.2"
 
-// Input is everything that a specification depends on.
+// Input contains everything on which a specification depends.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig
 	Image     imagespec.ImageConfig
 	User      specs.User
-	Volumes   []Volume // of the image, parents first
+	Volumes   []Volume // volumes of the image, parents first
 	Namespaces
 	Files
 	Host
 	CgroupsPath string
-	AppArmor    string // profile name; empty: none
-	// SELinux labels of the process and of the file systems that the OCI runtime mounts for it;
-	// empty: none.
+	AppArmor    string // name of the profile, or empty
+	// SELinux labels of the process and of the file systems that the OCI runtime mounts for it, or
+	// empty.
 	ProcessLabel, MountLabel string
 }
 
-// A Volume is a directory of one container for a VOLUME of its image. Path is absolute, and no
-// component of it is a symlink in the image.
+// A Volume is the directory of a container for one VOLUME of its image. Path is absolute. None of
+// its components is a symlink in the image.
 type Volume struct{ Path, Source string }
 
 // Namespaces are the paths of the namespaces that the container joins. An empty path of Users, Net,
@@ -41,21 +41,21 @@ type Namespaces struct {
 	UIDs                      uint32 // number of IDs in Users
 }
 
-// Files are the host paths of the sandbox's files. Each is mounted unless the container's own
-// mounts cover it, or its path is empty.
+// Files are the host paths of the sandbox's files. A file is mounted unless its path is empty or
+// the container's own mounts cover it.
 type Files struct {
 	Hosts, Hostname, Resolv, Shm string
 }
 
-// Host describes the abilities of this host and process.
+// Host describes the abilities of this host and this process.
 type Host struct {
-	Capabilities []string // of a privileged container
-	MinOOMScore  int      // lower values of oom_score_adj are not allowed
+	Capabilities []string // for privileged containers
+	MinOOMScore  int      // the lowest oom_score_adj that this process may set
 	CgroupV2     bool
-	HugePages    bool                // cgroups have the hugetlb controller
+	HugePages    bool                // whether cgroups have the hugetlb controller
 	Devices      []specs.LinuxDevice // for privileged containers
 	Throttles    []string            // directories of /sys that Own masks
-	NodeName     string              // hostname of pods that specify none
+	NodeName     string              // hostname for pods that specify none
 }
 
 // Make returns the specification.

@@ -21,18 +21,18 @@ import (
 // MaxUserFile is the maximum size of an image's /etc/passwd and /etc/group, in bytes.
 const MaxUserFile = 10 << 20
 
-// ReadFile reads a file of a container's root file system, such as "etc/passwd". It must not block,
-// and must bound its result, whatever the image has at that path.
+// ReadFile reads a file of a container's root file system, such as "etc/passwd". It must not block
+// and must limit the size of its result, whatever the image contains at that path.
 type ReadFile func(name string) ([]byte, error)
 
-// User returns the IDs that a container runs with: those of its configuration, else the image's
-// user ("name", "uid", "uid:gid", "name:group"). Names and group memberships are looked up in the
-// image's own files.
+// User returns the IDs with which a container runs. They are those of its configuration or, if it
+// has none, those of the image's user ("name", "uid", "uid:gid", "name:group"). Names and group
+// memberships are looked up in the image's own files.
 //
-// A group without a user is an error, as the CRI requires.
+// A group without a user is an error, as the CRI specifies.
 //
-// A number is always an ID, never a name. An ID beyond int32 is an error, because OCI runtimes
-// reject it. If the configuration has the annotation keys.RunAsNonRoot, UID 0 is an error.
+// A number is always an ID, never a name. An ID above the maximum of int32 is an error, because OCI
+// runtimes reject it. If the configuration has the annotation keys.RunAsNonRoot, UID 0 is an error.
 func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, error) {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec.GetRunAsGroup() != nil && sec.GetRunAsUser() == nil && sec.GetRunAsUsername() == "" {
@@ -68,8 +68,8 @@ func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, erro
 	return withGroups(read, sec, out, login)
 }
 
-// withGroups adds the supplemental groups of the configuration, and the groups of which the user is
-// a member in the image.
+// withGroups adds the supplemental groups of the configuration. It also adds the groups that
+// contain the user according to the image.
 func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs.User, login string) (specs.User, error) {
 	add := func(gid uint32) {
 		if !slices.Contains(out.AdditionalGids, gid) {
@@ -98,9 +98,9 @@ func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs
 	return out, nil
 }
 
-// Home returns a user's home directory from /etc/passwd, or "/", as OCI runtimes set HOME for a
-// process that has none. They read the file inside the container, where the pod may have replaced
-// it; crun does not read it if HOME is set.
+// Home returns a user's home directory from /etc/passwd, or "/" if there is none. OCI runtimes set
+// HOME in the same way for a process without it. They read the file inside the container, where the
+// pod may have replaced it. crun does not read it if HOME is set.
 func Home(read ReadFile, uid uint32) string {
 	users, err := readEntries(read, "etc/passwd")
 	if err != nil {
@@ -118,7 +118,7 @@ func Home(read ReadFile, uid uint32) string {
 	return "/"
 }
 
-// lookupUser returns a user by UID, which needs no entry in /etc/passwd, or by name.
+// lookupUser returns a user by name, or by UID. A UID needs no entry in /etc/passwd.
 func lookupUser(read ReadFile, name string) (u specs.User, login string, err error) {
 	uid, isNumber, err := number("user", name)
 	if err != nil {
@@ -197,8 +197,8 @@ func parseID(s string) (uint32, bool) {
 // minFields is the minimum number of fields in each line of passwd and group.
 const minFields = 4
 
-// readEntries reads a file of colon-separated lines and yields those that have at least minFields
-// fields. A missing file has no entries.
+// readEntries reads a file of lines with colon-separated fields. It yields the lines that have at
+// least minFields fields. A missing file has no entries.
 func readEntries(read ReadFile, name string) (func(yield func([]string) bool), error) {
 	b, err := read(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

@@ -10,18 +10,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// calls adds timeouts to calls and counts them.
+// A calls adds timeouts to the calls of a Client and counts them.
 type calls struct {
 	timeout time.Duration
 	counted func(method string, took time.Duration, err error)
-	acted   chan struct{} // capacity 1: a call of the agent has changed something
+	acted   chan struct{} // capacity 1; full if a call of the agent has changed something
 }
 
 // around makes one call.
 func (c *calls) around(ctx context.Context, method string, req any, next func(context.Context) error) error {
 	method = path.Base(method)
 	asked := ctx
-	if most, bounded := c.most(method, req); bounded {
+	if most, bounded := c.timeout(method, req); bounded {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, most)
 		defer stop()
@@ -35,7 +35,7 @@ func (c *calls) around(ctx context.Context, method string, req any, next func(co
 		default:
 		}
 	}
-	// The runtime's own timeout may expire first.
+	// The runtime's own timeout may have expired first.
 	late := ctx.Err() != nil || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) && method != "ExecSync"
 	if err != nil && late && asked.Err() == nil {
 		return fmt.Errorf("the container runtime has not answered %s in %s: %w", method, time.Since(began).Round(time.Second), err)
@@ -43,12 +43,11 @@ func (c *calls) around(ctx context.Context, method string, req any, next func(co
 	return err
 }
 
-// most returns the timeout of a call, as in a kubelet: runtimeRequestTimeout, twice that for a
-// sandbox with its network, plus the grace period or timeout in the call itself. Pulls, checkpoints
-// and commands without a timeout are not bounded.
+// timeout returns the timeout of a call, as in a kubelet. It is runtimeRequestTimeout, or twice
+// that for a sandbox with its network, plus the grace period or timeout in the call itself. Pulls,
+// checkpoints and commands without a timeout have none.
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
-// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
-func (c *calls) most(method string, req any) (time.Duration, bool) {
+func (c *calls) timeout(method string, req any) (time.Duration, bool) {
 	switch q := req.(type) {
 	case *api.PullImageRequest, *api.CheckpointContainerRequest:
 		return 0, false

@@ -19,11 +19,12 @@ import (
 
 const (
 	dialTime  = 30 * time.Second // until the streaming connection is established
-	maxAnswer = 64 << 10         // bytes of the response to the upgrade request
+	maxAnswer = 64 << 10         // size of the response to the upgrade request, in bytes
 )
 
-// dial connects to the runtime's streaming URL. Its host must be this machine. Otherwise someone
-// who can influence the URL could make the agent connect to machines that he cannot reach himself.
+// dial connects to the runtime's streaming URL. The host of the URL must be this machine. Otherwise
+// someone who can influence the URL could make the agent connect to machines that they cannot reach
+// themselves.
 func dial(ctx context.Context, target, protocol string) (httpstream.Connection, error) {
 	u, err := local(target)
 	if err != nil {
@@ -50,11 +51,11 @@ func dial(ctx context.Context, target, protocol string) (httpstream.Connection, 
 	return spdy.NewClientConnection(up)
 }
 
-// local parses a URL and checks that its host is this machine.
+// local parses a URL and returns an error if its host is not this machine.
 func local(target string) (*url.URL, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.User != nil {
-		return nil, fmt.Errorf("the container runtime gave %.200q for its streams: want http://ADDRESS:PORT/...", target)
+		return nil, fmt.Errorf("the container runtime returned %.200q for its streams: want http://ADDRESS:PORT/...", target)
 	}
 	ip := net.ParseIP(u.Hostname())
 	if u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
@@ -69,7 +70,7 @@ func local(target string) (*url.URL, error) {
 			return u, nil
 		}
 	}
-	return nil, fmt.Errorf("the container runtime gave %.200q for its streams, which is not on this machine: "+
+	return nil, fmt.Errorf("the container runtime returned %.200q for its streams, which is not on this machine:"+
 		"have it serve them on loopback",
 		target)
 }
@@ -90,10 +91,10 @@ func upgrade(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, fmt.Errorf("the container runtime answers %s: %s", resp.Status, said)
+		return nil, fmt.Errorf("the container runtime responded with %s: %s", resp.Status, said)
 	}
 	if got := resp.Header.Get(httpstream.HeaderProtocolVersion); got != protocol {
-		return nil, fmt.Errorf("the container runtime speaks %.100q and not %s", got, protocol)
+		return nil, fmt.Errorf("the container runtime uses %.100q and not %s", got, protocol)
 	}
 	ahead, _ := answer.Peek(answer.Buffered())
 	return &readAhead{conn, io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn)}, nil

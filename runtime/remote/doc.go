@@ -1,7 +1,7 @@
-// Package remote adapts the runtime at a CRI socket (containerd, CRI-O, cri-dockerd) for the agent,
-// so that it behaves like the one in its own process: every call has a timeout, creating something
-// twice is success, changes are reported even if the runtime has no events, and streams need no
-// URL.
+// Package remote adapts the runtime at a CRI socket (containerd, CRI-O, cri-dockerd), so that it
+// behaves for the agent like the runtime in its own process. Every call has a timeout. A second
+// creation of the same object is no error. Changes are reported even if the runtime has no events.
+// Streams need no URL.
 //
 //	agent --calls, each with a deadline--> Client --CRI--> containerd, CRI-O ...
 //	Run: is it there, is it ready, is its network? --Changed--> agent
@@ -9,6 +9,6 @@
 //	                 GetContainerEvents a quick one, while something may change
 //	Streaming: Stream, Forward --Exec, Attach, PortForward--> URL --SPDY on this machine--> process
 //
-// The runtime runs as root and is trusted to run pods. Its responses are bounded nevertheless, and
-// its streaming URLs must be on this machine.
+// The runtime runs as root and is trusted to run pods. Nevertheless the size of its responses is
+// limited, and its streaming URLs must be on this machine.
 package remote

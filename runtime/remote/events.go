@@ -13,24 +13,25 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Intervals at which the runtime's lists are compared. A kubelet does so every second. With events,
-// the comparison finds what they missed: some runtimes drop events while nobody is subscribed.
-// Without events, it finds what ended by itself; the agent checks the results of its own calls
-// anyway. It is soon while things are changing, later when nothing has changed for a while, and
-// seldom when nothing is running.
+// Intervals at which the runtime's lists are compared with the previous ones. A kubelet compares
+// them every second. If there are events, the comparison finds missed changes, because some
+// runtimes drop events while there is no subscriber. If there are no events, it finds containers
+// that have ended by themselves. The agent checks the results of its own calls anyway. The interval
+// is compareSoon after a recent change, compareLater after that, and compareSeldom if nothing is
+// running.
 const (
 	compareSoon   = time.Second
 	compareLater  = 4 * time.Second
 	compareSeldom = 30 * time.Second
-	lively        = time.Minute // how long after a change it is soon
+	lively        = time.Minute // how long after a change the interval is compareSoon
 )
 
-// errBack makes the subscriber list everything.
+// errBack makes the subscriber list everything again.
 var errBack = errors.New("the container runtime was away and answers again")
 
 // ContainerEvents calls handle for each pod with a change until ctx ends or the connection to the
-// runtime is lost. It first waits until the runtime responds. Only the pod's UID in the events is
-// certain to be set.
+// runtime is lost. Before that, it waits until the runtime responds. Only the UID of the pod is
+// always set in the events.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if waited, err := r.Await(ctx); err != nil {
 		return err
@@ -62,7 +63,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 			}
 			due = time.Now().Add(compareSeldom)
 		}
-		if next := time.Now().Add(f.pause()); next.Before(due) { // only ever earlier, because calls may follow one another for a long time
+		// Never postpone the comparison, because calls may follow one another for a long time.
+		if next := time.Now().Add(f.pause()); next.Before(due) {
 			due = next
 		}
 		timer.Reset(time.Until(due))
@@ -80,7 +82,7 @@ type follower struct {
 	evented bool
 	changed time.Time // time of the last change
 	seen    map[string]thing
-	live    bool // something is running
+	live    bool // whether something is running
 }
 
 // A thing is the state of a sandbox or container in a list.
@@ -103,7 +105,8 @@ func (f *follower) pause() time.Duration {
 	}
 }
 
-// compare calls handle for the pods that have changed since the last comparison.
+// compare lists everything and calls handle for each pod that has changed since the last
+// comparison.
 func (f *follower) compare(ctx context.Context) error {
 	now, live, err := f.r.things(ctx)
 	if err != nil {

@@ -20,21 +20,21 @@ import (
 // Config configures Open.
 type Config struct {
 	Endpoint      string        // of the runtime service: a path or unix:// URL
-	ImageEndpoint string        // of the image service; empty: Endpoint
-	Timeout       time.Duration // of a call, runtimeRequestTimeout
-	Pulls         int64         // concurrent pulls; 0: no limit
+	ImageEndpoint string        // endpoint of the image service; if empty, Endpoint
+	Timeout       time.Duration // timeout of a call, from runtimeRequestTimeout
+	Pulls         int64         // maximum number of concurrent pulls; no limit if it is 0
 	// PullsPerSecond and PullBurst limit the rate of pulls, like registryPullQPS and registryBurst.
-	// Further pulls wait. 0: no limit.
+	// A pull that exceeds the rate waits. If PullsPerSecond is 0, there is no limit.
 	PullsPerSecond, PullBurst int
-	// Changed is called when the runtime, or its network, becomes ready or not ready. It must not
-	// block. May be nil.
+	// Changed, if not nil, is called when the runtime, or its network, becomes ready or not ready.
+	// It must not block.
 	Changed func()
-	// Counted is called after each call. May be nil.
+	// Counted, if not nil, is called after each call.
 	Counted func(method string, took time.Duration, err error)
 	Log     *slog.Logger
 }
 
-// A Runtime is a runtime at a socket. It implements cri.Runtime and cri.Events.
+// A Runtime is the runtime at a CRI socket. It implements cri.Runtime and cri.Events.
 type Runtime struct {
 	*cri.Client
 	images *images
@@ -46,7 +46,7 @@ type Runtime struct {
 	moved chan struct{} // closed and replaced when state changes
 }
 
-// Open returns a Runtime. It does not connect yet.
+// Open returns a Runtime. It does not connect.
 func Open(c Config) (*Runtime, error) {
 	if c.Changed == nil {
 		c.Changed = func() {}
@@ -73,13 +73,13 @@ func Open(c Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Socket returns the path of an endpoint.
+// Socket returns the path in an endpoint.
 func Socket(endpoint string) string { return strings.TrimPrefix(endpoint, "unix://") }
 
 // Images returns the runtime's image service.
 func (r *Runtime) Images() cri.Images { return r.images }
 
-// Close closes the connections. Containers keep running.
+// Close closes the connections. The containers continue to run.
 func (r *Runtime) Close() error {
 	if r.images.Client != r.Client {
 		return errors.Join(r.images.Client.Close(), r.Client.Close())
@@ -87,8 +87,9 @@ func (r *Runtime) Close() error {
 	return r.Client.Close()
 }
 
-// RunPodSandbox also returns an existing ready sandbox of the same identity, which an earlier call
-// may have created whose response was lost: runtimes reject the same name twice.
+// RunPodSandbox also returns an existing ready sandbox with the same identity, because runtimes
+// reject a name that exists. An earlier call may have created the sandbox although its response was
+// lost.
 func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	resp, err := r.Client.RunPodSandbox(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -107,7 +108,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest
 	return nil, err
 }
 
-// CreateContainer also returns an existing container of the same identity.
+// CreateContainer also returns an existing container with the same identity.
 func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	resp, err := r.Client.CreateContainer(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -137,8 +138,8 @@ func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerReque
 	return nil, err
 }
 
-// CgroupDriver returns the runtime's cgroup driver; empty if it does not report one, like
-// containerd before 2.0 (KEP-4033).
+// CgroupDriver returns the runtime's cgroup driver. It returns "" if the runtime does not report
+// one, like containerd before 2.0 (KEP-4033).
 func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := r.RuntimeConfig(ctx, &api.RuntimeConfigRequest{})
 	if errdefs.IsNotImplemented(err) {
@@ -156,12 +157,12 @@ func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 // images is the runtime's image service.
 type images struct {
 	*cri.Client
-	pulls *semaphore.Weighted // nil: no limit
+	pulls *semaphore.Weighted // nil if there is no limit
 	rate  *rate.Limiter
 }
 
-// PullImage applies serializeImagePulls, maxParallelImagePulls and the rate limit, which a runtime
-// at a socket does not know.
+// PullImage applies serializeImagePulls, maxParallelImagePulls and the rate limit. A runtime at a
+// socket does not know these settings.
 func (i *images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	if i.pulls != nil {
 		if err := i.pulls.Acquire(ctx, 1); err != nil {

@@ -9,7 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The kubelet's interval of status checks, and the time after which it considers a runtime down.
+// The interval of status checks, and the time without a response after which a runtime counts as
+// down. Both are the kubelet's.
 const (
 	askEvery  = 5 * time.Second
 	downAfter = 30 * time.Second
@@ -21,12 +22,12 @@ var (
 	errEarly = errors.New("container runtime status check may not have completed yet")
 )
 
-// state is the runtime's last reported status.
+// A state is the last reported status of the runtime.
 type state struct {
-	answers bool      // the last status check succeeded
-	at      time.Time // time of the last successful check; zero: none
-	runtime error     // why the runtime is not ready, in a kubelet's wording
-	network error     // why its network is not ready
+	answers bool      // whether the last status check succeeded
+	at      time.Time // time of the last successful check, or zero
+	runtime error     // nil, or the reason why the runtime is not ready, in a kubelet's wording
+	network error     // nil, or the reason why its network is not ready
 }
 
 // same reports whether two states are equal except for their times.
@@ -41,8 +42,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// Run checks the runtime's status until ctx ends: when the connection is established or lost, and
-// every few seconds.
+// Run checks the runtime's status until ctx ends. It does so when the connection is established or
+// lost, and every few seconds.
 func (r *Runtime) Run(ctx context.Context) error {
 	connection := make(chan struct{})
 	go func() {
@@ -66,7 +67,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-down.C:
-			r.c.Log.Error("the container runtime does not respond: running pods continue, and none are started", "endpoint", r.c.Endpoint)
+			r.c.Log.Error("the container runtime does not respond: running pods continue to run, and no pods are started",
+				"endpoint", r.c.Endpoint)
 			r.c.Changed()
 		case <-connection:
 		case <-tick.C:
@@ -105,13 +107,13 @@ func (r *Runtime) Ask(ctx context.Context) bool {
 	case !before.answers:
 		r.c.Log.Info("the container runtime responds", "endpoint", r.c.Endpoint)
 	}
-	if err == nil { // else the timer down reports it if it lasts
+	if err == nil { // otherwise the timer down reports it if it lasts
 		r.c.Changed()
 	}
 	return err == nil
 }
 
-// conditions returns why a runtime and its network are not ready.
+// conditions returns the reasons why a runtime and its network are not ready, or nil.
 func conditions(s *api.RuntimeStatus) (runtime, network error) {
 	check := func(kind, what string) error {
 		for _, c := range s.GetConditions() {
@@ -128,12 +130,12 @@ func conditions(s *api.RuntimeStatus) (runtime, network error) {
 	return check(api.RuntimeReady, "container runtime"), check(api.NetworkReady, "container runtime network")
 }
 
-// bounded truncates a text of the runtime to 1 KiB.
+// bounded returns at most the first 1 KiB of a text from the runtime.
 func bounded(s string) string { return s[:min(len(s), 1<<10)] }
 
-// Ready returns why pods cannot run, in a kubelet's wording; nil if they can. A runtime that has
-// not responded for less than downAfter, for example because it is being restarted, still counts as
-// ready.
+// Ready returns the reason why pods cannot run, in a kubelet's wording, or nil if they can. A
+// runtime that does not respond counts as ready until downAfter has passed, because it may only be
+// restarting.
 func (r *Runtime) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,7 +149,7 @@ func (r *Runtime) Ready() error {
 	}
 }
 
-// Admits returns why no pod with its own network can start now, or nil.
+// Admits returns the reason why a pod with its own network cannot start now, or nil if it can.
 func (r *Runtime) Admits() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +170,7 @@ func (r *Runtime) Answers() bool {
 	return r.state.answers
 }
 
-// Await returns once the runtime responds, and whether it had to wait.
+// Await waits until the runtime responds. waited reports whether it had to wait.
 func (r *Runtime) Await(ctx context.Context) (waited bool, err error) {
 	for {
 		r.mu.Lock()

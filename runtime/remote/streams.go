@@ -19,17 +19,17 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Streaming is a Runtime that also implements cri.Streamer, for interactive use. The agent's own
-// commands use ExecSync, which kills them at their timeout. A command with streams continues to run
-// after its client has gone, as with a kubelet.
+// Streaming is a Runtime that also implements cri.Streamer. kubectl exec, attach and port-forward
+// need it. The agent's own commands use ExecSync, which kills them at their timeout. A command with
+// streams continues to run after its client has disconnected, as with a kubelet.
 type Streaming struct{ *Runtime }
 
-// maxFailure bounds the error message at the end of a stream, in bytes.
+// maxFailure is the maximum size of the error message at the end of a stream, in bytes.
 const maxFailure = 64 << 10
 
 // Stream runs a command in a container, or attaches to it.
 func (r Streaming) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
-	at, err := r.where(ctx, id, o)
+	at, err := r.streamURL(ctx, id, o)
 	if err != nil {
 		return err
 	}
@@ -42,8 +42,8 @@ func (r Streaming) Stream(ctx context.Context, id string, o cri.ExecOptions) err
 	return run(ctx, conn, o)
 }
 
-// where requests the URL of a command's streams from the runtime.
-func (r Streaming) where(ctx context.Context, id string, o cri.ExecOptions) (string, error) {
+// streamURL requests the URL of a command's streams from the runtime.
+func (r Streaming) streamURL(ctx context.Context, id string, o cri.ExecOptions) (string, error) {
 	if len(o.Command) == 0 {
 		resp, err := r.Attach(ctx, &api.AttachRequest{
 			ContainerId: id, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil,
@@ -56,7 +56,8 @@ func (r Streaming) where(ctx context.Context, id string, o cri.ExecOptions) (str
 	return resp.GetUrl(), err
 }
 
-// run connects a command's streams until it has ended and its output is delivered.
+// run connects a command's streams. It returns when the command has ended and its output is
+// delivered.
 func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) error {
 	open := func(kind string) (httpstream.Stream, error) {
 		s, err := conn.CreateStream(http.Header{remotecommand.StreamType: {kind}})
@@ -76,7 +77,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		if err != nil {
 			return err
 		}
-		go func() { // ends with the caller's reader or the connection
+		go func() { // ends together with the caller's reader or the connection
 			io.Copy(in, o.Stdin)
 			in.Close()
 		}()
@@ -95,7 +96,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		from.Close()
 		output.Go(func() {
 			if _, err := io.Copy(to, from); err != nil {
-				io.Copy(io.Discard, from) // the reader is gone, but the command continues
+				io.Copy(io.Discard, from) // the reader has gone, but the command continues
 			}
 		})
 	}
@@ -149,7 +150,7 @@ func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.Terminal
 	}
 }
 
-// outcome parses the end of a command, as version 4 of the protocol encodes it.
+// outcome parses the end of a command in the encoding of version 4 of the protocol.
 func outcome(said []byte) error {
 	if len(said) == 0 {
 		return nil

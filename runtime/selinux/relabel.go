@@ -12,17 +12,19 @@ import (
 )
 
 const (
-	batch = 256 // names to read from a directory at once
-	// deepest is the maximum depth of a tree to relabel: each level keeps a descriptor open.
+	batch = 256 // number of names to read from a directory at once
+	// deepest is the maximum depth of a tree to relabel. It is limited because each level needs an
+	// open descriptor.
 	deepest = 256
 )
 
 // MountOption returns the mount option that labels all files of a mount.
 func MountOption(l string) string { return label.FormatMountLabel("", l) }
 
-// Relabel labels a file, or a directory with its content in the same file system. A pod may change
-// it concurrently, so symlinks are not followed, and only directories are opened. The path itself,
-// which is trusted, is labelled last: if it has the label, its content has it too.
+// Relabel labels a file, or a directory and its content in the same file system. A pod may change
+// the directory at the same time. So symlinks are not followed, and only directories are opened.
+// The path itself, which is trusted, is labelled last. So if it has the label, its content has the
+// label too.
 func (h *Host) Relabel(path, label string) error {
 	if label == "" {
 		return nil
@@ -49,7 +51,8 @@ func (h *Host) relabel(path, label string) error {
 	return h.tree(fd, st, label, 0)
 }
 
-// tree labels the file of fd, an O_PATH descriptor, after its content.
+// tree labels the file of fd, which is an O_PATH descriptor. If it is a directory, its content is
+// labelled first.
 func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		if depth == deepest {
@@ -60,7 +63,7 @@ func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
 		}
 	}
 	err := h.set(reached(fd), label)
-	if errors.Is(err, unix.ENOTSUP) { // this file system has one label for all files
+	if errors.Is(err, unix.ENOTSUP) { // the file system has one label for all files
 		return nil
 	}
 	return err
@@ -101,5 +104,5 @@ func (h *Host) entry(dir int, name string, dev uint64, label string, depth int) 
 	return h.tree(fd, st, label, depth+1)
 }
 
-// reached returns a path that opens a descriptor's file, whatever its type is.
+// reached returns a path by which the file of a descriptor can be opened, whatever its type is.
 func reached(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -11,8 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unconfined is the type of containers that SELinux does not restrict. On a host without SELinux it
-// can be requested without an error, because all containers run like that.
+// unconfined is the type of containers that SELinux does not restrict. On a host without SELinux a
+// request for it is no error, because all containers run unconfined there.
 const unconfined = "spc_t"
 
 // errOff is returned if the kernel does not enforce labels.
@@ -21,7 +21,7 @@ var errOff = errors.New("SELinux is not enabled on the host")
 // errPolicy is returned if the host's policy does not define labels for containers.
 var errPolicy = errors.New("the SELinux policy has no labels for containers: install the package container-selinux")
 
-// A Host is a host with or without SELinux. Its methods are safe for concurrent use.
+// A Host is a host, which may support SELinux or not. Its methods are safe for concurrent use.
 type Host struct {
 	enabled func() bool
 	init    func(options []string) (process, file string, err error)
@@ -29,12 +29,12 @@ type Host struct {
 	set     func(path, label string) error
 }
 
-// New returns a Host. It does not access the system yet.
+// New returns a Host. It does not access the system.
 func New() *Host {
 	return &Host{enabled: selinux.GetEnabled, init: label.InitLabels, get: selinux.FileLabel, set: selinux.SetFileLabel}
 }
 
-// Enabled returns nil, or the reason why labels are not enforced here.
+// Enabled returns nil if the kernel enforces labels, and otherwise an error with the reason.
 func (h *Host) Enabled() error {
 	if !h.enabled() {
 		return errOff
@@ -42,13 +42,13 @@ func (h *Host) Enabled() error {
 	return nil
 }
 
-// Labels are the labels of a container's process and files. They are empty if nothing is to be
+// Labels are the labels of a container's process and files. They are empty if nothing has to be
 // labelled.
 type Labels struct{ Process, File string }
 
-// Labels returns the labels that a container requests. If it specifies no level, it gets level,
-// that of its pod. The process of a privileged container gets no label. A request that cannot be
-// enforced is an error, except a level alone.
+// Labels returns the labels that a container requests. If the container specifies no level, it gets
+// level, which is that of its pod. The process of a privileged container gets no label. A request
+// that cannot be enforced is an error, unless it is a request for a level only.
 func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Labels, error) {
 	o := sec.GetSelinuxOptions()
 	if o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" && o.GetLevel() == "" {
@@ -64,7 +64,7 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 		level = o.GetLevel()
 	}
 	if level != "" && !wellFormed.MatchString(level) {
-		return Labels{}, fmt.Errorf("seLinuxOptions: level %q is not well-formed: give one like s0:c123,c456", level)
+		return Labels{}, fmt.Errorf("seLinuxOptions: level %q is not well-formed: use one like s0:c123,c456", level)
 	}
 	var options []string
 	for _, part := range [][2]string{{"user", o.GetUser()}, {"role", o.GetRole()}, {"type", o.GetType()}, {"level", level}} {
@@ -86,7 +86,8 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	return l, nil
 }
 
-// Files returns a function that returns the file label for seLinuxOptions; nil if SELinux is off.
+// Files returns a function that returns the file label for seLinuxOptions. It returns nil if
+// SELinux is off.
 func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 	if h.Enabled() != nil {
 		return nil
@@ -101,9 +102,9 @@ func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 // wellFormed matches the levels that containerd accepts: one or two sensitivities, and categories.
 var wellFormed = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 
-// Level reserves a level that no other pod has, for the pod's containers that specify none. So they
-// share their volumes with one another but with no other pod. It is empty if SELinux is off.
-// Release frees the level.
+// Level reserves a level that no other pod has. Containers of the pod that specify no level get it.
+// So they can share volumes with one another, but not with other pods. The level is empty if
+// SELinux is off. Release frees it.
 func (h *Host) Level() string {
 	if !h.enabled() {
 		return ""
@@ -133,5 +134,5 @@ func (h *Host) Release(level string) {
 	}
 }
 
-// context returns a context that contains the level, the only part that the library uses here.
+// context returns a context that contains the level. The library uses no other part of it here.
 func context(level string) string { return "u:r:t:" + level }

@@ -19,20 +19,20 @@ import (
 // Size is a terminal's size in characters.
 type Size struct{ Width, Height uint16 }
 
-// ErrUntold is returned if an older shim, which does not report why, has ended an attachment:
-// because the container's output ended, or because the reader was too slow.
-var ErrUntold = errors.New("the shim has hung up without a word")
+// ErrNoReason is returned if an older shim has ended an attachment. Such a shim does not report the
+// reason: the output of the container has ended, or the reader was too slow.
+var ErrNoReason = errors.New("the shim closed the connection without a reason")
 
-// Attach connects streams to a container until its output or ctx ends. Nil streams are not
-// connected. The end of stdin is forwarded. Undelivered output is an error.
+// Attach connects streams to a container until ctx or the container's output ends. A nil stream is
+// not connected. The end of stdin is forwarded. It returns an error if output was not delivered.
 func (c *Client) Attach(
 	ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan Size,
 ) error {
 	return c.attach(ctx, id, stdin, stdout, stderr, func(out *frames, done <-chan struct{}) { out.resize(resize, done) })
 }
 
-// AttachHeld is Attach for a container of another program, which resizes its terminal itself.
-// attached is called in a goroutine once output is forwarded.
+// AttachHeld is like Attach, for a container that another program runs and whose terminal that
+// program resizes. attached is called in a goroutine once output is forwarded.
 func (c *Client) AttachHeld(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func()) error {
 	return c.attach(ctx, id, stdin, stdout, stderr, func(*frames, <-chan struct{}) { attached() })
 }
@@ -68,17 +68,17 @@ func (c *Client) attach(
 		return err
 	case told:
 		return fmt.Errorf("output may be missing: %w", ErrGone)
-	case out.ended.Load(): // together with stdin
+	case out.ended.Load(): // it ended together with stdin
 		return nil
 	}
-	return ErrUntold
+	return ErrNoReason
 }
 
-// frames serializes the writing of frames.
+// A frames serializes the writing of frames.
 type frames struct {
 	mu    sync.Mutex
 	w     io.Writer
-	ended atomic.Bool // stdin has ended
+	ended atomic.Bool // whether stdin has ended
 }
 
 func (f *frames) write(stream byte, p []byte) error {
@@ -102,7 +102,7 @@ func (f *frames) resize(sizes <-chan Size, done <-chan struct{}) {
 	}
 }
 
-// input forwards stdin until its end, which is an empty frame.
+// input forwards stdin. It marks the end of stdin with an empty frame.
 func (f *frames) input(stdin io.Reader) {
 	buf := make([]byte, wire.MaxFrame)
 	for {
@@ -118,7 +118,7 @@ func (f *frames) input(stdin io.Reader) {
 	}
 }
 
-// handshake requests the streams. told says that the shim will report how they end.
+// handshake requests the streams. told reports whether the shim will send the reason when they end.
 func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, told bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -145,9 +145,9 @@ func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, told bool
 	return in, a.End, replyError(reply)
 }
 
-var errHungUp = errors.New("the shim has hung up")
+var errHungUp = errors.New("the shim closed the connection")
 
-// receive forwards output until the shim reports its end or closes the connection.
+// receive forwards output until the shim reports the end of the output or closes the connection.
 func receive(in io.Reader, stdout, stderr io.Writer) error {
 	buf := make([]byte, wire.MaxFrame)
 	for {

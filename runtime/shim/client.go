@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// ErrGone is returned if the shim has ended or closed the connection.
+// ErrGone is returned if the shim has ended or has closed the connection.
 var ErrGone = fmt.Errorf("the shim is gone: %w", errdefs.ErrUnavailable)
 
-// A Client is one connection to a shim. Its methods are safe for concurrent use. One goroutine
-// reads the connection.
+// A Client is a connection to a shim. Its methods are safe for concurrent use. One goroutine reads
+// from the connection.
 type Client struct {
 	socket string
 	conn   net.Conn
@@ -32,9 +32,9 @@ type Client struct {
 	closed bool
 }
 
-// Dial connects to a shim. event is called for each container that ends, and gone once when the
-// connection has ended, both by the goroutine that reads the connection. They must not call the
-// client before they return, nor block for long.
+// Dial connects to a shim. event is called for each container that ends. gone is called once, when
+// the connection has ended. The goroutine that reads from the connection makes both calls. So event
+// and gone must return soon, and must not call the client.
 func Dial(ctx context.Context, socket string, event func(wire.Container), gone func()) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -87,7 +87,7 @@ func (c *Client) read(event func(wire.Container)) {
 }
 
 // Close closes the connection and waits until no callback is running. The shim and its containers
-// keep running.
+// continue to run.
 func (c *Client) Close() {
 	c.conn.Close()
 	<-c.ended
@@ -101,7 +101,7 @@ func (c *Client) Abandon() {
 	c.Close()
 }
 
-// PID returns the PID of the shim's process; 0 if unknown.
+// PID returns the PID of the shim's process, or 0 if it is unknown.
 func (c *Client) PID() int { return peerPID(c.conn.(*net.UnixConn)) }
 
 func (c *Client) call(ctx context.Context, method string, body, out any) error {
@@ -161,7 +161,7 @@ func (c *Client) Run(ctx context.Context, r wire.RunRequest) (out wire.Running, 
 	return out, err
 }
 
-// Kill sends a signal. If the container has ended, that is success.
+// Kill sends a signal to a container. It is no error if the container has ended.
 func (c *Client) Kill(ctx context.Context, r wire.KillRequest) error {
 	return c.call(ctx, wire.MethodKill, r, nil)
 }
@@ -171,12 +171,12 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id}, nil)
 }
 
-// DeleteEnded is Delete for a container that was just killed: the shim waits for its end.
+// DeleteEnded is like Delete, for a container that was just killed. The shim waits for its end.
 func (c *Client) DeleteEnded(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id, Wait: true}, nil)
 }
 
-// List returns all containers of the shim, including ended ones.
+// List returns all containers of the shim, including those that have ended.
 func (c *Client) List(ctx context.Context) (out []wire.Container, err error) {
 	err = c.call(ctx, wire.MethodList, nil, &out)
 	return out, err
@@ -187,18 +187,18 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodReopen, wire.Target{ID: id}, nil)
 }
 
-// Hold makes the shim serve the streams of a container that another program runs: see wire.Held.
+// Hold makes the shim serve the streams of a container that another program runs; see wire.Held.
 func (c *Client) Hold(ctx context.Context, r wire.RunRequest) error {
 	return c.call(ctx, wire.MethodHold, r, nil)
 }
 
-// LetGo ends Hold. It returns when all output is in the log.
+// LetGo ends the service that Hold began. It returns when all output is in the log.
 func (c *Client) LetGo(ctx context.Context, id string) (out wire.Held, err error) {
 	err = c.call(ctx, wire.MethodLetGo, wire.Target{ID: id}, &out)
 	return out, err
 }
 
-// Shutdown ends the shim if it has no containers.
+// Shutdown ends the shim. It fails if the shim has containers.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, wire.MethodShutdown, nil, nil)
 }

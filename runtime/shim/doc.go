@@ -1,5 +1,5 @@
-// Package shim is the agent's side of the shims: it has the embedded program, starts it, and is its
-// client.
+// Package shim is the agent's side of the shims. It contains the embedded shim program, starts it,
+// and is its client.
 //
 //	Unpack(dir) --> path of the program
 //	Start(path, socket) --> a process that outlives this one

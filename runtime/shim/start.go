@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomScore protects a shim from the OOM killer, as kubelets protect their daemons: killing it would
-// end the containers of several pods.
+// oomScore protects a shim from the OOM killer, because the containers of several pods would end
+// with it. Kubelets protect their daemons in the same way.
 const oomScore = -999
 
-// Start starts the program at path as a shim that listens on the given unix socket, which accepts
-// connections when Start returns. The shim outlives this process. It appends its log to
-// <socket>.log. It runs in a mount namespace without the mounts below the directories hidden, which
-// must be mount points; if there are none, it runs in the host's mount namespace.
+// Start starts the program at path as a shim that listens on a unix socket. The socket accepts
+// connections when Start returns. The shim continues to run after the end of this process. It
+// appends its log to <socket>.log. The shim runs in a mount namespace without the mounts below the
+// directories hidden, which must be mount points. If hidden is empty, it runs in the host's mount
+// namespace.
 func Start(path, socket string, hidden []string) error {
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("start shim: %w", err)
@@ -71,17 +72,18 @@ func start(path, socket string, l *net.UnixListener, hidden []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Fails without CAP_SYS_RESOURCE; then the shim is not protected.
+	// This fails without CAP_SYS_RESOURCE. The shim is then not protected.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0)
-	go cmd.Wait() // reap it if it ends before this process
+	go cmd.Wait() // reaps it if it ends before this process
 	return nil
 }
 
-// Environ returns the environment variables for shims and OCI runtimes: only those needed to find
-// programs and systemd. Variables for the agent must not be inherited: an OCI runtime passes
-// sockets counted by LISTEN_FDS on to the container.
+// Environ returns the environment variables for shims and OCI runtimes. These are only the
+// variables that are needed to find programs and systemd. Variables of the agent must not be
+// inherited. For example, an OCI runtime passes the sockets that LISTEN_FDS counts to the
+// container.
 func Environ() []string {
-	out := []string{} // not nil, which would mean this process's whole environment
+	out := []string{} // nil would mean the whole environment of this process
 	for _, name := range []string{"PATH", "DBUS_SYSTEM_BUS_ADDRESS", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			out = append(out, name+"="+v)
@@ -90,9 +92,9 @@ func Environ() []string {
 	return out
 }
 
-// peerPID returns the PID of the process at the other end of a unix socket: the process that last
-// called listen before the connection was made. It returns 0 if that was still this process, which
-// created the socket for the shim.
+// peerPID returns the PID of the process at the other end of a unix socket. It is the process that
+// last called listen before the connection was made. If that was this process, which created the
+// socket for the shim, it returns 0.
 func peerPID(c *net.UnixConn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {

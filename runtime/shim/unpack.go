@@ -22,9 +22,8 @@ var embedded embed.FS
 // ErrNotBuilt is returned if this binary has no embedded shim program.
 var ErrNotBuilt = errors.New("this binary was built without its shim: build it with make build")
 
-// Unpack writes the embedded program to dir, unless this version of it is there already, and
-// returns its path. It removes the files of other versions: shims that run them do not need the
-// file.
+// Unpack writes the embedded program to dir, unless this version is already there, and returns its
+// path. It removes the files of other versions. Shims that run other versions do not need the file.
 func Unpack(dir string) (string, error) {
 	packed, err := embedded.ReadFile("embedded/islet-shim-" + runtime.GOARCH + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +59,7 @@ func Unpack(dir string) (string, error) {
 	return path, nil
 }
 
-// unpack writes the program so that after a power cut the file is complete or does not exist.
+// unpack writes the program so that the file is complete or missing after a power cut.
 func unpack(packed []byte, path string) error {
 	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package stream implements the CRI's Exec, Attach and PortForward for clients that come over a
+// Package stream implements the CRI's Exec, Attach and PortForward for clients that connect to a
 // socket, such as crictl. It returns a URL to which the client connects with SPDY or WebSocket.
 //
 //	crictl --CRI socket--> Runtime.Exec --> URL with a token, valid once, for a minute

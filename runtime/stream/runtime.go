@@ -28,21 +28,22 @@ import (
 )
 
 const (
-	// idleTimeout ends a stream without traffic, like a kubelet's streamingConnectionIdleTimeout.
+	// idleTimeout is how long a stream may have no traffic, like a kubelet's
+	// streamingConnectionIdleTimeout.
 	idleTimeout = 4 * time.Hour
 	// headerTimeout is how long a client may take to send its request's headers.
 	headerTimeout = 30 * time.Second
-	// maxWaiting is the maximum number of connections without a stream, maxStreams that of
-	// connections with one.
+	// maxWaiting is the maximum number of connections without a stream. maxStreams is the maximum
+	// number of connections with one.
 	maxWaiting = 64
-	maxHeader  = 64 << 10 // bytes of a request's headers
+	maxHeader  = 64 << 10 // size of a request's headers, in bytes
 	maxStreams = 1024
-	// goodbye is how long clients have to receive their end when the agent stops.
+	// goodbye is how long clients have to receive the end of their streams when the agent stops.
 	goodbye = time.Second
 )
 
-// Runtime is a cri.Runtime whose Exec, Attach and PortForward return URLs. All other methods are
-// those of the wrapped runtime.
+// Runtime is a cri.Runtime whose Exec, Attach and PortForward return URLs. All other calls go to
+// the wrapped runtime.
 type Runtime struct {
 	cri.Runtime
 	log    *slog.Logger
@@ -56,7 +57,8 @@ var (
 	_ cri.Events  = (*Runtime)(nil)
 )
 
-// Wrap returns a Runtime around rt, which must implement cri.Streamer. Run serves its URLs.
+// Wrap returns a Runtime around rt, which must implement cri.Streamer. The URLs are served while
+// Run runs.
 func Wrap(rt cri.Runtime, log *slog.Logger) (*Runtime, error) {
 	if _, ok := rt.(cri.Streamer); !ok {
 		return nil, errors.New("wrap runtime: it does not implement cri.Streamer")
@@ -64,7 +66,7 @@ func Wrap(rt cri.Runtime, log *slog.Logger) (*Runtime, error) {
 	return &Runtime{Runtime: rt, log: log, asked: make(chan chan error), ready: make(chan struct{})}, nil
 }
 
-// Exec returns a URL for running a command in a container. It fails if the container is not
+// Exec returns a URL at which a command runs in a container. It fails if the container is not
 // running.
 func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResponse, error) {
 	if len(req.GetCmd()) == 0 {
@@ -106,8 +108,8 @@ func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) 
 	return r.server.GetPortForward(req)
 }
 
-// running returns an error unless the container is running. Checking here gives the client an error
-// with a code; the URL could only return a text.
+// running returns an error unless the container is running. If Exec or Attach fails, the client
+// gets an error with a code. At the URL it could get only a text.
 func (r *Runtime) running(ctx context.Context, id string) error {
 	st, err := r.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -119,7 +121,7 @@ func (r *Runtime) running(ctx context.Context, id string) error {
 	return nil
 }
 
-// ContainerEvents calls the wrapped runtime.
+// ContainerEvents calls the method of the wrapped runtime.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if e, ok := r.Runtime.(cri.Events); ok {
 		return e.ContainerEvents(ctx, handle)
@@ -127,7 +129,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return fmt.Errorf("container events: %w", errdefs.ErrNotImplemented)
 }
 
-// Subscribe calls the wrapped runtime. If that has no events, handle is never called.
+// Subscribe calls the method of the wrapped runtime. If that runtime has no events, handle is never
+// called.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	if e, ok := r.Runtime.(cri.Subscriber); ok {
 		return e.Subscribe(handle)
@@ -135,7 +138,7 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	return func() {}
 }
 
-// listening makes Run start the server and waits until it is listening.
+// listening makes Run start the server. It waits until the server is listening.
 func (r *Runtime) listening(ctx context.Context) error {
 	reply := make(chan error, 1)
 	select {
@@ -188,10 +191,10 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 			if l.enter() {
 				defer l.going.Done()
 				if tunnel.Is(req) {
-					tunnel.Serve(w, req, http.HandlerFunc(r.bounded))
+					tunnel.Serve(w, req, http.HandlerFunc(r.serveBounded))
 					return
 				}
-				r.bounded(w, req)
+				r.serveBounded(w, req)
 			}
 		}),
 		ReadHeaderTimeout: headerTimeout,
@@ -219,8 +222,8 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log,
 	}))
 	l.stopAccepting()
-	// Commands end with ctx and report that to their clients; forwarded ports end only with their
-	// connection.
+	// A command ends with ctx, and its client receives a message about this. A forwarded port ends
+	// only with its connection.
 	late := time.AfterFunc(goodbye, l.closeConns)
 	l.going.Wait()
 	late.Stop()
@@ -231,15 +234,15 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	return fmt.Errorf("serve streams: %w", err)
 }
 
-// bounded serves a stream. It bounds the control frames of SPDY sessions.
-func (r *Runtime) bounded(w http.ResponseWriter, req *http.Request) {
+// serveBounded serves a stream. It limits the control frames of SPDY sessions.
+func (r *Runtime) serveBounded(w http.ResponseWriter, req *http.Request) {
 	if !wsstream.IsWebSocketRequest(req) {
 		w = frames.Bound(w)
 	}
 	r.server.ServeHTTP(w, req)
 }
 
-// listener tracks the connections that it accepted, because streams hijack theirs from the HTTP
+// A listener tracks the connections that it accepted, because streams hijack them from the HTTP
 // server.
 type listener struct {
 	net.Listener
@@ -297,13 +300,13 @@ func (l *listener) closeConns() {
 // inside returns the conn that package door has wrapped.
 func inside(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
 
-// A conn cancels the context of its request when its peer is gone, which the library notices only
+// A conn cancels the context of its request when its peer has gone. The library notices this only
 // when it sends something.
 type conn struct {
 	net.Conn
 	from   *listener
 	gone   context.CancelFunc // cancels the request's context; nil before the first request
-	stream atomic.Bool        // hijacked by a stream
+	stream atomic.Bool        // whether a stream has hijacked the connection
 }
 
 // Read cancels the context when the connection ends.
@@ -315,8 +318,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, for a stream once its peer has received everything. It then cancels
-// the context, because nobody reads any more and would notice the end.
+// Close closes the connection. If it belongs to a stream, Close waits until the peer has received
+// everything. It then cancels the context, because no goroutine reads from the connection any more
+// and would notice its end.
 func (c *conn) Close() error {
 	var err error
 	if c.stream.Load() {

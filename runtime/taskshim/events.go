@@ -15,18 +15,19 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Events receives the events that shims forward. Only the out-of-memory event is used; exits are
-// read through the task API.
+// Events receives the events that shims forward. Only the out-of-memory event is used, because
+// exits are read through the task API.
 type Events struct {
 	socket string
 	server *ttrpc.Server
 	served chan struct{}
 
 	mu  sync.Mutex
-	oom map[string]bool // containers, by ID
+	oom map[string]bool // IDs of containers
 }
 
-// maxOOM bounds the number of stored container IDs, in case OOM is never called for them.
+// maxOOM is the maximum number of stored container IDs. It is needed in case OOM is not called for
+// some of them.
 const maxOOM = 1024
 
 // ServeEvents listens on a unix socket until Close.
@@ -68,7 +69,7 @@ func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb
 	return &emptypb.Empty{}, nil
 }
 
-// OOM reports, once, whether a container has run out of memory.
+// OOM reports whether a container has run out of memory. It returns true only once for each event.
 func (e *Events) OOM(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +78,7 @@ func (e *Events) OOM(id string) bool {
 	return was
 }
 
-// Close stops listening. Shims keep trying to connect.
+// Close stops listening. Shims continue to try to connect.
 func (e *Events) Close() {
 	e.server.Close()
 	<-e.served

@@ -18,15 +18,15 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// An Exec is a command to run in a container. Nil streams are not connected.
+// An Exec is a command to run in a container. A nil stream is not connected.
 type Exec struct {
-	ID             string // of the container
+	ID             string // ID of the container
 	Dir            string // directory for FIFOs; the caller removes it
 	Process        *specs.Process
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan shim.Size
-	Children       time.Duration // how long output is read after the command's end if its children keep writing; 0: without limit
+	Children       time.Duration // how long output is read after the command's end if its children keep writing; no limit if it is 0
 }
 
 // Exec runs a command to its end and returns its exit code. If ctx ends first, the command is
@@ -43,9 +43,9 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	}
 	defer f.close()
 	exec := rand.Text()
-	// The shim completes calls even if the caller gives up, so they do not end with ctx; the
-	// command does.
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTime)
+	// The shim completes a call even if the caller stops waiting. So the calls do not end with ctx,
+	// but the command does.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()
 	if err := s.call(late, "Exec", &task.ExecProcessRequest{
 		ID: e.ID, ExecID: exec, Terminal: tty, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Spec: spec,
@@ -62,14 +62,14 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		return 0, err
 	}
 	f.close() // the shim has opened its ends
-	// The shim also opens the FIFOs for reading, so the command gets no SIGPIPE when this end is
-	// closed.
+	// The shim also opens the FIFOs for reading, so closing this end does not send SIGPIPE to the
+	// command.
 	out.BrokenPipe = func() {
 		signal := unix.SIGPIPE
 		if tty {
 			signal = unix.SIGHUP
 		}
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTime)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 		defer cancel()
 		s.call(late, "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(signal)}, &emptypb.Empty{})
 	}
@@ -115,7 +115,7 @@ func stopped() context.Context {
 }
 
 func (s *Shim) deleteExec(ctx context.Context, id, exec string) {
-	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	err := s.call(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: exec}, &task.DeleteResponse{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {

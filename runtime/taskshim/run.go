@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// createdFile in a container's bundle stores the request that created the container in the
-	// shim. It is removed once the shim has deleted the container.
+	// createdFile is a file in a container's bundle. It contains the request that created the
+	// container in the shim. It is removed once the shim has deleted the container.
 	createdFile = "task.json"
 	// deletingFile exists while the shim is deleting the container.
 	deletingFile = "task.deleted"
@@ -38,7 +38,7 @@ func (s *Shim) created(id string) (r wire.RunRequest, err error) {
 	return r, err
 }
 
-// Run creates and starts a container. After an error the container is removed.
+// Run creates and starts a container. If it fails, the container is removed.
 func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err error) {
 	if !s.Connected() {
 		return wire.Running{}, ErrGone
@@ -75,7 +75,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 		return wire.Running{}, err
 	}
 	var out task.StartResponse
-	started := time.Now() // taken before the call, because the container may end before the call returns
+	started := time.Now() // set before the call, because the container may end before the call returns
 	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
 		return wire.Running{}, err
 	}
@@ -85,7 +85,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 
 // undo removes a container that did not start.
 func (s *Shim) undo(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	err := s.call(ctx, "Delete", &task.DeleteRequest{ID: id}, &task.DeleteResponse{})
 	s.letGo(ctx, id)
@@ -105,14 +105,14 @@ func (s *Shim) wait(id string, started time.Time) {
 		if !errdefs.IsUnavailable(err) {
 			s.c.Logger.Error("waiting for the end of a container failed", "container", id, "error", err)
 		}
-		return // its shim is gone, and Gone ends the container
+		return // its shim has died, and Gone ends the container
 	}
 	exit := s.exit(ctx, id, out.ExitStatus, started, out.ExitedAt.AsTime())
 	s.c.Ended(wire.Container{ID: id, Exit: &exit})
 }
 
 func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at time.Time) wire.Exit {
-	if now := time.Now(); at.Before(started) || at.After(now) { // a virtual machine's clock may differ
+	if now := time.Now(); at.Before(started) || at.After(now) { // the clock of a virtual machine may differ
 		at = now
 	}
 	oom := s.letGo(ctx, id)
@@ -120,7 +120,7 @@ func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at tim
 	return wire.Exit{Code: int32(code), StartedAt: started, FinishedAt: at, OOM: oom && code != 0}
 }
 
-// Kill sends a signal. If the container has ended, that is success.
+// Kill sends a signal to a container. It is no error if the container has ended.
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {
@@ -137,16 +137,16 @@ func (s *Shim) state(ctx context.Context, id string) (*task.StateResponse, error
 	return &out, err
 }
 
-// settleTime is how long to wait for a shim to complete a creation that an earlier process of the
-// agent requested.
-const settleTime = 2 * time.Second
+// settleTimeout is how long to wait for a shim to complete a creation that an earlier process of
+// the agent requested.
+const settleTimeout = 2 * time.Second
 
-// settled is state for a container whose creation was requested: the shim may still be creating it,
-// unless it aborts when the connection ends.
+// settled returns the state of a container whose creation was requested. The shim may still be
+// creating it, unless the shim aborts a creation when the connection ends.
 func (s *Shim) settled(ctx context.Context, id string) (*task.StateResponse, error) {
-	again := time.NewTicker(20 * time.Millisecond) // polling, because shims send no event when a creation fails
+	again := time.NewTicker(20 * time.Millisecond) // polls, because shims send no event when a creation fails
 	defer again.Stop()
-	late := time.After(settleTime)
+	late := time.After(settleTimeout)
 	for {
 		st, err := s.state(ctx, id)
 		if !errdefs.IsNotFound(err) {
@@ -181,7 +181,7 @@ func (s *Shim) Delete(ctx context.Context, id string) error {
 	return errors.Join(os.Remove(s.createdPath(id)), os.Remove(deleting))
 }
 
-// DeleteEnded is Delete for a container that was just killed: it first waits for the end.
+// DeleteEnded is like Delete, for a container that was just killed. It first waits for the end.
 func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &task.WaitResponse{}); err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -189,8 +189,8 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	return s.Delete(ctx, id)
 }
 
-// List returns those of the containers that were started, and waits for the end of the running ones
-// in the background. Containers that were created but not started are removed.
+// List returns those of the containers that were started. For the running ones, it waits for their
+// end in the background. It removes containers that were created but not started.
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
 	var out []wire.Container
 	for _, id := range ids {
@@ -249,7 +249,7 @@ func (s *Shim) closesStdin(id string) bool {
 	return err == nil && r.StdinOnce && !r.Terminal
 }
 
-// closeStdin makes the shim close its write end of a process's stdin, which otherwise keeps stdin
+// closeStdin makes the shim close its write end of a process's stdin. Otherwise stdin would stay
 // open without any other writer.
 func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{})
@@ -258,8 +258,9 @@ func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	}
 }
 
-// fifos are the streams of a process that is being started: their paths, empty for a stream that is
-// not wanted, and open ends, which keep the output from ending before the shim has opened its ends.
+// A fifos contains the streams of a process that is being started. It has their paths, which are
+// empty for streams that are not wanted, and open ends. The open ends prevent the end of the output
+// until the shim has opened its ends.
 type fifos struct {
 	stdin, stdout, stderr string
 	held                  []*os.File

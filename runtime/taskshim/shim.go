@@ -30,19 +30,19 @@ import (
 
 // Config configures New.
 type Config struct {
-	ID         string // sandbox ID, also the ID of its first container
+	ID         string // ID of the sandbox and of its first container
 	Program    string // path of the shim program
-	ConfigFile string // configuration file of the shim; may be empty
-	Bundles    string // directory of the bundles, named by container ID
+	ConfigFile string // configuration file of the shim, or empty
+	Bundles    string // directory of the bundles, which are named by container ID
 	Sockets    string // directory for the shim's socket
 	Events     string // path of the socket of an Events
 	OCI        wire.OCI
-	// Streams returns one of islet's own shims and starts it if necessary. Connected returns the
-	// same shim if it is running, else nil.
+	// Streams returns one of islet's own shims. It starts that shim if necessary. Connected returns
+	// the same shim if it is running, and otherwise nil.
 	Streams   func(context.Context) (*shim.Client, error)
 	Connected func() *shim.Client
-	// Ended is called for each container that ends, Gone once when the shim has died. They must not
-	// call the Shim before they return.
+	// Ended is called for each container that ends. Gone is called once, when the shim has died.
+	// They must not call the Shim before they return.
 	Ended  func(wire.Container)
 	Gone   func()
 	OOM    func(id string) bool // Events.OOM
@@ -54,17 +54,17 @@ type Shim struct {
 	c Config
 
 	mu      sync.Mutex
-	client  *ttrpc.Client // nil: not connected
-	service string        // of the task API
+	client  *ttrpc.Client // nil if it is not connected
+	service string        // name of the task API's service
 	socket  string
-	pid     int           // 0: unknown
+	pid     int           // 0 if it is unknown
 	gone    chan struct{} // closed when the connection has ended
-	log     *os.File      // the FIFO that the shim logs to
+	log     *os.File      // the FIFO to which the shim writes its log
 	closed  bool
 	waits   sync.WaitGroup
 }
 
-// New returns a Shim that is not running: call Start or Load.
+// New returns a Shim that is not running. Call Start or Load next.
 func New(c Config) *Shim { return &Shim{c: c} }
 
 // Connected reports whether the shim is running and connected.
@@ -74,7 +74,7 @@ func (s *Shim) Connected() bool {
 	return s.client != nil
 }
 
-// call calls the task API. Versions 2 and 3 have the same messages.
+// call calls a method of the task API. Versions 2 and 3 have the same messages.
 func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message) error {
 	s.mu.Lock()
 	client, service := s.client, s.service
@@ -104,7 +104,7 @@ func (s *Shim) lost() {
 }
 
 // Close closes the connection and waits until no callback is running. The shim and its containers
-// keep running.
+// continue to run.
 func (s *Shim) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -118,10 +118,10 @@ func (s *Shim) Close() {
 	s.waits.Wait()
 }
 
-// shutdownTime is how long a shim may take to exit.
-const shutdownTime = 10 * time.Second
+// shutdownTimeout is how long a shim may take to exit.
+const shutdownTimeout = 10 * time.Second
 
-// Shutdown ends a shim whose containers are deleted. If it is not running, that is success.
+// Shutdown ends a shim whose containers are deleted. It is no error if the shim is not running.
 func (s *Shim) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true // so that its end is not reported as a loss
@@ -140,20 +140,20 @@ func (s *Shim) Shutdown(ctx context.Context) error {
 	case <-gone:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(shutdownTime):
+	case <-time.After(shutdownTimeout):
 		s.kill()
 	}
 	os.Remove(s.socket)
 	return nil
 }
 
-// listen reads the shim's log FIFO. The shim waits for a reader before it starts.
+// listen reads from the shim's log FIFO. The shim waits for a reader before it starts.
 func (s *Shim) listen() error {
 	path := filepath.Join(s.c.Bundles, s.c.ID, "log")
 	if err := makeFIFO(path); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // open for writing too, so that reading never ends
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // also open for writing, so that reading never ends
 	if err != nil {
 		return err
 	}
@@ -183,8 +183,8 @@ func (s *Shim) closeLog() {
 	}
 }
 
-// options returns the shim's options: the node's OCI runtime for containerd-shim-runc, the path of
-// a configuration file for any other.
+// options returns the options of the shim. For containerd-shim-runc they contain the node's OCI
+// runtime, and for any other shim the path of a configuration file.
 func (s *Shim) options() *anypb.Any {
 	name := strings.TrimPrefix(filepath.Base(s.c.Program), "containerd-shim-")
 	var m proto.Message = &runtimeoptions.Options{
@@ -199,10 +199,10 @@ func (s *Shim) options() *anypb.Any {
 // IsRunc reports whether program is containerd-shim-runc, which calls an OCI runtime.
 func IsRunc(program string) bool { return strings.Contains(filepath.Base(program), "shim-runc-") }
 
-// pack encodes a message as shims expect it: with the message's name as the type URL.
+// pack encodes a message as shims expect it. The type URL is the name of the message.
 func pack(m proto.Message) *anypb.Any {
 	b, err := proto.Marshal(m)
-	if err != nil { // cannot happen: these messages have only valid strings
+	if err != nil { // cannot happen, because these messages have only valid strings
 		return nil
 	}
 	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}
@@ -246,8 +246,8 @@ func (s *Shim) ReopenLog(ctx context.Context, id string) error {
 	return client.ReopenLog(ctx, id)
 }
 
-// letGo releases the streams of a container after its last output, and reports whether the kernel
-// killed it because of its memory limit.
+// letGo releases the streams of a container after its last output. oom reports whether the kernel
+// killed the container because of its memory limit.
 func (s *Shim) letGo(ctx context.Context, id string) (oom bool) {
 	client := s.c.Connected()
 	if client == nil {

@@ -28,16 +28,16 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Namespace is containerd's namespace for everything that is run here.
+// Namespace is containerd's namespace for all containers of this node.
 const Namespace = "k8s.io"
 
 const (
-	// StateFile is the state of a shim in its sandbox's bundle. It is written before the shim is
-	// started, so that any process that finds the bundle can end the shim.
+	// StateFile is a file with the state of a shim in its sandbox's bundle. It is written before
+	// the shim is started. So any process that finds the bundle can end the shim.
 	StateFile = "taskshim.json"
-	// commandTime is the timeout of a command of the shim program: a start may boot a virtual
-	// machine.
-	commandTime = 2 * time.Minute
+	// commandTimeout is the timeout of a command of the shim program. It is long because a start
+	// may boot a virtual machine.
+	commandTimeout = 2 * time.Minute
 	// maxSocket is the maximum length of a unix socket's path.
 	maxSocket = 107
 )
@@ -45,19 +45,19 @@ const (
 // ErrGone is returned if the shim is not running.
 var ErrGone = fmt.Errorf("the containerd shim is gone: %w", errdefs.ErrUnavailable)
 
-// state is the content of StateFile.
+// A state is the content of StateFile.
 type state struct {
 	Program string `json:"program"`
 	Config  string `json:"config,omitempty"`
-	Address string `json:"address,omitempty"` // unix socket for ttrpc; empty: not started yet
-	Version int    `json:"version,omitempty"` // of the task API: 2 or 3
-	PID     int    `json:"pid,omitempty"`     // 0: not reported
+	Address string `json:"address,omitempty"` // unix socket for ttrpc; empty before the start
+	Version int    `json:"version,omitempty"` // version of the task API, 2 or 3
+	PID     int    `json:"pid,omitempty"`     // 0 if it was not reported
 }
 
 func (s *Shim) statePath() string { return filepath.Join(s.c.Bundles, s.c.ID, StateFile) }
 
-// Start starts the shim in the sandbox's bundle, which must contain config.json, and connects to
-// it.
+// Start starts the shim in the sandbox's bundle and connects to it. The bundle must contain
+// config.json.
 func (s *Shim) Start(ctx context.Context) error {
 	st := state{Program: s.c.Program, Config: s.c.ConfigFile}
 	if err := s.saveState(st); err != nil {
@@ -66,8 +66,8 @@ func (s *Shim) Start(ctx context.Context) error {
 	return s.start(ctx, st)
 }
 
-// start runs the program's start command. It is idempotent: if the shim is running already, the
-// command prints its address again.
+// start runs the program's start command. It may be called again: if the shim is already running,
+// the command prints its address again.
 func (s *Shim) start(ctx context.Context, st state) error {
 	params := &bootapi.BootstrapParams{
 		InstanceID: s.c.ID, Namespace: Namespace, LogLevel: bootapi.LogLevel_LOG_LEVEL_WARN,
@@ -80,7 +80,8 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if err != nil {
 		return err
 	}
-	// A file rather than a pipe: if this process dies now, the shim must not read partial input.
+	// This is a file and not a pipe, because the shim must not read partial input if this process
+	// ends now.
 	path := filepath.Join(s.c.Bundles, s.c.ID, "bootstrap.pb")
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return err
@@ -140,7 +141,7 @@ func (s *Shim) kill() {
 }
 
 // Load connects to the shim in the bundle's StateFile, which an earlier process of the agent
-// started. The error is fs.ErrNotExist if there never was one, and ErrGone if it has died.
+// started. The error is fs.ErrNotExist if there was never a shim, and ErrGone if it has died.
 func (s *Shim) Load(ctx context.Context) error {
 	b, err := os.ReadFile(s.statePath())
 	if err != nil {
@@ -194,8 +195,8 @@ func (s *Shim) connect(ctx context.Context, st state) error {
 	return nil
 }
 
-// parseStart parses the output of the start command: a protobuf message since containerd 2.3, JSON
-// since 1.7, and a bare address before.
+// parseStart parses the output of the start command. It is a protobuf message since containerd 2.3,
+// JSON since 1.7, and a bare address in older versions.
 func parseStart(out []byte) (address string, version int, err error) {
 	var r bootapi.BootstrapResult
 	text := bytes.TrimSpace(out)
@@ -228,8 +229,8 @@ func socketPath(address string) (string, error) {
 	return path, nil
 }
 
-// grpcAddress is the path where containerd's socket would be. Shims derive names of sockets from
-// it.
+// grpcAddress is the path at which containerd's socket would be. Shims derive the names of their
+// sockets from it.
 func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
 
 func self() string {
@@ -240,10 +241,10 @@ func self() string {
 	return path
 }
 
-// command runs the shim program's start or delete command in the bundle of a container and returns
-// its output.
+// command runs the start or delete command of the shim program in the bundle of a container. It
+// returns the output.
 func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	bundle := filepath.Join(s.c.Bundles, id)
 	args := []string{"-namespace", Namespace, "-address", s.grpcAddress(), "-publish-binary", self(), "-id", id}
@@ -274,7 +275,7 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	return out.Bytes(), nil
 }
 
-// bounded is a buffer of the first 64 KiB of a program's output. It discards the rest.
+// A bounded is a buffer of the first 64 KiB of a program's output. It discards the rest.
 type bounded struct{ bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -282,8 +283,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Discard kills and removes a container, through the shim program's delete command if the shim has
-// died. If the shim does not have the container, that is success.
+// Discard kills and removes a container. If the shim has died, it uses the delete command of the
+// shim program. It is no error if the shim does not have the container.
 func (s *Shim) Discard(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -300,7 +301,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	// The shim is gone, or was disconnected while it created the container.
+	// The shim has died, or the connection ended while the shim created the container.
 	if _, err := s.command(ctx, id, "delete", nil); err != nil {
 		return err
 	}

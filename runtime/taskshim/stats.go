@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
 
-// Stats returns a container's figures as reported by its shim, because the host may have no cgroup
+// Stats returns a container's resource usage as reported by its shim. The host may have no cgroup
 // for this container alone.
 func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	var out task.StatsResponse
@@ -60,7 +60,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 	return f, nil
 }
 
-// duration converts a number from the shim without overflow.
+// duration converts a number from the shim. It avoids an overflow.
 func duration(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/unit))) * unit
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // attributes copies extended attributes: file capabilities, ACLs and user attributes. It skips
-// SELinux labels, which depend on the container, and overlayfs attributes, which are only valid in
-// layers. Attributes that the target file system does not support are skipped.
+// SELinux labels, which depend on the container, and overlayfs attributes, which are valid only in
+// layers. It also skips attributes that the target file system does not support.
 func attributes(from, to int) error {
 	n, err := unix.Flistxattr(from, nil)
 	if n == 0 && err == nil || errors.Is(err, unix.ENOTSUP) {

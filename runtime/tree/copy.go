@@ -14,30 +14,32 @@ import (
 // ErrNoRoom is returned by Copy if a tree has more bytes or files than its Room.
 var ErrNoRoom = errors.New("there is not enough space for a copy")
 
-// ErrTooDeep is returned by Copy for directories that are nested too deeply.
+// ErrTooDeep is returned by Copy if directories are nested too deeply.
 var ErrTooDeep = fmt.Errorf("directories are nested more than %d deep", maxDepth)
 
 const (
-	maxDepth = 200 // open directories, each in the source and in the copy
-	atOnce   = 256 // names to read from a directory at once
-	// files with several names that are tracked; further ones are copied once per name
+	maxDepth = 200 // maximum number of open directories in the source, and in the copy
+	atOnce   = 256 // number of names to read from a directory at once
+	// maximum number of files with several names that are tracked; more files are copied once for
+	// each name
 	maxLinks = 10_000
-	maxNames = 1 << 20  // bytes of these names, whose length the image chooses
-	chunk    = 1 << 20  // bytes between two checks of the context and the free space
-	leastUse = 4 << 10  // bytes that even a small file takes
-	maxXattr = 64 << 10 // bytes of the names, or of one value; the kernel's limit
+	maxNames = 1 << 20  // maximum length of all these names, which the image chooses, in bytes
+	chunk    = 1 << 20  // number of bytes between two checks of the context and the free space
+	leastUse = 4 << 10  // number of bytes that even a small file uses
+	maxXattr = 64 << 10 // length of the names, or of one value, in bytes; the kernel's limit
 )
 
-// Room is the space that copies may still use. Copy subtracts from Bytes and Files.
+// Room is the space that copies may still use. Copy subtracts the copied bytes and files from Bytes
+// and Files.
 type Room struct {
 	Bytes, Files uint64
-	// Floor is the number of bytes that must stay free on the copy's file system, whoever else
-	// writes to it; 0: none.
+	// Floor is the number of bytes that must stay free on the copy's file system, even if other
+	// processes write to it. Zero means no minimum.
 	Floor uint64
 }
 
-// Half returns half of the free space of a directory's file system. If several copies run
-// concurrently, each with its own half, the smallest half stays free.
+// Half returns half of the free space of a directory's file system. If several copies run at the
+// same time, each with its own half, space remains: the smallest of the halves stays free.
 func Half(dir string) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -51,11 +53,11 @@ func Half(dir string) (Room, error) {
 	return room, nil
 }
 
-// Copy copies the content of the directory from to the directory to, and sets the owner, mode,
-// attributes and times of to to those of from. to must be empty and inaccessible to others, and
-// from must not change. Sockets are skipped, and SELinux labels are not copied.
+// Copy copies the content of the directory from to the directory to. It also copies the owner,
+// mode, attributes and times of the directory itself. to must be empty and inaccessible to others,
+// and from must not change. Sockets and SELinux labels are not copied.
 //
-// After an error the copy is incomplete.
+// If it fails, the copy is incomplete.
 func Copy(ctx context.Context, from, to *os.File, room *Room) error {
 	c := copier{ctx: ctx, top: int(to.Fd()), room: room, linked: map[inode]string{}}
 	var st unix.Stat_t
@@ -71,12 +73,12 @@ type copier struct {
 	ctx    context.Context //nolint:containedctx // lives as long as the copy
 	top    int
 	room   *Room
-	linked map[inode]string // first name in the copy
-	names  int              // total length of the names in linked
-	unseen uint64           // bytes written since the last check of the free space
+	linked map[inode]string // first name of the file in the copy
+	names  int              // length of all names in linked
+	unseen uint64           // number of bytes written since the last check of the free space
 }
 
-// take subtracts bytes from the room, and fails if the free space is below Floor.
+// take subtracts bytes from the room. It fails if the free space is below Floor.
 func (c *copier) take(bytes uint64) error {
 	if bytes > c.room.Bytes {
 		return ErrNoRoom
@@ -180,7 +182,8 @@ func open(at int, name string, flag int, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// file copies a regular file, or links it to a copy under another name.
+// file copies a regular file. If the file was already copied under another name, it creates a link
+// instead.
 func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error) {
 	if st.Nlink > 1 {
 		id := inode{uint64(st.Dev), st.Ino}
@@ -243,8 +246,8 @@ func times(at int, name string, st *unix.Stat_t) error {
 	return unix.UtimesNanoAt(at, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// finish copies owner, attributes, mode and times. The owner comes first, because changing it
-// clears file capabilities and the set-user-ID bit.
+// finish copies the owner, attributes, mode and times. It copies the owner first, because a change
+// of the owner clears file capabilities and the set-user-ID bit.
 func finish(from, to int, st *unix.Stat_t) error {
 	if err := unix.Fchown(to, int(st.Uid), int(st.Gid)); err != nil {
 		return err

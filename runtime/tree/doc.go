@@ -5,7 +5,7 @@
 //	                  Room: bytes and files that the copies may still use, and the space that
 //	                        must stay free meanwhile, whoever else writes
 //
-// The source is hostile: it may be deep, wide, large, and full of links. Copy follows no symlink,
-// reads directories in parts, tracks a bounded number of hard links, and stops when its context
+// The source is hostile: it may be deep, wide, large and full of links. Copy follows no symlink,
+// reads directories in parts, tracks a limited number of hard links, and stops when its context
 // ends.
 package tree

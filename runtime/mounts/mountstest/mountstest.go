@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// inside is an environment variable that is set in the process in the namespace.
+// inside is an environment variable. It is set in the process that runs in the namespace.
 const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 
-// Main is called by TestMain, which exits with the returned code. It starts the test program again
-// in a mount namespace; that process calls Main too, which then calls run. A user other than root
-// becomes root in a user namespace.
+// Main runs the tests. TestMain calls it and exits with the returned code. It starts the test
+// program again in a mount namespace. That process calls Main too, and there Main calls run. If the
+// user is not root, it becomes root in a user namespace.
 func Main(run func() int) int {
 	if os.Getenv(inside) != "" {
 		return run()

@@ -17,11 +17,11 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// compressIdly is compress with the lowest priority.
+// compressIdly calls compress with the lowest priority.
 func compressIdly(root, name string) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(50)
-	if err := lowerPriority(); err != nil { // run even at the usual priority
+	if err := lowerPriority(); err != nil { // compress even at the usual priority
 		fmt.Fprintln(os.Stderr, "islet-shim: cannot lower the priority of compression:", err)
 	}
 	return compress(root, name)
@@ -33,8 +33,9 @@ const (
 	ofOneThread = 1       // IOPRIO_WHO_PROCESS
 )
 
-// lowerPriority gives all threads of this process the lowest CPU and disk priority. New threads
-// inherit it from the thread that creates them, so it repeats until it finds no new thread.
+// lowerPriority sets the lowest CPU and disk priority for all threads of this process. A new thread
+// inherits the priority of the thread that creates it. So lowerPriority repeats until it finds no
+// new thread.
 func lowerPriority() error {
 	lowered := map[int]bool{}
 	for more := true; more; {
@@ -56,16 +57,16 @@ func lowerPriority() error {
 			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
-			// An error means that the kernel has no disk priorities.
+			// An error means that the kernel does not support disk priorities.
 			unix.Syscall(unix.SYS_IOPRIO_SET, ofOneThread, uintptr(tid), idleIO)
 		}
 	}
 	return nil
 }
 
-// compress replaces the file name below root by name.gz. If the file does not exist, that is
-// success. Other than regular files are left alone, and symlinks are not followed: a pod can place
-// links among the host's logs and replace their directory by one.
+// compress replaces the file name below root by name.gz. A missing file is no error. It skips all
+// files that are not regular and does not follow symlinks, because a pod can place links among the
+// host's logs and replace their directory by a link.
 func compress(root, name string) error {
 	sub, base := filepath.Split(name)
 	dir, err := untrusted.OpenDir(root, sub)
@@ -87,7 +88,7 @@ func compress(root, name string) error {
 	}
 	defer in.Close()
 	tmp := base + ".gz.tmp"
-	if err := unix.Unlinkat(fd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by an interrupted run
+	if err := unix.Unlinkat(fd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // an interrupted compression has left it
 		return err
 	}
 	out, err := untrusted.OpenFile(here, tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
@@ -103,8 +104,8 @@ func compress(root, name string) error {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	// If the file was removed meanwhile, because the log grows faster than it is compressed, keep
-	// it removed.
+	// The file may have been removed meanwhile, because the log grows faster than it is compressed.
+	// Then remove the compressed file too.
 	var before, now unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &before); err != nil {
 		return err
@@ -116,7 +117,7 @@ func compress(root, name string) error {
 	if err == nil {
 		err = unix.Renameat(fd, tmp, fd, base+".gz")
 	}
-	if errors.Is(err, fs.ErrNotExist) { // removed together with its source
+	if errors.Is(err, fs.ErrNotExist) { // it was removed together with its source
 		return nil
 	}
 	if err != nil {

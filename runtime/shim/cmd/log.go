@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// An ownLog is this program's own log. It is in the run directory, which is in memory, and
+// An ownLog is the log of this program. It is in the run directory, which is in memory, and
 // containers can cause messages. So the rate of lines is limited, and old lines are removed.
 type ownLog struct {
 	f   *os.File // opened for appending
 	now func() time.Time
 
 	mu   sync.Mutex
-	left int // lines that may be written now
+	left int // number of lines that may be written now
 	at   time.Time
-	lost int // lines dropped since the last one was written
+	lost int // number of dropped lines since the last one was written
 }
 
 const (
 	maxOwnLog  = 64 << 10 // bytes
-	keepOwnLog = 16 << 10 // bytes kept when the log is cut
-	burst      = 40       // lines without a pause
+	keepOwnLog = 16 << 10 // bytes that remain when the log is truncated
+	burst      = 40       // number of lines that may be written without a pause
 	pause      = 15 * time.Second
 	maxOwnLine = 4 << 10 // bytes
 )
 
-// Write writes one line, or drops it if there were too many; dropping is not an error.
+// Write writes one line. If there were too many lines, it drops the line and returns no error.
 func (l *ownLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,8 @@ func (l *ownLog) Write(line []byte) (int, error) {
 	return len(line), l.cut()
 }
 
-// cut truncates a log that is too long to its end. Other than regular files are left alone.
+// cut truncates a log that is too long. Only the last lines remain. It skips files that are not
+// regular.
 func (l *ownLog) cut() error {
 	st, err := l.f.Stat()
 	if err != nil || !st.Mode().IsRegular() || st.Size() <= maxOwnLog {
@@ -68,7 +69,7 @@ func (l *ownLog) cut() error {
 	}
 	end := make([]byte, keepOwnLog)
 	n := 0
-	// Reopen it, because l.f is open for writing only.
+	// Reopen the file, because l.f is open only for writing.
 	if f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(l.f.Fd()))); err == nil {
 		n, err = f.ReadAt(end, st.Size()-keepOwnLog)
 		f.Close()

@@ -1,5 +1,5 @@
-// Command islet-shim is the parent process of some pods' containers; see package server. It is
-// embedded in islet, which starts it:
+// Command islet-shim is the parent process of the containers of some pods; see package server. It
+// is embedded in islet. islet starts it in one of these ways:
 //
 //	islet-shim serve <name> [dir...]
 //	                            serves the listening socket at file descriptor 3; with
@@ -61,16 +61,18 @@ func main() {
 }
 
 func serve() error {
-	// A shim is mostly idle, so few threads and little garbage matter more than speed.
+	// A shim is mostly idle, so a small number of threads and little garbage are more important
+	// than speed.
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
 	debug.SetGCPercent(50)
-	// A signal that ends the agent must not end the shim: the agent shuts down unused shims itself.
-	// The signals are caught rather than ignored, because children would inherit that.
+	// A signal that ends the agent must not end the shim. The agent shuts down unused shims itself.
+	// The signals are caught and not ignored, because child processes would inherit that they are
+	// ignored.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP)
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, unix.SIGTERM)
 	f := os.NewFile(3, "socket")
-	// The socket is listening already. Listening again makes this process the peer whose PID
+	// The socket is already listening. The second call makes this process the peer whose PID
 	// clients see and may kill.
 	if err := unix.Listen(3, unix.SOMAXCONN); err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -95,7 +97,7 @@ func serve() error {
 	return s.Run(context.Background(), l)
 }
 
-// initProcess reaps orphaned processes of the pod's containers until it gets a signal to end.
+// initProcess reaps orphaned processes of the pod's containers until a signal ends it.
 func initProcess() {
 	sig := make(chan os.Signal, 8)
 	signal.Notify(sig, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT)

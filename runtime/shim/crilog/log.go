@@ -13,44 +13,46 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// MaxLine is the number of bytes of output in one log line. A longer line is written as several
-// lines with the tag P, and the last with F.
+// MaxLine is the number of bytes of output in one line of the log. A longer line of output is
+// written as several lines of the log. The last one has the tag F, and the others have the tag P.
 const MaxLine = 16 << 10
 
 // Options configure the rotation of a log.
 type Options struct {
-	MaxBytes int64 // size at which the log is rotated; 0: never
+	MaxBytes int64 // size at which the log is rotated; if it is 0, the log is not rotated
 	MaxFiles int   // number of files to keep, including the current one
-	// Interval is the minimum time between two rotations, so that a reader that follows the path
-	// sees every file. A log that grows faster is rotated earlier only when it reaches Most or the
-	// disk is short of space.
+	// Interval is the minimum time between two rotations. It must be long enough for a reader that
+	// follows the path to see every file. A log that grows faster is rotated earlier only if it
+	// reaches Most or the disk is short of space.
 	Interval time.Duration
-	// Most is the maximum size of the current file in bytes. 0: MaxBytes times MaxFiles, which is
-	// also the maximum total size of the rotated files. The newest rotated file is always kept.
+	// Most is the maximum size of the current file in bytes. If it is 0, it is MaxBytes times
+	// MaxFiles. That product is also the maximum total size of the rotated files. The newest
+	// rotated file is never removed.
 	Most int64
-	Now  func() time.Time // nil: time.Now
-	// Free returns the free and the total bytes of a log file's disk. nil: statfs of the file.
+	Now  func() time.Time // if it is nil, time.Now is used
+	// Free returns the free and the total number of bytes of a log file's disk. If it is nil,
+	// statfs is called.
 	Free func(*os.File) (free, total int64)
-	// Compress, if not nil, is called at each rotation of the log at path. names are the rotated
-	// files, below root, that may be compressed to <name>.gz: all except those that a reader may
-	// still follow. Only root can change the directory root. names is empty if the log was rotated
-	// before Interval had passed, because the compressed files would soon be removed. Compress must
-	// not block.
+	// Compress, if not nil, is called at each rotation of the log at path. names are rotated files
+	// below root that may be compressed to <name>.gz. Files that a reader may still follow are not
+	// among them. Only the host's root can change the directory root. names is empty if the log was
+	// rotated before Interval had passed, because the compressed files would soon be removed.
+	// Compress must not block.
 	Compress func(path, root string, names []string)
 }
 
-// A Log is one container's log file. Its streams may be written to concurrently.
+// A Log is the log file of one container. Its streams may be written to concurrently.
 type Log struct {
 	path string
-	// root is the part of the path that only the host's root can change. rest is the remainder, in
-	// which a pod that mounts the host's log directory may have placed symlinks.
+	// root is the part of the path that only the host's root can change. rest is the remainder. A
+	// pod that mounts the host's log directory may have placed symlinks in it.
 	root, rest string
 	o          Options
 
 	mu   sync.Mutex
 	f    *os.File
 	size int64
-	buf  []byte // the line being written; reused for the next one
+	buf  []byte // the line that is written; its memory is used again for the next line
 	pace pace
 }
 
@@ -74,8 +76,8 @@ func Open(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// split splits <logs>/<namespace>_<name>_<uid>/<container>/<file> after <logs>, and any other path
-// before its last element.
+// split splits a path. It splits <logs>/<namespace>_<name>_<uid>/<container>/<file> after <logs>,
+// and any other path before its last element.
 func split(path string) (root, rest string) {
 	root, rest = filepath.Split(filepath.Clean(path))
 	container := filepath.Dir(root + "x")
@@ -117,7 +119,7 @@ func (l *Log) openIn(root, name string) error {
 	return nil
 }
 
-// Reopen opens the path again, after another process has renamed the file.
+// Reopen opens the path again. It is called after another process has renamed the file.
 func (l *Log) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +130,7 @@ func (l *Log) Reopen() error {
 	return l.open()
 }
 
-// Close closes the file. Later writes to its streams are dropped.
+// Close closes the file. Later writes to its streams are discarded.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +143,7 @@ func (l *Log) Close() error {
 	return err
 }
 
-// line writes one line. If it does not fit on the disk, the part that was written is truncated.
+// line writes one line. If the line does not fit on the disk, the part that was written is removed.
 func (l *Log) line(stream string, partial bool, text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +162,7 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 	b = append(b, text...)
 	b = append(b, '\n')
 	if cap(b) <= 1<<10 {
-		l.buf = b // long lines are rare: do not keep their memory
+		l.buf = b // long lines are rare, so do not keep their memory
 	}
 	var rotated error
 	switch {

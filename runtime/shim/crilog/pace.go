@@ -8,36 +8,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pace tracks past rotations and schedules the next one. Log.mu guards it.
+// A pace records past rotations and schedules the next one. Log.mu guards it.
 type pace struct {
-	last   time.Time   // last rotation, or the time when the log was opened
-	failed time.Time   // last failed rotation
-	seen   time.Time   // when the file was last known to exist
-	looked int64       // size of the log at the last check of the disk
-	short  bool        // the disk was short of space at that check
-	timer  *time.Timer // rotates a log that is due but not written to any more; nil: not armed
-	recent []aside     // files rotated less than Interval ago, oldest first
+	last   time.Time     // time of the last rotation, or the time when the log was opened
+	failed time.Time     // time of the last failed rotation
+	seen   time.Time     // time when the file was last known to exist
+	looked int64         // size of the log at the last check of the disk
+	short  bool          // whether the disk was short of space at that check
+	timer  *time.Timer   // rotates a log that is due but not written to any more; nil if it is not running
+	recent []rotatedFile // files that were rotated less than Interval ago, oldest first
 }
 
-// An aside is a rotated file.
-type aside struct {
+// A rotatedFile is the name and the time of a rotation.
+type rotatedFile struct {
 	name string
 	at   time.Time
 }
 
 const (
-	// retry is the delay after a failed rotation, and the interval of checks whether the file still
-	// exists.
+	// retry is the delay after a failed rotation. It is also the interval at which the existence of
+	// the file is checked.
 	retry = time.Second
-	// look is the number of bytes that a log grows between two checks of its disk.
-	look = 1 << 20
-	// A disk with less than 1/shortPart free is short of space. A kubelet evicts pods at 1/10.
+	// checkBytes is by how many bytes a log grows between two checks of its disk.
+	checkBytes = 1 << 20
+	// A disk is short of space if less than 1/shortPart of it is free. A kubelet evicts pods at
+	// 1/10.
 	shortPart = 20
 )
 
-// due reports whether to rotate the log before n bytes are written. If the log is due but the last
-// rotation is too recent, it starts a timer, so that the log is rotated even if nothing more is
-// written.
+// due reports whether to rotate the log before n bytes are written. If the log should be rotated
+// but the last rotation is too recent, it starts a timer, so that the log is rotated even if
+// nothing more is written.
 func (l *Log) due(now time.Time, n int64) bool {
 	if l.o.MaxBytes <= 0 || l.size == 0 || l.size+n <= l.o.MaxBytes {
 		return false
@@ -49,22 +50,22 @@ func (l *Log) due(now time.Time, n int64) bool {
 		return true
 	}
 	if l.pace.timer == nil {
-		l.pace.timer = time.AfterFunc(l.pace.last.Add(l.o.Interval).Sub(now), l.late)
+		l.pace.timer = time.AfterFunc(l.pace.last.Add(l.o.Interval).Sub(now), l.rotateLate)
 	}
 	return false
 }
 
-// paced reports whether the last rotation is at least Interval ago. Clock changes do not matter,
-// because time.Now has a monotonic reading.
+// paced reports whether the last rotation is at least Interval ago. A change of the clock has no
+// effect, because time.Now has a monotonic reading.
 func (l *Log) paced(now time.Time) bool { return now.Sub(l.pace.last) >= l.o.Interval }
 
-// late rotates a log that could not be rotated when it was due.
-func (l *Log) late() {
+// rotateLate rotates a log that could not be rotated when it was due.
+func (l *Log) rotateLate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pace.timer = nil
 	if now := l.o.Now(); l.f != nil && l.size > l.o.MaxBytes && l.paced(now) {
-		_ = l.rotate(now) // the next line tries again, and reports an error
+		_ = l.rotate(now) // the next line tries again and reports an error
 	}
 }
 
@@ -75,9 +76,9 @@ func (p *pace) stop() {
 	}
 }
 
-// shortOfDisk checks the disk each time the log has grown by look bytes.
+// shortOfDisk checks the disk each time the log has grown by checkBytes.
 func (l *Log) shortOfDisk() bool {
-	if p := &l.pace; p.looked == 0 || l.size-p.looked >= look {
+	if p := &l.pace; p.looked == 0 || l.size-p.looked >= checkBytes {
 		p.looked = l.size
 		free, total := l.o.Free(l.f)
 		p.short = free < max(total/shortPart, 2*l.o.Most)
@@ -85,8 +86,8 @@ func (l *Log) shortOfDisk() bool {
 	return l.pace.short
 }
 
-// freeOf returns the bytes on a file's disk that are free for unprivileged users, and its total
-// bytes. If the disk cannot be checked, it counts as not short of space.
+// freeOf returns how many bytes of a file's disk are free for unprivileged users, and the total
+// number of its bytes. If the disk cannot be checked, it counts as not short of space.
 func freeOf(f *os.File) (free, total int64) {
 	var st unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &st) != nil {

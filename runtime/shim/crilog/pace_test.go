@@ -29,7 +29,7 @@ type shipper struct {
 	lines int
 }
 
-// look reads up to most bytes, as many as a parser handles between two checks.
+// checkBytes reads up to most bytes, as many as a parser handles between two checks.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {

@@ -16,12 +16,13 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// stamp is the suffix of a rotated log, as the kubelet writes it. Names sort by age.
+// stamp is the time format in the suffix of a rotated log. The kubelet uses the same. Names with
+// this suffix sort by age.
 const stamp = "20060102-150405"
 
-// rotate renames the file and opens a new one. If the file was removed, it only opens a new one. On
-// an error the log continues in the old file, and due waits before the next attempt. Everything
-// happens in one open directory, because a pod may replace the directory by a link.
+// rotate renames the file and opens a new one. If the file was removed, it only opens a new one. If
+// it fails, the old file is still used, and due waits before the next attempt. All operations use
+// the same open directory, because a pod may replace the directory by a link.
 func (l *Log) rotate(now time.Time) (err error) {
 	defer func() {
 		if err != nil {
@@ -43,7 +44,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 	}
 	at := now.UTC()
 	if len(old) > 0 {
-		// Names must sort by age even if the clock stands still or is set back.
+		// Names must sort by age even if the clock stops or is set back.
 		if last := stampOf(base, old[len(old)-1]); at.Before(last.Add(time.Second)) {
 			at = last.Add(time.Second)
 		}
@@ -57,12 +58,12 @@ func (l *Log) rotate(now time.Time) (err error) {
 		return err
 	}
 	if err := l.openIn("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), base); err != nil {
-		return err // l.f is still the renamed file
+		return err // l.f is still open, although it was renamed
 	}
 	p := &l.pace
 	paced, short := l.paced(now), p.short
-	p.recent = slices.DeleteFunc(p.recent, func(a aside) bool { return now.Sub(a.at) >= l.o.Interval })
-	p.recent = append(p.recent, aside{name, now})
+	p.recent = slices.DeleteFunc(p.recent, func(a rotatedFile) bool { return now.Sub(a.at) >= l.o.Interval })
+	p.recent = append(p.recent, rotatedFile{name, now})
 	p.stop()
 	p.last, p.looked, p.short = now, 0, false
 	kept, err := l.prune(dir, append(old, name), short)
@@ -78,8 +79,8 @@ func (l *Log) rotate(now time.Time) (err error) {
 	return err
 }
 
-// removed reports whether the file was removed: nobody could read what is written to it, and it
-// would take disk space invisibly. It checks at intervals of retry.
+// removed reports whether the file was removed. No reader could read such a file, but it would
+// still use disk space. It checks this only once in each interval retry.
 func (l *Log) removed(now time.Time) bool {
 	if since := now.Sub(l.pace.seen); since >= 0 && since < retry {
 		return false
@@ -89,7 +90,7 @@ func (l *Log) removed(now time.Time) bool {
 	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
 }
 
-// restore creates the directory and opens the path again, and closes the removed file.
+// restore creates the directory and the file again, and closes the removed file.
 func (l *Log) restore(now time.Time) error {
 	err := l.makeDir()
 	if err == nil {
@@ -105,12 +106,13 @@ func (l *Log) restore(now time.Time) error {
 
 // follows reports whether a reader may still follow a rotated file.
 func (p *pace) follows(name string) bool {
-	return slices.ContainsFunc(p.recent, func(a aside) bool { return a.name == name })
+	return slices.ContainsFunc(p.recent, func(a rotatedFile) bool { return a.name == name })
 }
 
-// prune removes the oldest rotated files beyond MaxFiles, or beyond MaxFiles times MaxBytes in
-// total, and returns the remaining ones. A file that a reader may still follow is removed only
-// because of the total size, or if the disk is short of space. The newest file is kept.
+// prune removes the oldest rotated files until they are at most MaxFiles, and at most MaxFiles
+// times MaxBytes in total. It returns the remaining files. A file that a reader may still follow is
+// removed only because of the total size, or if the disk is short of space. The newest file is
+// never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
 		return old, nil
@@ -142,10 +144,10 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	return old, nil
 }
 
-// Half is the suffix, after .gz, of a file that is being written by the compression.
+// Half is the suffix, after .gz, of a file that the compression has not finished.
 const Half = ".tmp"
 
-// rotated returns the rotated files of a log, oldest first.
+// rotated returns the rotated files of a log. The oldest is first.
 func rotated(dir *os.File, base string) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

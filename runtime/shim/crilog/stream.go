@@ -3,7 +3,7 @@ package crilog
 import "bytes"
 
 // A Stream is stdout or stderr of a container. It keeps an unfinished line until the rest arrives,
-// MaxLine is reached or it is closed. It must be used by one goroutine at a time.
+// MaxLine is reached or the stream is closed. Only one goroutine at a time may use it.
 type Stream struct {
 	log      *Log
 	name     string
@@ -14,11 +14,12 @@ type Stream struct {
 // Stream returns a stream with the given name.
 func (l *Log) Stream(name string) *Stream { return &Stream{log: l, name: name} }
 
-// Terminal returns the stream of a container with a terminal, which combines stdout and stderr.
+// Terminal returns the stream of a container with a terminal. The terminal combines stdout and
+// stderr.
 func (l *Log) Terminal(name string) *Stream { return &Stream{log: l, name: name, terminal: true} }
 
-// Write writes output. n is always len(p). err is the first failure to write a line; the lines that
-// failed are lost.
+// Write writes output. n is always len(p). err is the first failure to write a line. Lines that
+// cannot be written are lost.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	n = len(p)
 	note := func(e error) {
@@ -47,8 +48,8 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close writes an unfinished line. It has the tag P, as in containerd, because the container did
-// not write a newline.
+// Close writes an unfinished line. This line has the tag P, as in containerd, because the container
+// did not write a newline.
 func (s *Stream) Close() error {
 	if len(s.rest) == 0 {
 		return nil
@@ -56,7 +57,7 @@ func (s *Stream) Close() error {
 	return s.flush(nil, true)
 }
 
-// flush writes the kept bytes and text as one line.
+// flush writes the bytes that were kept, followed by text, as one line.
 func (s *Stream) flush(text []byte, partial bool) error {
 	if len(s.rest) > 0 {
 		text = append(s.rest, text...)

@@ -1,4 +1,4 @@
-// Command pack compresses the shim program so that it can be embedded:
+// Command pack compresses the shim program for embedding:
 //
 //	go run ./runtime/shim/pack <program> <out.zst>
 package main
@@ -22,7 +22,7 @@ func main() {
 	}
 }
 
-// pack writes identical output for identical programs.
+// pack compresses a program. The output is the same for identical programs.
 func pack(program, out string) error {
 	raw, err := os.ReadFile(program)
 	if err != nil {

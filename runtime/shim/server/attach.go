@@ -12,11 +12,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// broadcast sends output to the attached clients. A slow client blocks the output and therefore the
+// broadcast sends output to the attached clients. A slow client blocks the output, and so the
 // container.
 func (s *streams) broadcast(stream byte, p []byte) {
 	s.mu.Lock()
-	var to []*client // usually none
+	var to []*client // usually there are none
 	for c := range s.clients {
 		if c.want[stream] {
 			to = append(to, c)
@@ -29,8 +29,8 @@ func (s *streams) broadcast(stream byte, p []byte) {
 	}
 }
 
-// attach serves an attachment on a connection and returns when either side ends. The connection is
-// closed once the container's output has ended and is delivered.
+// attach serves an attachment on a connection. It returns when either side ends. Once the
+// container's output has ended and is delivered, it closes the connection.
 func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	var req wire.AttachRequest
 	err := json.Unmarshal(r.Body, &req)
@@ -73,8 +73,8 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	<-sent
 }
 
-// countReader counts the attached clients. A client receives its remaining output even after its
-// container has been deleted.
+// countReader counts the attached clients. A client receives the rest of its output even if its
+// container was deleted.
 func (s *Server) countReader(n int) {
 	s.mu.Lock()
 	s.readers += n
@@ -82,9 +82,9 @@ func (s *Server) countReader(n int) {
 	s.noteChange()
 }
 
-// input forwards a client's stdin until the client closes the connection, or ends its stdin while
-// the container's stdin stays open: waiting for the output would block the client forever. gone
-// reports that the client has closed the connection.
+// input forwards a client's stdin. It returns when the client closes the connection (gone is true),
+// or when the client ends its stdin while the container's stdin stays open. In the second case
+// waiting for the output would block the client forever.
 func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
 	stdin = stdin && c.io.stdin != nil

@@ -17,21 +17,22 @@ import (
 
 const mountpoint = "/sys/fs/cgroup"
 
-// killRounds bounds the attempts to kill a cgroup whose processes fork faster than they are killed.
+// killRounds is the maximum number of attempts to kill a cgroup whose processes fork faster than
+// they are killed.
 const killRounds = 100
 
 // A cgroup is the cgroup of a container's processes.
 type cgroup struct {
-	procs  string // file that lists them; empty: unknown
-	events string // file that counts OOM kills
-	// parent is the parent cgroup's counter file, for a manager (systemd) that removes the cgroup
-	// with its last process. before is its value at the start.
+	procs  string // the file that lists them; empty if it is unknown
+	events string // the file that counts OOM kills
+	// parent is the counter file of the parent cgroup. It is needed because systemd removes a
+	// cgroup with its last process. before is the value of the counter at the start.
 	parent string
 	before int64
 }
 
-// cgroupAt returns the cgroup at a path below the root of the hierarchies. The agent sends the
-// path, because the cgroup of a process that has ended cannot be looked up.
+// cgroupAt returns the cgroup at a path, which is relative to the root of the hierarchies. The
+// agent sends the path, because the cgroup of a process that has ended cannot be looked up.
 func cgroupAt(path string) cgroup {
 	if path == "" {
 		return cgroup{}
@@ -81,8 +82,8 @@ func (c cgroup) signalAll(sig unix.Signal) error {
 	return err
 }
 
-// killAll kills until no process is left. On cgroup v2 the kernel does it, including nested cgroups
-// that the container created.
+// killAll kills processes until none is left. On cgroup v2 the kernel kills all of them at once,
+// also those in nested cgroups that the container created.
 func (c cgroup) killAll() error {
 	if c.procs != "" {
 		os.WriteFile(filepath.Join(filepath.Dir(c.procs), "cgroup.kill"), []byte("1"), 0) // since Linux 5.14

@@ -10,37 +10,39 @@ import (
 )
 
 const (
-	// queued bounds the bytes queued for one client while its container runs.
+	// queued is the maximum number of bytes that are queued for one client while its container
+	// runs.
 	queued = 128 << 10
-	// queuedLast is the bound once the container has ended. Pipes of the default maximum size fit,
-	// so that the end can be reported without waiting for the client.
+	// queuedLast is the maximum once the container has ended. It is large enough for the content of
+	// pipes of the default maximum size. So the end of the container can be reported before the
+	// client has read everything.
 	queuedLast = 4 << 20
-	// patience is how long a client that reads nothing may block a container. Later it is told what
-	// it missed, when it reads again. There is no better criterion for a reader behind an API
-	// server: the API server's connection stays open both when the reader's program pauses and when
-	// its machine is gone.
+	// patience is how long a client that reads nothing may block a container. After that its output
+	// is dropped, and if it reads again it receives a report of the loss. No better criterion
+	// exists for a client behind an API server, because the API server's connection stays open in
+	// both cases: if the client's program pauses, and if its machine has gone.
 	patience = 5 * time.Minute
 )
 
-// A client is attached to a container's streams.
+// A client is attached to the streams of a container.
 //
 //	pumps --put--> frames --send--> connection
 //	      <--room--
 type client struct {
 	conn net.Conn
-	want [3]bool       // by stream
-	end  bool          // it understands wire.StreamEnd
-	more chan struct{} // capacity 1: frames were queued, or no more will be
-	room chan struct{} // capacity 1: frames were sent
+	want [3]bool       // which streams it wants
+	end  bool          // whether it supports wire.StreamEnd
+	more chan struct{} // capacity 1; frames were queued, or no more will be
+	room chan struct{} // capacity 1; frames were sent
 	gone chan struct{} // closed when the connection has ended
 
 	mu     sync.Mutex
 	frames [][]byte
-	size   int       // bytes of frames, including the one that is being sent
+	size   int       // size of all queued frames in bytes, including the frame that is being sent
 	took   time.Time // time of the last successful send
-	missed int64     // bytes dropped since the client stopped reading; once it is positive, nothing more is queued
-	over   bool      // no more frames will be queued
-	hungUp bool      // gone is closed
+	missed int64     // number of bytes dropped since the client stopped reading; if it is positive, nothing more is queued
+	over   bool      // whether no more frames will be queued
+	hungUp bool      // whether gone is closed
 }
 
 func newClient(nc net.Conn, r wire.AttachRequest) *client {
@@ -57,8 +59,9 @@ func ring(c chan struct{}) {
 	}
 }
 
-// put queues output. While the container runs it waits for room, until patience has passed since
-// began, when the container was first blocked, or since the client's last successful send.
+// put queues output for the client. While the container runs, it waits for space in the queue. The
+// wait ends when patience has passed since the last successful send, and since began, when the
+// container was first blocked.
 func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct{}) {
 	for bound := queued; ; {
 		if c.tryPut(stream, p, bound) {
@@ -82,7 +85,7 @@ func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct
 	}
 }
 
-// left returns how long the client may still block a container that has been blocked since began.
+// left returns how much longer the client may block a container that has been blocked since began.
 func (c *client) left(began time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +95,8 @@ func (c *client) left(began time.Time) time.Duration {
 	return time.Until(began.Add(patience))
 }
 
-// tryPut queues output, or drops it if the client is gone or was given up. It returns false if
-// there is no room.
+// tryPut queues output. It drops the output if the client has disconnected or stopped reading for
+// too long. It returns false if the queue is full.
 func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +118,8 @@ func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	return true
 }
 
-// miss gives up a client that has no room for n bytes: later output is only counted.
+// miss is called for a client whose queue stays full. n bytes are dropped, and later output is only
+// counted.
 func (c *client) miss(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +147,7 @@ func (c *client) leave() {
 	}
 }
 
-// send sends queued frames until no more will be queued, and then closes the connection.
+// send sends queued frames until no more will be queued. Then it closes the connection.
 func (c *client) send() {
 	defer c.leave()
 	for {
@@ -169,8 +173,8 @@ func (c *client) send() {
 	}
 }
 
-// next returns the next frame. If there is none, over reports whether none will follow, and last is
-// the error message for the client if it missed output.
+// next returns the next frame. If there is none, over reports whether the last frame was returned,
+// and last is the error message for the client if it missed output.
 func (c *client) next() (frame []byte, over bool, last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

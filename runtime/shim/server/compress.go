@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// A compressor compresses rotated logs, one file at a time for all containers of the shim, and
-// pauses between two files. So a container's log output costs other pods no more than part of one
-// core.
+// A compressor compresses rotated logs. It compresses one file at a time for all containers of the
+// shim, and pauses between two files. So the log output of a container takes only a part of one
+// core from other pods.
 type compressor struct {
-	compress func(root, name string) // compresses a file below root, and returns when it is done
+	compress func(root, name string) // compresses a file below root and returns when this is done
 
 	mu      sync.Mutex
-	waiting []job // in this order
-	now     job   // the file being compressed; empty name: none
-	works   bool  // the goroutine work exists
+	waiting []job // jobs in the order in which they are done
+	now     job   // the file that is being compressed; its name is empty if there is none
+	works   bool  // whether the goroutine work exists
 }
 
 // A job is a rotated file of the log at path log.
 type job struct{ log, root, name string }
 
-// rest is the length of the pause as a multiple of the time that the last file took.
-const rest = 4
+// pauseFactor is the length of the pause, as a multiple of the time that the last file took.
+const pauseFactor = 4
 
-// take queues the rotated files of a log and replaces earlier jobs of that log. If a file of the
-// log is being compressed right now, the log is rotated faster than it is compressed: nothing is
-// queued, and the next rotation tries again.
+// take queues the rotated files of a log. They replace earlier jobs of that log. If a file of the
+// log is being compressed at this moment, the log is rotated faster than it is compressed. Then
+// nothing is queued, and the next rotation tries again.
 func (c *compressor) take(log, root string, names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *compressor) take(log, root string, names []string) {
 	}
 }
 
-// work compresses the first queued file, and schedules itself again after a pause.
+// work compresses the first queued file, and schedules its next call after a pause.
 func (c *compressor) work() {
 	c.mu.Lock()
 	if len(c.waiting) == 0 {
@@ -62,13 +62,13 @@ func (c *compressor) work() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = job{}
-	time.AfterFunc(rest*time.Since(begin), c.work)
+	time.AfterFunc(pauseFactor*time.Since(begin), c.work)
 }
 
-// compress compresses a rotated log in a separate process with the lowest priority, whose memory is
-// freed when it ends.
+// compress compresses a rotated log in a separate process with the lowest priority. Its memory is
+// freed when the process ends.
 func (s *Server) compress(root, name string) {
-	// Not the program's path: a newer program may have replaced it.
+	// Do not use the path of the program, because a newer program may have replaced it.
 	cmd := exec.Command("/proc/self/exe", "compress", root, name)
 	if err := s.reaper.command(cmd, (*exec.Cmd).Start, nil); err != nil {
 		s.log.Warn("a rotated log could not be compressed", "path", filepath.Join(root, name), "error", err)

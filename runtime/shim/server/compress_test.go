@@ -49,7 +49,7 @@ func TestCompressor(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		got := all()
-		if most := int(last.Sub(begin)/(took*(1+rest))) + 21; len(got) > most || len(got) < 5 {
+		if most := int(last.Sub(begin)/(took*(1+pauseFactor))) + 21; len(got) > most || len(got) < 5 {
 			t.Errorf("%d files are compressed, at most %d may be", len(got), most)
 		}
 		slices.Sort(got)

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// A conn is one connection from an agent. Requests are handled concurrently; mu serializes the
+// A conn is a connection from an agent. Requests are handled concurrently, and mu serializes the
 // replies.
 type conn struct {
 	net.Conn
@@ -51,7 +51,7 @@ func (s *Server) serve(nc net.Conn) {
 		}
 		if r.Method == wire.MethodAttach {
 			s.mu.Lock()
-			delete(s.conns, c) // send no events on it any more
+			delete(s.conns, c) // do not send events on it any more
 			s.mu.Unlock()
 			s.attach(c, in, r)
 			return
@@ -69,7 +69,7 @@ func (s *Server) answer(c *conn, r wire.Request) wire.Reply {
 	return failed(out, err)
 }
 
-// failed stores an error in a reply.
+// failed returns the reply with an error.
 func failed(out wire.Reply, err error) wire.Reply {
 	if err != nil {
 		out.Error = err.Error()
@@ -92,6 +92,6 @@ func (s *Server) sendEvent(e wire.Container) {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.reply(wire.Reply{Event: &e}) // an error is noticed by the goroutine that reads the connection
+		c.reply(wire.Reply{Event: &e}) // the goroutine that reads from the connection notices an error
 	}
 }

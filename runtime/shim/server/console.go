@@ -14,12 +14,12 @@ import (
 
 const (
 	consoleName = "tty"
-	// handover is how long to wait for the terminal of a container that has started.
-	handover = 10 * time.Second
+	// terminalTimeout is how long to wait for the terminal of a container that has started.
+	terminalTimeout = 10 * time.Second
 )
 
-// listenConsole opens the console socket in the bundle. The bundle's path may be too long for a
-// socket's address, so the address uses /proc.
+// listenConsole opens the console socket in the bundle. The bundle's path may be too long for the
+// address of a socket, so the address contains a path in /proc.
 func listenConsole(bundle string) (*console, error) {
 	dir, err := os.Open(bundle)
 	if err != nil {
@@ -38,13 +38,13 @@ func listenConsole(bundle string) (*console, error) {
 
 // takeTerminal receives a file descriptor on the first connection.
 func takeTerminal(l *net.UnixListener) (*os.File, error) {
-	l.SetDeadline(time.Now().Add(handover))
+	l.SetDeadline(time.Now().Add(terminalTimeout))
 	c, err := l.AcceptUnix()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(handover))
+	c.SetDeadline(time.Now().Add(terminalTimeout))
 	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := c.ReadMsgUnix(name, oob)
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// lastOutput is how long output is read from processes that escaped an ended container and keep
-// writing. The container's own output is always read completely.
+// lastOutput is how long output is read from processes that remain after the end of a container and
+// keep writing. The container's own output is always read completely.
 const lastOutput = 3 * time.Second
 
-// A container is a container of this shim. All fields except exit are set before pid is, and do not
-// change afterwards. get finds a container only once its pid is set.
+// A container is a container of this shim. All fields except exit are set before pid is set, and do
+// not change afterwards. get returns a container only after its pid is set.
 type container struct {
 	req     wire.RunRequest
-	pid     int // 0: not started yet; held: another program runs it
+	pid     int // 0 if it has not started, held if another program runs it
 	started time.Time
 	cgroup  cgroup
-	log     *crilog.Log // nil: no log
+	log     *crilog.Log // nil if there is no log
 	io      *streams
 
 	mu    sync.Mutex
@@ -42,8 +42,8 @@ func (c *container) info() wire.Container {
 	return wire.Container{ID: c.req.ID, Running: wire.Running{Pid: c.pid, StartedAt: c.started}, Exit: c.exit}
 }
 
-// supervise waits for the end of a container and reports it, in this order: the log is completed,
-// the exit is written to the bundle, the agent gets an event.
+// supervise waits for the end of a container. Then it completes the log, writes the exit to the
+// bundle, and sends an event to the agent, in this order.
 func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	st := <-status
 	exit := wire.Exit{Code: exitCode(st), StartedAt: c.started, FinishedAt: time.Now()}
@@ -68,7 +68,8 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	s.noteChange()
 }
 
-// writeExit stores the exit in the bundle, in case this shim has ended when an agent looks for it.
+// writeExit stores the exit in the bundle. The agent needs the file if this shim has ended when the
+// agent looks for the exit.
 func writeExit(bundle string, e wire.Exit) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -119,7 +120,7 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	default:
 		return nil, fmt.Errorf("%w: container %s is running", errConflict, r.ID)
 	}
-	if exists(c.req.Bundle) { // else the run directory was lost, and with it the OCI runtime's state
+	if exists(c.req.Bundle) { // otherwise the run directory was lost, and with it the OCI runtime's state
 		if err := s.oci(c.req, "delete", "--force", r.ID); err != nil {
 			return nil, err
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// held is the PID of a container that another program runs. The shim serves only its streams: it
-// writes the log and serves attached clients, also while no agent is running.
+// held is the PID of a container that another program runs. The shim serves only the streams of
+// such a container. It writes the log and serves attached clients, also while no agent is running.
 const held = -1
 
-// hold opens the FIFOs of a container and copies its output. After an error they are closed.
+// hold opens the FIFOs of a container and copies its output. If it fails, it closes them.
 func (s *Server) hold(by *conn, r wire.RunRequest) error {
 	s.acts.RLock()
 	defer s.acts.RUnlock()
@@ -35,7 +35,7 @@ func (s *Server) hold(by *conn, r wire.RunRequest) error {
 
 func (c *container) openFIFOs() error {
 	c.io = emptyStreams()
-	names := []string{"", wire.FIFOStdout, wire.FIFOStderr} // by stream
+	names := []string{"", wire.FIFOStdout, wire.FIFOStderr} // in the order of the streams' numbers
 	for stream := wire.StreamStdout; stream <= wire.StreamStderr; stream++ {
 		if stream == wire.StreamStderr && c.req.Terminal {
 			break
@@ -58,7 +58,7 @@ func (c *container) openFIFOs() error {
 		return nil
 	}
 	var err error
-	// With O_WRONLY there would have to be a reader already.
+	// O_WRONLY would fail without a reader.
 	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR)
 	return err
 }

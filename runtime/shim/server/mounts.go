@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Host is the host's mount namespace, for a shim that has its own. OCI runtimes copy and read the
-// whole mount table of their namespace several times per container, so with every pod's mounts in
-// it, the cost of a start would grow with the number of pods. Therefore a shim's namespace is a
-// slave of the host's, without the mounts below islet's own directories. The mounts that a
-// container needs from there are copied while it starts.
+// A Host represents the host's mount namespace, for a shim in a mount namespace of its own. OCI
+// runtimes copy and read the whole mount table of their namespace several times for each container.
+// If it contained the mounts of all pods, the cost of a start would grow with the number of pods.
+// Therefore a shim's namespace is a slave of the host's, without the mounts below islet's own
+// directories. If a container needs mounts from there, they are copied while it starts.
 //
 //	host:  /run/islet/ns/POD/net   /run/islet/b/CTR/rootfs   .../volumes/token
 //	          | (fd of host's /)         | open_tree              | open_tree
@@ -32,11 +32,12 @@ type Host struct {
 }
 
 // errVisible is returned if a container can only be started in the host's mount namespace.
-var errVisible = errors.New("seen otherwise by the shim than by the host")
+var errVisible = errors.New("it is another file for the shim than for the host")
 
-// OpenHost makes this process's mount namespace a slave of the host's without the mounts at and
-// below the directories hidden. It takes ownership of the open files, the host's root directory and
-// mount namespace. The process must have been started in a mount namespace of its own.
+// OpenHost makes this process's mount namespace a slave of the host's, and unmounts in it the
+// mounts at and below the directories hidden. The open files are the host's root directory and
+// mount namespace. OpenHost takes ownership of them. The process must have been started in a mount
+// namespace of its own.
 func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	defer namespace.Close()
 	unix.CloseOnExec(int(root.Fd()))
@@ -58,8 +59,8 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	return h, nil
 }
 
-// serve runs the functions sent to h.do in the host's mount namespace, forever. It never unlocks
-// its thread, so that no other goroutine runs in that namespace.
+// serve runs the functions that are sent to h.do in the host's mount namespace. It never returns.
+// It never unlocks its thread, so no other goroutine runs in that namespace.
 func (h *Host) serve(namespace int, ready chan<- error) {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_FS)
@@ -85,8 +86,9 @@ func (h *Host) inHost(f func() error) error {
 // start starts a command in the host's mount namespace.
 func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
 
-// borrow mounts what a container needs in its bundle, until giveBack is called. If the error is
-// errVisible, nothing has changed, and the container must be started in the host's mount namespace.
+// borrow mounts in the bundle what a container needs. giveBack removes these mounts. If the error
+// is errVisible, it has changed nothing, and the container must be started in the host's mount
+// namespace.
 func (h *Host) borrow(bundle string, m wire.Mounts) (giveBack func(), err error) {
 	for _, path := range m.Same {
 		if err := h.checkSame(path); err != nil {
@@ -127,7 +129,8 @@ func restoreLinks(bundle string, m wire.Mounts) error {
 	return relink(m.Pins, filepath.Join(bundle, wire.PinsLink))
 }
 
-// relink creates a symbolic link. It replaces a link, an empty file or an empty directory.
+// relink creates a symbolic link. It replaces a link, an empty file or an empty directory at that
+// path.
 func relink(to, path string) error {
 	if at, err := os.Readlink(path); err == nil && at == to {
 		return nil
@@ -138,8 +141,8 @@ func relink(to, path string) error {
 	return os.Symlink(to, path)
 }
 
-// checkSame returns errVisible unless a path is the same file here and on the host. They differ if
-// the host has a mount there that was not propagated.
+// checkSame returns errVisible unless a path leads to the same file for this process and on the
+// host. It leads to another file if the host has a mount there that was not propagated.
 func (h *Host) checkSame(path string) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat(path, &here); err != nil {
@@ -151,12 +154,13 @@ func (h *Host) checkSame(path string) error {
 	return nil
 }
 
-// mountCopy replaces target by a private copy of the mounts at source on the host. Changes to the
-// copy do not propagate to the host.
+// mountCopy replaces target by a private copy of the mounts that are at source on the host. Changes
+// to the copy do not propagate to the host.
 func (h *Host) mountCopy(source, target string) error {
 	tree := -1
 	err := h.inHost(func() error {
-		// The agent has resolved symlinks already. One that exists now was placed there since.
+		// The agent has already resolved symlinks. A symlink that exists now was placed there
+		// later.
 		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 		at, err := unix.Openat2(unix.AT_FDCWD, source, how)
 		if err != nil {
@@ -181,13 +185,13 @@ func (h *Host) mountCopy(source, target string) error {
 		return fmt.Errorf("mount it: %w", err)
 	}
 	if err := unix.Mount("", target, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		// Leave it mounted: unmounting a shared mount could unmount the host's too.
+		// Leave it mounted, because unmounting a shared mount could also unmount the host's mount.
 		return fmt.Errorf("make it private: %w", err)
 	}
 	return nil
 }
 
-// makeMountPoint creates a mount point at path and replaces what was there.
+// makeMountPoint creates a mount point at path. It replaces an existing file or directory.
 func makeMountPoint(path string, dir bool) error {
 	if st, err := os.Lstat(path); err == nil && st.IsDir() == dir && st.Mode()&fs.ModeSymlink == 0 {
 		return nil

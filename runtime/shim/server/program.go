@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crun is the name of the OCI runtime for which protect prepares a mount: see programs. Other OCI
-// runtimes protect themselves by a sealed copy, or need their own path.
+// crun is the name of the OCI runtime for which protect prepares a mount; see programs. Other OCI
+// runtimes protect themselves with a sealed copy, or need their own path.
 const crun = "crun"
 
-// programs are OCI runtimes, each an open file on a private read-only mount. A container must not
-// be able to write to the program that started it through /proc/<pid>/exe (CVE-2019-5736).
-// Therefore crun checks its own file first, and if that is writable, creates such a mount and
-// executes itself again from it. The mount made here, once, saves each call that second execution.
+// programs are OCI runtimes. Each is an open file on a private read-only mount. A container must
+// not be able to write to the program that started it through /proc/<pid>/exe (CVE-2019-5736).
+// Therefore crun first checks whether its own file is writable. If so, it creates such a mount and
+// executes itself again from it. The shim creates the mount once, so that crun need not execute
+// itself a second time in each call.
 // https://github.com/containers/crun/blob/main/src/libcrun/cloned_binary.c
 type programs map[string]program
 
@@ -26,7 +27,7 @@ type program struct {
 	fd   int
 }
 
-// An identity changes when a file is replaced or written to.
+// An identity changes if a file is replaced or written to.
 type identity struct {
 	dev, ino     uint64
 	size         int64
@@ -37,9 +38,9 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim, st.Mtim}
 }
 
-// protect makes cmd, which must not have been started, execute its program from such a mount. If
-// that fails, cmd is unchanged and crun protects itself. cmd must be started before the next call
-// of protect, which may close the program's file.
+// protect makes cmd execute its program from such a mount. cmd must not have been started. If this
+// fails, cmd is unchanged, and crun protects itself. cmd must be started before the next call of
+// protect, because that call may close the program's file.
 func (p programs) protect(cmd *exec.Cmd) {
 	if filepath.Base(cmd.Path) != crun {
 		return
@@ -60,12 +61,12 @@ func (p programs) protect(cmd *exec.Cmd) {
 		}
 		p[cmd.Path] = known
 	}
-	// Not /proc/self: in the forked process the descriptors have other numbers.
+	// /proc/self is not possible, because the descriptors have other numbers in the forked process.
 	cmd.Path = "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(known.fd)
 }
 
 // openProgram opens a program on a mount of its own. It must be an ELF file, because the
-// interpreter of a script would not find it.
+// interpreter of a script could not open the script.
 func openProgram(path string) (program, error) {
 	head := make([]byte, 4)
 	f, err := os.Open(path)

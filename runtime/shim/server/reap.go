@@ -13,21 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reaper reaps every child of this process: the OCI runtime's commands, containers, and orphans,
-// because the shim is a subreaper. Nothing else in this process may wait for a child.
+// A reaper reaps every child of this process. These are commands of the OCI runtime, containers
+// and, because the shim is a subreaper, orphans. No other code in this process may wait for a
+// child.
 type reaper struct {
 	mu    sync.Mutex
 	wait  map[int]chan unix.WaitStatus
-	early map[int]unix.WaitStatus // statuses without a waiter, kept while adopting > 0
+	early map[int]unix.WaitStatus // statuses for which there is no waiter, kept while adopting > 0
 	// adopting counts the callers that will call adopt for a PID that they do not know yet.
 	adopting int
 	calls    map[int]struct{} // running commands of the OCI runtime
 	programs programs
 }
 
-// callTime is the timeout of an OCI runtime's command, like runtimeRequestTimeout of a kubelet: a
-// command that hangs would block its pod forever.
-const callTime = 2 * time.Minute
+// callTimeout is the timeout of a command of the OCI runtime, like runtimeRequestTimeout of a
+// kubelet. Without it, a command that hangs would block its pod forever.
+const callTimeout = 2 * time.Minute
 
 func newReaper() *reaper {
 	return &reaper{
@@ -35,9 +36,9 @@ func newReaper() *reaper {
 	}
 }
 
-// run reaps children until ctx ends: once at the start, and on SIGCHLD.
+// run reaps children until ctx ends. It does so at the start and on each SIGCHLD.
 func (r *reaper) run(ctx context.Context) {
-	sig := make(chan os.Signal, 1) // a dropped signal does not matter, because one is pending
+	sig := make(chan os.Signal, 1) // if a signal is dropped, another one is pending
 	signal.Notify(sig, unix.SIGCHLD)
 	defer signal.Stop(sig)
 	for {
@@ -72,12 +73,13 @@ func (r *reaper) reap() {
 	}
 }
 
-// call is command for the OCI runtime. It ends after callTime, or by endCalls.
+// call runs a command of the OCI runtime, like command. The command is killed after callTimeout, or
+// by endCalls.
 func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
 	return r.command(cmd, protected, func(pid int) (ended func()) {
 		r.calls[pid] = struct{}{}
-		late := time.AfterFunc(callTime, func() { r.kill(pid, unix.SIGKILL) })
+		late := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
 		return func() { late.Stop() }
 	})
 }
@@ -91,8 +93,8 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts cmd with launch and waits for its end. cmd's streams must be files. launch and
-// began are called with mu held.
+// command starts cmd with launch and waits for its end. The streams of cmd must be files. launch
+// and began are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
@@ -104,8 +106,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 		defer began(cmd.Process.Pid)()
 	}
 	r.mu.Unlock()
-	// Containers must not inherit the shim's protection from the OOM killer: an OCI runtime may
-	// treat a score of 0 as "not set".
+	// Containers must not inherit the shim's protection from the OOM killer, because an OCI runtime
+	// may treat a score of 0 as unset.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
 	st := <-ch
 	cmd.Process.Release()
@@ -115,8 +117,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before the process is started that adopt is called for. The returned
-// function must be called afterwards.
+// adoptLater must be called before the start of the process for which adopt will be called. The
+// caller must call the returned function after that.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +152,7 @@ func (r *reaper) expect(pid int) chan unix.WaitStatus {
 	return ch
 }
 
-// kill signals a child that is not reaped yet, so the PID cannot have been reused.
+// kill sends a signal to a child that is not reaped yet. So its PID cannot have been reused.
 func (r *reaper) kill(pid int, sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,14 +33,14 @@ func TestRest(t *testing.T) {
 				t.Errorf("memory was given back %d times, not %d", got, want)
 			}
 		}
-		after(still-time.Second, 0)
+		after(quiet-time.Second, 0)
 		s.noteChange()
-		after(still-time.Second, 0)
+		after(quiet-time.Second, 0)
 		after(2*time.Second, 1)
-		after(still+time.Second, 1)
+		after(quiet+time.Second, 1)
 		s.noteChange()
 		last := time.Now()
-		after(still+time.Second, 2)
+		after(quiet+time.Second, 2)
 		after(idle, 2)
 		if ended.Sub(last) != idle {
 			t.Errorf("it ended %v after the last change", ended.Sub(last))

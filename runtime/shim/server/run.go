@@ -21,14 +21,15 @@ import (
 const (
 	pidFile = "init.pid"
 	ociLog  = "oci.log"
-	// maxOCILog bounds the log that an OCI runtime's commands write for one container, in bytes:
-	// repeated failures to delete it add to the log each time.
+	// maxOCILog is the maximum size of the log that the commands of an OCI runtime write for one
+	// container, in bytes. It is needed because each failed attempt to delete the container adds to
+	// the log.
 	maxOCILog = 64 << 10
 	// logInterval is the default of containerLogMonitorInterval.
 	logInterval = 10 * time.Second
 )
 
-// run creates and starts a container. After an error it is removed.
+// run creates and starts a container. If it fails, the container is removed.
 func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	s.acts.RLock()
 	defer s.acts.RUnlock()
@@ -51,7 +52,7 @@ func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// add registers a container and opens its log. The caller holds acts. drop undoes it.
+// add registers a container and opens its log. The caller holds acts. drop reverts it.
 func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func (s *Server) drop(c *container) {
 	s.noteChange()
 }
 
-// start calls the OCI runtime and returns the container's PID.
+// start starts a container with the OCI runtime and returns its PID.
 func (s *Server) start(c *container) (int, error) {
 	r := c.req
 	var err error
@@ -129,8 +130,9 @@ func (s *Server) start(c *container) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// prepareMounts prepares the mounts of a container and chooses the mount namespace that it starts
-// in. launch starts the OCI runtime's command; started must be called once the command has ended.
+// prepareMounts prepares the mounts of a container and chooses the mount namespace in which it
+// starts. launch starts the OCI runtime's command. started must be called once the command has
+// ended.
 func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
 	nothing := func() {}
 	switch {
@@ -167,7 +169,7 @@ func (s *Server) ociCommand(r wire.RunRequest, args ...string) *exec.Cmd {
 	return exec.Command(r.OCI.Path, append(global, args...)...)
 }
 
-// ociError returns the last error in the OCI runtime's log, or else err's text.
+// ociError returns the last error in the OCI runtime's log. If there is none, it returns err.
 func ociError(bundle string, err error) string {
 	b, readErr := os.ReadFile(filepath.Join(bundle, ociLog))
 	if readErr != nil {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// idle is how long a shim without containers and connections keeps running.
+	// idle is how long a shim without containers and connections continues to run.
 	idle = time.Minute
-	// still is how long no container may have started or ended before the shim returns free memory
-	// to the kernel, which takes a millisecond.
-	still = 10 * time.Second
+	// quiet is how long no container may have started or ended before the shim returns free memory
+	// to the kernel. Returning the memory takes a millisecond.
+	quiet = 10 * time.Second
 )
 
 var (
@@ -35,25 +35,25 @@ type Server struct {
 	reaper *reaper
 	// compressor compresses rotated logs.
 	compressor *compressor
-	host       *Host // nil: this process is in the host's mount namespace
+	host       *Host // nil if this process is in the host's mount namespace
 
 	mu         sync.Mutex
 	containers map[string]*container
 	conns      map[*conn]struct{}
-	changed    chan struct{} // capacity 1: connections or containers have changed
-	leaving    bool          // see Leave
-	closing    bool          // see shutdown
-	readers    int           // attached clients
+	changed    chan struct{} // capacity 1; connections or containers have changed
+	leaving    bool          // whether Leave was called
+	closing    bool          // whether shutdown was called
+	readers    int           // number of attached clients
 	stop       context.CancelFunc
 
-	// A new agent first calls list, whose result must stay valid. So list waits for starts and
-	// signals that are in progress, and later ones that were requested by the previous, dead agent
-	// are rejected.
+	// A new agent first calls list, and the result must remain valid. So list waits for starts and
+	// signals that are in progress. Requests of the previous, dead agent that come later are
+	// rejected.
 	acts  sync.RWMutex // held for writing by list
-	owner *conn        // guarded by acts; nil: any connection
+	owner *conn        // guarded by acts; if nil, any connection may act
 }
 
-// New returns a Server that is not running. host is nil for a process in the host's mount
+// New returns a Server that is not running. host is nil if this process is in the host's mount
 // namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
@@ -65,8 +65,8 @@ func New(log *slog.Logger, host *Host) *Server {
 	return s
 }
 
-// Run serves l until ctx ends, a client calls Shutdown, or the shim has been unused for a while.
-// Containers keep running when it returns.
+// Run serves l until ctx ends, a client calls Shutdown, or the shim has been unused for the time
+// idle. The containers continue to run when it returns.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
@@ -90,8 +90,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// Leave ends the shim once none of its containers is running. When the machine shuts down, all
-// processes get a signal to end, and the shutdown waits for those that do not.
+// Leave ends the shim once none of its containers is running. It is called on a signal to end: when
+// a machine shuts down, it sends such a signal to all processes and waits for those that do not
+// end.
 func (s *Server) Leave() {
 	s.mu.Lock()
 	s.leaving = true
@@ -99,9 +100,9 @@ func (s *Server) Leave() {
 	s.noteChange()
 }
 
-// expire ends the shim when it has had neither containers nor connections for idle, and when it is
-// leaving or shutting down and may end. When nothing has changed for a while, it returns free
-// memory to the kernel.
+// expire ends the shim in two cases: it has had neither containers nor connections for the time
+// idle, or it is leaving or shutting down and nothing prevents its end. If nothing has changed for
+// the time quiet, it returns free memory to the kernel.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
@@ -115,7 +116,7 @@ func (s *Server) expire(ctx context.Context) {
 			s.stop()
 			return
 		}
-		rest := time.After(still)
+		rest := time.After(quiet)
 		for changed := false; !changed; {
 			select {
 			case <-ctx.Done():
@@ -149,7 +150,7 @@ func (s *Server) noteChange() {
 	}
 }
 
-// call handles one request. The result becomes the reply's body.
+// call handles one request. The result becomes the body of the reply.
 func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error) {
 	switch method {
 	case wire.MethodRun:
@@ -172,7 +173,7 @@ func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error)
 	return nil, fmt.Errorf("the shim does not support the method %q", method)
 }
 
-// checkOwner returns an error for a connection of an agent that has been replaced by another. The
+// checkOwner returns an error for the connection of an agent that another agent has replaced. The
 // caller holds acts.
 func (s *Server) checkOwner(c *conn) error {
 	if s.owner != nil && s.owner != c {
@@ -181,7 +182,7 @@ func (s *Server) checkOwner(c *conn) error {
 	return nil
 }
 
-// decode decodes a request's body and calls f with it.
+// decode decodes the body of a request and calls f with it.
 func decode[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, error) {
 	var r Req
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -194,18 +195,18 @@ func (s *Server) get(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.containers[id]
-	if c == nil || c.pid == 0 { // not started yet
+	if c == nil || c.pid == 0 { // it has not started yet
 		return nil, fmt.Errorf("%s: %w", id, errNotFound)
 	}
 	return c, nil
 }
 
-// takeoverTime is how long a new agent waits for OCI runtime calls of the previous agent before
-// they are killed.
-const takeoverTime = 8 * time.Second
+// takeoverTimeout is how long a new agent waits for the OCI runtime calls of the previous agent.
+// After that, these calls are killed.
+const takeoverTimeout = 8 * time.Second
 
 func (s *Server) list(c *conn) []wire.Container {
-	late := time.NewTicker(takeoverTime)
+	late := time.NewTicker(takeoverTimeout)
 	mine := make(chan struct{})
 	go func() {
 		s.acts.Lock()
@@ -241,7 +242,8 @@ func (s *Server) reopen(r wire.Target) (any, error) {
 	return nil, c.log.Reopen()
 }
 
-// shutdown ends the shim after the reply, once every client has received the rest of its output.
+// shutdown ends the shim after the reply. Before that, every client receives the rest of its
+// output.
 func (s *Server) shutdown() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,19 +16,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// streams are a container's stdin, stdout and stderr: pipes or a terminal. The output is sent to
-// the log and to attached clients.
+// streams are the stdin, stdout and stderr of a container, which are pipes or a terminal. The
+// output is sent to the log and to attached clients.
 type streams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
 	console *console // nil without a terminal
-	stdin   *os.File // nil: the container has no stdin
+	stdin   *os.File // nil if the container has no stdin
 	out     drain.Outputs
 
 	mu          sync.Mutex
 	clients     map[*client]struct{}
-	outputEnded bool          // all of the container's output has been read
-	ended       chan struct{} // closed when the container has ended: clients no longer block its output
+	outputEnded bool          // whether all output of the container has been read
+	ended       chan struct{} // closed when the container has ended; clients then no longer block its output
 	end         sync.Once
 }
 
@@ -40,10 +40,10 @@ func emptyStreams() *streams {
 type sink struct {
 	to     *streams
 	stream byte           // number of the stream in package wire
-	log    *crilog.Stream // nil: no log
+	log    *crilog.Stream // nil if there is no log
 }
 
-// Write never fails: neither a full disk nor a vanished client may stop the container.
+// Write never fails, because neither a full disk nor a client that has gone may stop the container.
 func (k *sink) Write(p []byte) (int, error) {
 	if k.log != nil {
 		k.log.Write(p)
@@ -59,7 +59,7 @@ func (k *sink) Ended() {
 	}
 }
 
-// newStreams opens the OCI runtime's streams. After an error nothing is open.
+// newStreams opens the OCI runtime's streams. If it fails, it leaves nothing open.
 func newStreams(c *container) (_ *streams, err error) {
 	s := emptyStreams()
 	defer func() {
@@ -95,7 +95,7 @@ func newStreams(c *container) (_ *streams, err error) {
 	return s, nil
 }
 
-// chown changes the owner of the container's pipes to its root user, who is not the host's root.
+// chown changes the owner of the container's pipes to its root user, which is not the host's root.
 // Both ends of a pipe have the same owner.
 func (s *streams) chown(to wire.Owner) error {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
@@ -117,7 +117,7 @@ func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.
 	return s.out.Pipe(k)
 }
 
-// stdinPipe creates a pipe. ours, the write end, is non-blocking.
+// stdinPipe creates a pipe. ours is the write end, which is non-blocking.
 func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -133,13 +133,13 @@ func stdinPipe() (child, ours *os.File, err error) {
 func (s *streams) closeChild() {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f != nil {
-			f.Close() // the same file may be listed twice; closing twice is harmless
+			f.Close() // a file may be in the list twice, and closing it twice is harmless
 		}
 	}
 }
 
-// receive receives the terminal, if there is one, from the OCI runtime. Its output is logged as
-// stdout; l may be nil.
+// receive receives the terminal from the OCI runtime if the container has one. The output of the
+// terminal is logged as stdout. l may be nil.
 func (s *streams) receive(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
@@ -169,15 +169,15 @@ func (s *streams) abort() {
 	}
 }
 
-// pump starts to copy output.
+// pump starts to copy the output.
 func (s *streams) pump() { s.out.Start() }
 
-// finish waits until all output of an ended container is in the log, and closes everything. Output
-// of processes that escaped the container and keep writing is read for d. Clients receive the rest
-// of their output at their own pace, after finish has returned.
+// finish waits until all output of an ended container is in the log, and then closes everything.
+// Remaining processes may keep writing after the end of the container. Their output is read for the
+// time d. Clients receive the rest of their output at their own speed, after finish has returned.
 func (s *streams) finish(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
-	s.out.Finish(context.Background(), d) // cannot fail: sinks never do
+	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails
 	if s.stdin != nil {
 		s.stdin.Close()
 	}
@@ -189,7 +189,7 @@ func (s *streams) finish(d time.Duration) {
 	}
 }
 
-// A console is a unix socket on which the OCI runtime sends a terminal.
+// A console is a unix socket through which the OCI runtime sends a terminal.
 type console struct {
 	path string
 	dir  *os.File

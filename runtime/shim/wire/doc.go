@@ -1,7 +1,7 @@
-// Package wire is the protocol between the agent and a shim over the shim's unix socket: one JSON
-// value per line, requests with replies, and events that the shim sends to every connection. Both
-// sides ignore unknown fields, because a shim outlives the agent that started it, also in an
-// upgrade.
+// Package wire is the protocol between the agent and a shim over the shim's unix socket. Each
+// message is one JSON value in a line: a request, its reply, or an event. The shim sends events to
+// every connection. Both sides ignore unknown fields, because a shim continues to run after an
+// upgrade of the agent.
 //
 //	agent --Request{ID,Method,Body}--> shim
 //	agent <--Reply{ID,Error,Body}----- shim

@@ -8,16 +8,16 @@ import (
 
 // Streams of a Frame.
 const (
-	StreamStdin  = byte(iota) // to the shim; empty: end of input
+	StreamStdin  = byte(iota) // to the shim; an empty payload is the end of the input
 	StreamStdout              // from the shim
 	StreamStderr              // from the shim
-	StreamResize              // to the shim: width and height, 16 bits each
-	// From the shim, if both sides support it: the last frame. Its payload is the reason why output is
-	// missing, or empty.
+	StreamResize              // to the shim; width and height, 16 bits each
+	// From the shim, if both sides support it. It is the last frame. The payload is the reason why
+	// output is missing, or empty.
 	StreamEnd
 )
 
-// MaxFrame bounds the payload of one frame.
+// MaxFrame is the maximum payload of one frame, in bytes.
 const MaxFrame = 32 << 10
 
 // Frame returns one frame with a copy of p.
@@ -28,14 +28,14 @@ func Frame(stream byte, p []byte) []byte {
 	return append(b, p...)
 }
 
-// WriteFrame writes one frame in one call of Write.
+// WriteFrame writes one frame with a single call of Write.
 func WriteFrame(w io.Writer, stream byte, p []byte) error {
 	_, err := w.Write(Frame(stream, p))
 	return err
 }
 
-// ReadFrame reads one frame. The payload is valid until the next call with the same buffer, which
-// must have MaxFrame bytes.
+// ReadFrame reads one frame. The payload is valid until the next call with the same buffer. The
+// buffer must have MaxFrame bytes.
 func ReadFrame(r io.Reader, buf []byte) (stream byte, p []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

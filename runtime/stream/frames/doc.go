@@ -1,9 +1,9 @@
-// Package frames bounds the control frames of a client's SPDY session.
+// Package frames limits the control frames of a client's SPDY session.
 //
 //	connection --frame--> Bound: complete, short, and small once decoded --> SPDY library
 //	                        |
 //	                        '--> an error, which ends the session
 //
-// The SPDY library decodes frames of any size; its own limits are a thousand headers of a megabyte
+// The SPDY library decodes frames of any size. It accepts up to a thousand headers of a megabyte
 // each.
 package frames

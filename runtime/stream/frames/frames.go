@@ -12,17 +12,17 @@ import (
 	frame "github.com/moby/spdystream/spdy"
 )
 
-// Limits of a control frame. Its headers are compressed, by a factor of a thousand if the client
-// wants, and are kept as long as their stream. A stream of exec or port-forward has three short
-// ones. The library would accept 1000 of 1 MiB.
+// Limits of a control frame. A client can compress headers by a factor of a thousand, and the
+// headers of a stream stay in memory as long as the stream. A stream of exec or port-forward has
+// three short headers.
 const (
-	maxControl    = 8 << 10 // bytes of the frame
-	maxHeaders    = 16      // headers of a stream
-	maxHeaderText = 512     // bytes of a name or a value
+	maxControl    = 8 << 10 // length of the frame, in bytes
+	maxHeaders    = 16      // number of headers of a stream
+	maxHeaderText = 512     // length of a name or a value, in bytes
 )
 
-// Bound returns a ResponseWriter for a SPDY library. It bounds the control frames of the connection
-// that the library hijacks from it.
+// Bound returns a ResponseWriter for a SPDY library. If the library hijacks the connection, its
+// control frames are limited.
 func Bound(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
 
 type framed struct{ http.ResponseWriter }
@@ -43,12 +43,12 @@ func (f framed) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return checked, bufio.NewReadWriter(bufio.NewReader(checked), rw.Writer), nil
 }
 
-// frames is the connection of a SPDY session. Read returns a control frame only once it is complete
-// and a bounded decoder has accepted it; data frames are passed through.
+// A frames is the connection of a SPDY session. Read returns a control frame only after it is
+// complete and a decoder with limits has accepted it. Data frames are returned unchanged.
 type frames struct {
 	net.Conn
 	in      io.Reader
-	framer  *frame.Framer // decodes control
+	framer  *frame.Framer // decodes control frames
 	control bytes.Buffer
 	begun   []byte // bytes of an incomplete frame
 	ready   []byte // bytes to return from Read
@@ -58,8 +58,9 @@ type frames struct {
 // frameHead is the length of a frame's header.
 const frameHead = 8
 
-// Read fails at a control frame beyond the limits and closes the connection itself: the library may
-// be waiting for streams, without handling the error, for as long as an idle session may last.
+// Read fails at a control frame that exceeds the limits. It also closes the connection, because the
+// library may not handle the error while it waits for streams, which may last as long as an idle
+// session.
 func (f *frames) Read(b []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if f.data > 0 {
@@ -76,8 +77,8 @@ func (f *frames) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next reads the header of a data frame, or a complete control frame. After an error, such as a
-// deadline, the next call resumes.
+// next reads the header of a data frame, or a complete control frame. If an error such as a
+// deadline interrupts it, the next call continues.
 func (f *frames) next() error {
 	if err := f.fill(frameHead); err != nil {
 		return err

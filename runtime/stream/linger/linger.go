@@ -15,15 +15,15 @@ import (
 const (
 	// patience is how long a peer that has received everything may take to close the connection.
 	patience = 10 * time.Second
-	// look is the interval at which the unsent bytes are checked.
-	look = time.Second
+	// checkInterval is the interval at which the number of unsent bytes is checked.
+	checkInterval = time.Second
 )
 
-// Close closes c once its peer has closed it, or has received everything and does not close it
-// within patience, or a second after ctx has ended. While data is unsent it waits as long as the
-// peer responds; a peer that has vanished (see package pulse) is not waited for. Others may read
-// from c concurrently, but get only part of the peer's data; an error that this causes must not end
-// ctx.
+// Close closes c when its peer has closed it, when patience has passed since the peer received
+// everything, or a second after the end of ctx. While data is unsent, it waits as long as the peer
+// responds. It does not wait for a peer that does not respond any more (see package pulse). Other
+// goroutines may still read from c, but receive only a part of the peer's data. If they end ctx
+// because of an error, data may be lost.
 func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }
 
 func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
@@ -39,7 +39,7 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 		io.Copy(io.Discard, c)
 		close(gone)
 	}()
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for taken := time.Duration(0); taken < patience; {
 		select {
@@ -52,7 +52,7 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 			}
 			return
 		case <-tick.C:
-			taken += look
+			taken += checkInterval
 			if unsent(c) > 0 {
 				taken = 0
 			}
@@ -68,7 +68,7 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 func closeWrite(c net.Conn) (ok bool) {
 	for c != nil {
 		if h, half := c.(interface{ CloseWrite() error }); half {
-			h.CloseWrite() // an error means that the peer is gone
+			h.CloseWrite() // an error means that the peer has gone
 			ok = true
 		}
 		c = inner(c)
@@ -83,7 +83,7 @@ func inner(c net.Conn) net.Conn {
 	return nil
 }
 
-// unsent returns the number of bytes that the peer has not acknowledged yet.
+// unsent returns the number of bytes that the peer has not acknowledged.
 func unsent(c net.Conn) (n int) {
 	for ; c != nil; c = inner(c) {
 		s, ok := c.(syscall.Conn)

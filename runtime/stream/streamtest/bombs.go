@@ -31,7 +31,7 @@ func opening(t *testing.T, times int, h http.Header) []byte {
 	return b.Bytes()
 }
 
-// Bombs sends control frames that are long, or large once decompressed, in SPDY sessions. The
+// Bombs sends control frames that are long, or large after decompression, in SPDY sessions. The
 // session must end before they are decompressed. session returns the path of a new session.
 func Bombs(t *testing.T, network, address, protocol string, session func() (path string)) {
 	t.Helper()
@@ -62,12 +62,12 @@ func Bombs(t *testing.T, network, address, protocol string, session func() (path
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _ = c.Write(bomb) // the connection may be closed before all is sent
+		_, _ = c.Write(bomb) // the server may close the connection before everything is sent
 		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.Copy(io.Discard, in); err != nil && strings.Contains(err.Error(), "timeout") {
-			t.Errorf("%s on %s: the session goes on", name, path)
+			t.Errorf("%s on %s: the session did not end", name, path)
 		}
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {

@@ -29,7 +29,7 @@ func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	switch {
 	case errors.As(err, &exit):
 		return out.Bytes(), exit.Code, nil
-	case err != nil && strings.Contains(err.Error(), "exit code 7"): // as the versions before v4 report it
+	case err != nil && strings.Contains(err.Error(), "exit code 7"): // versions before v4 report the exit code in this way
 		return out.Bytes(), 7, nil
 	}
 	return out.Bytes(), 0, err
@@ -108,9 +108,9 @@ func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
 
 func (c *Client) portChannels(path, protocol string, port int) ([]byte, int, error) {
 	said, err := c.channels(path, protocol)
-	begin := []byte{byte(port), 0} // each channel begins with the port's number
+	begin := []byte{byte(port), 0} // each channel begins with the number of the port
 	if err == nil && !bytes.Equal(said[1], begin) {
-		err = fmt.Errorf("the channel of errors says %q", said[1])
+		err = fmt.Errorf("the error channel contains %q", said[1])
 	}
 	return bytes.TrimPrefix(said[0], begin), 0, err
 }
@@ -127,13 +127,13 @@ func tunnelDialer(u *url.URL, c *rest.Config) (httpstream.Dialer, error) {
 	return portforward.NewSPDYOverWebsocketDialer(u, c)
 }
 
-// port reads from a port through client-go's port-forward, which listens locally.
+// port reads from a port through client-go's port-forward, which listens on a local port.
 func (c *Client) port(path, port string, dialer portDialer) ([]byte, error) {
 	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
 		return nil, err
 	}
-	u.RawQuery = "" // the streams name the port
+	u.RawQuery = "" // the streams contain the port
 	d, err := dialer(u, c.Config)
 	if err != nil {
 		return nil, err

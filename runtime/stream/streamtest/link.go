@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// A Reader forwards the bytes that a server sends to a client, or fails to. The connection ends
-// when it returns.
+// A Reader forwards the bytes from a server to a client, or simulates a client that fails. The
+// connection ends when the Reader returns.
 type Reader func(client, server net.Conn)
 
 // begun is the number of bytes that every Reader forwards at first.
@@ -47,8 +47,8 @@ func Vanishes(client, server net.Conn) {
 	io.Copy(client, server)
 }
 
-// CloseOnce returns a Reader that closes the first connection with more than the first bytes, and
-// forwards everything on later ones.
+// CloseOnce returns a Reader that closes one connection after the first bytes: the first one with
+// more data than that. It forwards everything on later ones.
 func CloseOnce() Reader {
 	var closed atomic.Bool
 	return func(client, server net.Conn) {
@@ -59,8 +59,9 @@ func CloseOnce() Reader {
 	}
 }
 
-// Link forwards connections to a TCP port until ctx ends, and returns its own address. It has small
-// buffers, so that data the Reader does not read stays in the server's kernel.
+// Link forwards connections to a TCP port until ctx ends. It returns the address on which it
+// listens. Its buffers are small, so data that the Reader does not read stays in the server's
+// kernel.
 func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	t.Helper()
 	ln := listen(t, "tcp", "127.0.0.1:0")
@@ -68,7 +69,7 @@ func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	return ln.Addr().String()
 }
 
-// LinkUnix is Link from one unix socket to another.
+// LinkUnix is like Link, but forwards from one unix socket to another.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
 	go pass(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })

@@ -11,18 +11,19 @@ import (
 // A Client connects to Config.Host, which begins with https:// or http://.
 type Client struct {
 	Config *rest.Config
-	TLS    *tls.Config // the same, for clients other than client-go's
+	TLS    *tls.Config // the same configuration, for clients other than client-go's
 }
 
 // A Way is a client with a version of a protocol.
 type Way struct {
 	Name string
-	// Get returns all bytes received from a path and, if the server ended the session properly, the
-	// command's exit code.
+	// Get returns all bytes that were received from a path. It also returns the command's exit code
+	// if the server ended the session properly.
 	Get func(ctx context.Context, c *Client, path string) (out []byte, code int, err error)
-	// Coded says that the client also waits for the output of a command that fails.
+	// Coded reports whether the client also waits for the output of a command that fails.
 	Coded bool
-	// Blind says that the client cannot distinguish a broken connection from the end of the output.
+	// Blind reports whether the client cannot distinguish a broken connection from the end of the
+	// output.
 	Blind bool
 }
 
@@ -31,8 +32,8 @@ func Channels() []string {
 	return []string{"", "channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"}
 }
 
-// Commands returns the ways of exec and attach: SPDY in all versions, WebSockets of Channels and
-// more, and client-go's WebSocket of the given version.
+// Commands returns the clients for exec and attach: SPDY in all versions, WebSockets in the
+// versions of Channels and more, and client-go's WebSocket in the given version.
 func Commands(version string, more ...string) (all []Way) {
 	get := func(ctx context.Context, c *Client, path string) ([]byte, int, error) {
 		return c.webSocket(ctx, path, version)
@@ -51,7 +52,7 @@ func Commands(version string, more ...string) (all []Way) {
 	return all
 }
 
-// Ports returns the ways of port-forward to one port.
+// Ports returns the clients for port-forward to one port.
 func Ports(port int) (all []Way) {
 	for _, p := range []string{"", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"} {
 		get := func(_ context.Context, c *Client, path string) ([]byte, int, error) {

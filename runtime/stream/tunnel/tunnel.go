@@ -30,10 +30,10 @@ func Is(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
 }
 
-// Serve calls next with a SPDY request whose hijacked connection is the tunnel. The tunnel is
-// opened only when next hijacks the connection; if next rejects the request, the client gets an
-// ordinary response. Any origin is accepted, as in a kubelet, because authentication does not
-// depend on a browser's cookies.
+// Serve calls next with a SPDY request. The tunnel is the connection that next can hijack from it.
+// The tunnel is opened when next hijacks the connection. If next rejects the request instead, the
+// client gets an ordinary response. Any origin is accepted, as in a kubelet, because authentication
+// does not depend on a browser's cookies.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
@@ -46,15 +46,16 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	next.ServeHTTP(tw, in)
 }
 
-// A tunnel implements net.Conn.
+// A tunnel is a net.Conn over a WebSocket.
 type tunnel struct {
 	ws      *websocket.Conn
-	ctx     context.Context // of the request; its end also ends lingering at Close
-	message io.Reader       // rest of the current message; nil: none
+	ctx     context.Context // context of the request; its end also ends the wait in Close
+	message io.Reader       // rest of the current message, or nil
 	writing sync.Mutex
 }
 
-// Read returns the content of the messages, and io.EOF once the client has closed the tunnel.
+// Read returns the content of the messages. After the client has closed the tunnel, it returns
+// io.EOF.
 func (t *tunnel) Read(b []byte) (int, error) {
 	for {
 		if t.message == nil {
@@ -115,21 +116,21 @@ func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadli
 func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
 
 // A tunnelWriter is the ResponseWriter for the request in a tunnel. Hijacking its connection opens
-// the tunnel; other responses go to the original writer.
+// the tunnel. Any other response is sent to the original writer.
 type tunnelWriter struct {
 	http.ResponseWriter
 	r *http.Request // the request that opens the tunnel
-	t *tunnel       // nil: not open
+	t *tunnel       // nil if it is not open
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *tunnelWriter) WriteHeader(code int) {
-	if code != http.StatusSwitchingProtocols { // else Hijack sends the response
+	if code != http.StatusSwitchingProtocols { // otherwise Hijack sends the response
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
 
-// Hijack implements http.Hijacker: it opens the tunnel.
+// Hijack implements http.Hijacker. It opens the tunnel.
 func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	up := websocket.Upgrader{
 		Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}, HandshakeTimeout: handshakeTime,
