@@ -56,7 +56,7 @@ func testSandboxLife(t *testing.T, b *bench) {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: id}))(b)
 	}
 	if _, err := b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: id}); !errdefs.IsNotFound(err) {
-		t.Errorf("removed, but it is listed: %v", err)
+		t.Errorf("the status of a removed object: %v", err)
 	}
 }
 
@@ -116,7 +116,7 @@ func testContainerLife(t *testing.T, b *bench) {
 		must(b.Runtime.RemoveContainer(b.ctx, &api.RemoveContainerRequest{ContainerId: id}))(b)
 	}
 	if _, err := b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}); !errdefs.IsNotFound(err) {
-		t.Errorf("removed, but it is listed: %v", err)
+		t.Errorf("the status of a removed object: %v", err)
 	}
 }
 
@@ -309,6 +309,6 @@ func testRemoveRunning(t *testing.T, b *bench) {
 	must(b.Runtime.RemoveContainer(b.ctx, &api.RemoveContainerRequest{ContainerId: one}))(b)
 	must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod}))(b)
 	if _, err := b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: two}); !errdefs.IsNotFound(err) {
-		t.Errorf("its sandbox is removed, but the container is listed: %v", err)
+		t.Errorf("the status of a container whose sandbox is removed: %v", err)
 	}
 }

@@ -72,7 +72,7 @@ func TestImportHostile(t *testing.T) {
 		"layer count":       {tarOf(t, file{name: "manifest.json", body: docker("a.tar")}, file{name: "config.json", body: config}, file{name: "a.tar", body: string(tarOf(t))}), "1 layers for 0 entries"},
 		"links in a circle": {tarOf(t, file{name: "manifest.json", body: docker("a")}, file{name: "config.json", body: layered}, file{name: "a", link: "b", typ: tar.TypeSymlink}, file{name: "b", link: "a", typ: tar.TypeSymlink}), `"a" is not in the archive`},
 		"outer path":        {tarOf(t, file{name: "../../etc/passwd", body: "x"}, file{name: "manifest.json", body: docker("/etc/passwd")}, file{name: "config.json", body: layered}), "is not in the archive"},
-		"wrong layer":       {swapLayers(t, good), "its content is"},
+		"wrong layer":       {swapLayers(t, good), "its digest is"},
 		"too many files":    {tarOf(t, many...), "more than 16384 files"},
 		"index of itself":   {ociOf(t, toJSON(t, loop)), "digest"},
 		"bad digest":        {tarOf(t, file{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:../../x","size":3}]}`}), "digest"},

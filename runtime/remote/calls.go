@@ -21,7 +21,7 @@ type calls struct {
 func (c *calls) around(ctx context.Context, method string, req any, next func(context.Context) error) error {
 	method = path.Base(method)
 	asked := ctx
-	if most, bounded := c.timeout(method, req); bounded {
+	if most, bounded := c.timeoutOf(method, req); bounded {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, most)
 		defer stop()
@@ -43,11 +43,11 @@ func (c *calls) around(ctx context.Context, method string, req any, next func(co
 	return err
 }
 
-// timeout returns the timeout of a call, as in a kubelet. It is runtimeRequestTimeout, or twice
+// timeoutOf returns the timeout of a call, as in a kubelet. It is runtimeRequestTimeout, or twice
 // that for a sandbox with its network, plus the grace period or timeout in the call itself. Pulls,
 // checkpoints and commands without a timeout have none.
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
-func (c *calls) timeout(method string, req any) (time.Duration, bool) {
+func (c *calls) timeoutOf(method string, req any) (time.Duration, bool) {
 	switch q := req.(type) {
 	case *api.PullImageRequest, *api.CheckpointContainerRequest:
 		return 0, false

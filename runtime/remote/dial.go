@@ -70,7 +70,7 @@ func local(target string) (*url.URL, error) {
 			return u, nil
 		}
 	}
-	return nil, fmt.Errorf("the container runtime returned %.200q for its streams, which is not on this machine:"+
+	return nil, fmt.Errorf("the container runtime returned %.200q for its streams, which is not on this machine: "+
 		"have it serve them on loopback",
 		target)
 }
