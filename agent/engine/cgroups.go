@@ -48,7 +48,7 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 
 // systemCgroups returns the cgroups that enforceNodeAllocatable names besides pods, in the
 // order in which a kubelet sets their limits.
-func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.Held) {
+func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.EnforcedCgroup) {
 	for _, row := range []struct {
 		key, who, at string
 		kept         v1.ResourceList
@@ -60,7 +60,7 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 		{"kube-reserved-compressible", "Kube Reserved Compressible", k.KubeReservedCgroup, s.Kube, true},
 	} {
 		if slices.Contains(k.EnforceNodeAllocatable, row.key) {
-			out = append(out, cgroup.Held{
+			out = append(out, cgroup.EnforcedCgroup{
 				For: row.who, Cgroup: row.at,
 				Limits: cgroup.LimitsOf(row.kept, reserve.PIDs, row.compressible),
 			})

@@ -21,8 +21,8 @@ import (
 type Ability struct {
 	// ReadOnlyTrees reports support for recursive read-only mounts (KEP-3857).
 	ReadOnlyTrees bool
-	// Users reports support for user namespaces with idmapped volumes (KEP-127). It says nothing
-	// about the file systems of images and volumes, which must support idmapped mounts too.
+	// Users reports support for user namespaces with idmapped volumes (KEP-127). The file systems
+	// of images and volumes must support idmapped mounts too, which is checked elsewhere.
 	Users bool
 }
 
@@ -56,7 +56,7 @@ func (k *Cache) Get(program string) Ability {
 	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) || !fresh {
 		is = known{size: st.Size(), changed: st.ModTime()}
 		var err error
-		if is.Ability, err = ask(program, cmp.Or(k.patience, answerTimeout)); errors.Is(err, context.DeadlineExceeded) {
+		if is.Ability, err = readFeatures(program, cmp.Or(k.patience, answerTimeout)); errors.Is(err, context.DeadlineExceeded) {
 			is.until = time.Now().Add(askAgain)
 		}
 		if k.known == nil {
@@ -67,10 +67,10 @@ func (k *Cache) Get(program string) Ability {
 	return is.Ability
 }
 
-// ask runs `PROGRAM features`. A program without that command has no abilities. Only crun is
+// readFeatures runs `PROGRAM features`. A program without that command has no abilities. Only crun is
 // checked by its version, because it supported recursive read-only mounts before it had the
 // command. The error is context.DeadlineExceeded if the program does not respond in time.
-func ask(program string, patience time.Duration) (Ability, error) {
+func readFeatures(program string, patience time.Duration) (Ability, error) {
 	if !Kernel(5, 12) { // mount_setattr(2)
 		return Ability{}, nil
 	}

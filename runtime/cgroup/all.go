@@ -42,8 +42,8 @@ func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out L
 	return out
 }
 
-// A Held is a cgroup of the system that another program created and whose limits islet enforces.
-type Held struct {
+// An EnforcedCgroup is a cgroup of the system that another program created and whose limits islet enforces.
+type EnforcedCgroup struct {
 	For    string // its purpose in a kubelet's words, such as Kube Reserved
 	Cgroup string // path as in the configuration, such as /system.slice
 	Limits Limits
@@ -141,7 +141,7 @@ func (p *Pods) set(n name, r *cgroups.Resources) error {
 }
 
 // enforce sets the limits of a cgroup that another program created.
-func (p *Pods) enforce(h Held) error {
+func (p *Pods) enforce(h EnforcedCgroup) error {
 	n := p.parsePath(h.Cgroup)
 	m, err := manager.New(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil {

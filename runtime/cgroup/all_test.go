@@ -131,8 +131,8 @@ func TestAllUseMore(t *testing.T) {
 // TestOthers: the system's cgroups get their limits if they exist.
 func TestOthers(t *testing.T) {
 	h := newHall(t)
-	held := Held{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
-	err := h.pods(Config{Others: []Held{held}}).Start()
+	held := EnforcedCgroup{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
+	err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start()
 	if err == nil || !strings.Contains(err.Error(),
 		fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) &&
 		!strings.Contains(err.Error(), "could not read controllers") {
@@ -146,7 +146,7 @@ func TestOthers(t *testing.T) {
 			os.Mkdir(filepath.Join(dir, h.root), 0o755)
 		}
 	}
-	if err := h.pods(Config{Others: []Held{held}}).Start(); err != nil {
+	if err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "67108864")
@@ -156,7 +156,7 @@ func TestOthers(t *testing.T) {
 		t.Errorf("told %q", last)
 	}
 	held.Limits = LimitsOf(list("cpu", "250m", "memory", "1Mi"), "pid", true)
-	if err := h.pods(Config{Others: []Held{held}}).Start(); err != nil {
+	if err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root, "cpu.shares cpu.weight", "256 10")

@@ -32,13 +32,13 @@ const (
 
 // Config configures New.
 type Config struct {
-	Driver       string // Cgroupfs or Systemd
-	Root         string // path of the cgroup above kubepods; "" or "/" for the root
-	PodPidsLimit int64  // if it is not positive, half of the limit of all pods
-	CPUPeriod    int64  // in microseconds; 100 ms if it is 0, no CPU limits if it is negative
-	All          Limits // limits of all pods together
-	Others       []Held // the system's cgroups to limit
-	Memory       Memory // protection of pods' memory
+	Driver       string           // Cgroupfs or Systemd
+	Root         string           // path of the cgroup above kubepods; "" or "/" for the root
+	PodPidsLimit int64            // if it is not positive, half of the limit of all pods
+	CPUPeriod    int64            // in microseconds; 100 ms if it is 0, no CPU limits if it is negative
+	All          Limits           // limits of all pods together
+	Others       []EnforcedCgroup // the system's cgroups to limit
+	Memory       Memory           // protection of pods' memory
 	// Exclusive reports whether a container of the pod has exclusive CPUs. Such a pod has no CPU
 	// quota. If Exclusive is nil, no pod has exclusive CPUs.
 	Exclusive func(*v1.Pod) bool
@@ -62,7 +62,7 @@ type Pods struct {
 	// base has the directories of kubepods and the QoS classes, by class and controller. It is nil
 	// until they are created.
 	base     map[v1.PodQOSClass]map[string]string
-	prepared map[types.UID]prepared
+	prepared map[types.UID]preparedCgroup
 	// burstable has the CPU requests of burstable pods, in millicores. The key is the last element
 	// of the path of the pod's cgroup.
 	burstable map[string]int64
@@ -83,7 +83,7 @@ func New(c Config) (*Pods, error) {
 		return nil, errors.New("cgroup: no logger")
 	}
 	p := &Pods{
-		c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]prepared{}, burstable: map[string]int64{},
+		c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]preparedCgroup{}, burstable: map[string]int64{},
 		above: map[v1.PodQOSClass]map[string]string{},
 	}
 	p.root = rootName(c.Root)
@@ -108,9 +108,9 @@ func Path(driver, root string) string {
 	return n.cgroupfs()
 }
 
-// A prepared is a cgroup that Prepare created, with its limits. The limits are kept because a pod
-// that could not start yet may be resized before the next call of Prepare.
-type prepared struct {
+// A preparedCgroup is a cgroup that Prepare created, with its limits. The limits are stored,
+// because a pod that could not start yet may be resized before the next call of Prepare.
+type preparedCgroup struct {
 	cgroups.Manager
 	is bounds
 }
@@ -151,7 +151,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	p.prepared[pod.UID] = prepared{m, is}
+	p.prepared[pod.UID] = preparedCgroup{m, is}
 	p.keepClasses()
 	if c != v1.PodQOSBurstable {
 		return nil

@@ -40,8 +40,8 @@ const (
 //
 //	headers --admit--> waits --TagRPC--> is received --charge--> is handled --> answered
 //
-// Large requests wait in charge for their share of maxInWork, in the order of arrival. A waiting
-// request still counts as one of the maxReceiving.
+// Large requests wait in charge for their share of maxInWork, in the order of arrival. Until it
+// gets its share, it counts towards maxReceiving.
 type limits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -137,20 +137,20 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 
 // stream applies charge to the request of a streaming call.
 func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	c := &charged{s, l, func() {}}
+	c := &chargedStream{s, l, func() {}}
 	defer func() { c.done() }()
 	return handle(srv, c)
 }
 
-// A charged is a stream that receives one request.
-type charged struct {
+// A chargedStream is a stream that receives one request.
+type chargedStream struct {
 	grpc.ServerStream
 	l    *limits
 	done func()
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (c *charged) RecvMsg(m any) error {
+func (c *chargedStream) RecvMsg(m any) error {
 	if err := c.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}

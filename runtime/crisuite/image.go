@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// ImageRef is the name of Image's image.
+// ImageRef is the reference of the image that Image returns.
 const ImageRef = "islet.test/prog:1"
 
 // Build builds a static binary of one of islet's programs and returns its path.
@@ -68,7 +68,7 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
 // HostileImage returns an image like Image in which the file name is a symlink to link, or a FIFO
-// if link is empty. The new file replaces one of that name.
+// if link is empty. It replaces a file with that name.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
 	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}

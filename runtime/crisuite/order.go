@@ -9,9 +9,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kept is a resource of a pod that a pause container would keep. It is the same for every container
+// keptResource is a resource of a pod that a pause container would keep. It is the same for every container
 // of the pod, whichever starts first, and it outlives each of them.
-type kept struct {
+type keptResource struct {
 	what string
 	// make are prog's arguments in a privileged container that ends before the others start. They
 	// are empty if the sandbox creates the resource.
@@ -24,7 +24,7 @@ type kept struct {
 
 // keptThings has a row for each resource. If ordinary is empty, both kinds of containers print the
 // same.
-var keptThings = []kept{
+var keptThings = []keptResource{
 	{what: "the sysfs of the network namespace is writable where the container's mount is",
 		look:       []string{"put", "/sys/class/net/lo/ifalias", "pod"},
 		privileged: "put: <nil>", ordinary: "put: open /sys/class/net/lo/ifalias: read-only file system"},
@@ -73,7 +73,7 @@ func testOrder(t *testing.T, b *bench) {
 	}
 }
 
-// An orderedPod is the pod that tests one of the orders.
+// An orderedPod is the pod for the test of one order.
 type orderedPod struct {
 	*bench
 	id    string

@@ -20,18 +20,18 @@ import (
 // stopFor is how long a slow reader pauses. It is longer than drain.Grace.
 const stopFor = 2500 * time.Millisecond
 
-// A stopping reader pauses once, when it receives the first bytes.
-type stopping struct {
+// A pausingReader pauses once, when it receives the first bytes.
+type pausingReader struct {
 	bytes.Buffer
 	once sync.Once
 }
 
-func (s *stopping) Write(b []byte) (int, error) {
+func (s *pausingReader) Write(b []byte) (int, error) {
 	s.once.Do(func() { <-time.After(stopFor) })
 	return s.Buffer.Write(b)
 }
 
-func (s *stopping) Close() error { return nil }
+func (s *pausingReader) Close() error { return nil }
 
 // lines returns the output of prog's verb "lines".
 func lines(n int, end string) string {
@@ -54,7 +54,7 @@ func testSlowReader(t *testing.T, b *bench) {
 	for _, n := range []int{500, 9000, 100000} {
 		for _, tty := range []bool{false, true} {
 			all.Go(func() {
-				var out stopping
+				var out pausingReader
 				o := cri.ExecOptions{Command: []string{"/prog", "lines", fmt.Sprint(n), "exit", "7"}, Stdout: &out, TTY: tty}
 				want := lines(n, "\n")
 				if tty {
@@ -71,10 +71,10 @@ func testSlowReader(t *testing.T, b *bench) {
 	all.Wait()
 }
 
-// A closing reader reads some bytes and then fails.
-type closing struct{ left int }
+// A failingReader reads some bytes and then fails.
+type failingReader struct{ left int }
 
-func (c *closing) Write(b []byte) (int, error) {
+func (c *failingReader) Write(b []byte) (int, error) {
 	n := min(c.left, len(b))
 	c.left -= n
 	if n < len(b) {
@@ -83,7 +83,7 @@ func (c *closing) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-func (c *closing) Close() error { return nil }
+func (c *failingReader) Close() error { return nil }
 
 // testClosingReader checks a reader that fails. The command gets SIGPIPE or SIGHUP and ends, and
 // the error reports the missing output, whatever the exit code is.
@@ -95,7 +95,7 @@ func testClosingReader(t *testing.T, b *bench) {
 	b.start(id)
 	for _, tty := range []bool{false, true} {
 		err := s.Stream(b.ctx, id, cri.ExecOptions{
-			Command: []string{"/prog", "lines", "100000", "exit", "0"}, Stdout: &closing{1000}, TTY: tty,
+			Command: []string{"/prog", "lines", "100000", "exit", "0"}, Stdout: &failingReader{1000}, TTY: tty,
 		})
 		if !errors.Is(err, io.ErrClosedPipe) || errors.As(err, new(cri.ExitError)) || !strings.Contains(err.Error(), "incomplete") {
 			t.Errorf("terminal %v: %v", tty, err)
@@ -152,7 +152,7 @@ func testSlowAttach(t *testing.T, b *bench) {
 		c.Stdin, c.StdinOnce = true, true
 		id := b.create(pod, cfg, c)
 		b.start(id)
-		var out stopping
+		var out pausingReader
 		want := lines(n, "\n")
 		if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdin: strings.NewReader(want), Stdout: &out}); err != nil || out.String() != want {
 			t.Errorf("%d lines: %v, %d of %d bytes", n, err, out.Len(), len(want))
@@ -167,7 +167,7 @@ func testSlowAttach(t *testing.T, b *bench) {
 	c := b.container("closed", "lines", "100000", "exit", "7")
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &closing{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
+	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &failingReader{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
 		t.Error("a reader that closes got no error, and the log is not complete")
 	}
 	if st := b.ended(id); st.ExitCode != 7 {
@@ -201,7 +201,7 @@ func testSlowForward(t *testing.T, b *bench) {
 		io.WriteString(ours, want)
 		ours.CloseWrite()
 	}()
-	var got stopping
+	var got pausingReader
 	if _, err := io.Copy(&got, ours); err != nil || got.String() != want {
 		t.Errorf("%v, %d of %d bytes", err, got.Len(), len(want))
 	}

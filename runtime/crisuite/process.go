@@ -36,7 +36,7 @@ func testStop(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	for i, c := range []struct {
 		verb    string
-		ready   string // what it prints once it handles signals
+		ready   string // printed when it handles signals
 		change  func(*api.ContainerConfig)
 		timeout int64
 		code    int32

@@ -25,8 +25,8 @@ func cgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// limitOf reads a file of a process's cgroup. On cgroup v1 the file is given by controller and v1,
-// on cgroup v2 by v2.
+// limitOf reads a file of a process's cgroup. On cgroup v1 it is the file v1 of the given
+// controller, on cgroup v2 the file v2.
 func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	b.Helper()
 	for line := range strings.Lines(placeOf(b, pid)) {

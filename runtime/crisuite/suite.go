@@ -18,7 +18,7 @@ import (
 // A Subject is a runtime to test. It has the image ImageRef.
 type Subject struct {
 	Runtime cri.Runtime
-	// Kernel says that the runtime runs processes.
+	// Kernel reports whether the runtime runs processes.
 	Kernel bool
 	// Handler is the runtime handler of the sandboxes. If empty, it is the default handler.
 	Handler string

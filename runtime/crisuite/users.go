@@ -119,7 +119,7 @@ func (b *bench) usersBench() {
 }
 
 // testUserNamespaces tests pods with a user namespace (KEP-127). Their root is an unprivileged user
-// on the host. Volumes keep the owners that they have on disk.
+// on the host. The owners of files in volumes do not change on disk.
 func testUserNamespaces(t *testing.T, b *bench) {
 	b.usersBench()
 	b.refusedUsers()

@@ -134,7 +134,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
 		return err
 	}
-	c.config = withoutSecrets(c.config) // fields that only the specification needs would stay in memory
+	c.config = withoutSecrets(c.config) // otherwise fields that only the specification needs would remain in memory
 	r.mu.Lock()
 	if old := r.containers[c.rec.ID]; old != nil {
 		r.podContainers.drop(old.config.GetLabels(), c.rec.ID)

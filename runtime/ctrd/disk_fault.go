@@ -27,7 +27,7 @@ func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry,
 
 // sweepContainers removes the directories of unknown containers and kills their processes. Without
 // a record, nothing else would end these processes.
-func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adopted) {
+func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedContainer) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
 		r.log.Error("directories of removed containers could not be listed", "error", err)

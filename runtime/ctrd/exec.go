@@ -114,11 +114,11 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return func() bool { begin.Stop(); return stop() }
 	}
 	if o.Stderr != nil {
-		o.Stderr = &gate{WriteCloser: o.Stderr, dir: dir}
+		o.Stderr = &outputGate{WriteCloser: o.Stderr, dir: dir}
 	}
 	if o.TTY {
 		if o.Stdout != nil {
-			o.Stdout = &gate{WriteCloser: o.Stdout, dir: dir}
+			o.Stdout = &outputGate{WriteCloser: o.Stdout, dir: dir}
 		}
 		err = runTerminal(ctx, cmd, o, watch)
 	} else {
@@ -308,25 +308,27 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 	case !byItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
 		return errEnded
 	case lost != nil:
-		return &undelivered{lost: lost, command: cmd.ProcessState.String()}
+		return &undeliveredError{lost: lost, command: cmd.ProcessState.String()}
 	}
 	return err
 }
 
-// An undelivered is the error of a command that has run, but whose output is incomplete.
-type undelivered struct {
+// An undeliveredError is the error of a command that has run, but whose output is incomplete.
+type undeliveredError struct {
 	lost    error
 	command string // exit status of the command
 }
 
-func (u *undelivered) Error() string { return fmt.Sprintf("%v (the command: %s)", u.lost, u.command) }
+func (u *undeliveredError) Error() string {
+	return fmt.Sprintf("%v (the command: %s)", u.lost, u.command)
+}
 
-func (u *undelivered) Unwrap() error { return u.lost }
+func (u *undeliveredError) Unwrap() error { return u.lost }
 
-// A gate forwards output once the command has started. Output before that is the OCI runtime's own.
+// An outputGate forwards output once the command has started. Output before that is the OCI runtime's own.
 // If it cannot run the command, it prints the reason to the streams of the command, and execError
 // returns that output as the error.
-type gate struct {
+type outputGate struct {
 	io.WriteCloser
 	dir  string
 	open bool
@@ -335,7 +337,7 @@ type gate struct {
 // maxHold is the maximum time for which output is held back.
 const maxHold = 2 * time.Second
 
-func (g *gate) Write(b []byte) (int, error) {
+func (g *outputGate) Write(b []byte) (int, error) {
 	for late := time.After(maxHold); !g.open; {
 		if _, err := os.Stat(filepath.Join(g.dir, "pid")); err == nil {
 			break

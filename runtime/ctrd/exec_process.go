@@ -51,7 +51,7 @@ func (h *handover) release(log *slog.Logger) {
 		}
 	}
 	go func() {
-		json.NewEncoder(h.writer).Encode(h.p) // fails if the OCI runtime has ended; its exit status gives the cause
+		json.NewEncoder(h.writer).Encode(h.p) // fails if the OCI runtime has ended; its exit status is then the error
 		h.writer.Close()
 	}()
 }

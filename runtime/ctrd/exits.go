@@ -25,8 +25,8 @@ const (
 	codeKilled  = 137
 )
 
-// ended handles a shim's report that a container has ended. It returns without waiting.
-func (r *Runtime) ended(id string, exit wire.Exit) {
+// handleEnd handles a shim's report that a container has ended. It returns without waiting.
+func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 	r.mu.Lock()
 	c := r.containers[id]
 	if c == nil {

@@ -36,8 +36,8 @@ func (h Handler) lookPath() (string, error) {
 	return exec.LookPath(h.OCIRuntime)
 }
 
-// A runsWith is the program that runs a sandbox.
-type runsWith struct {
+// A sandboxProgram is the program that runs a sandbox.
+type sandboxProgram struct {
 	oci     wire.OCI // if the program is runc's containerd shim, the OCI runtime that it calls
 	program string
 	tasks   bool   // whether the program is a containerd shim
@@ -46,25 +46,25 @@ type runsWith struct {
 
 // handler returns the program of a handler. An unknown name is an error with containerd's wording.
 // No other program is used instead, because it would lack the isolation that the pod requests.
-func (r *Runtime) handler(name string) (runsWith, error) {
+func (r *Runtime) handler(name string) (sandboxProgram, error) {
 	if name == "" {
-		return runsWith{oci: r.oci, program: r.oci.Path}, nil
+		return sandboxProgram{oci: r.oci, program: r.oci.Path}, nil
 	}
 	h, ok := r.c.Handlers[name]
 	if !ok {
-		return runsWith{}, fmt.Errorf("no runtime for %q is configured: this node has %s; "+
+		return sandboxProgram{}, fmt.Errorf("no runtime for %q is configured: this node has %s; "+
 			"runtimeHandlers of the EdgeConfiguration adds one: %w",
 			name, r.handlerNames(), errdefs.ErrNotFound)
 	}
 	path, err := h.lookPath()
 	if err != nil {
-		return runsWith{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration",
+		return sandboxProgram{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration",
 			name, err)
 	}
 	if h.Shim != "" {
-		return runsWith{oci: r.taskOCI(name, path), program: path, tasks: true, config: h.ShimConfig}, nil
+		return sandboxProgram{oci: r.taskOCI(name, path), program: path, tasks: true, config: h.ShimConfig}, nil
 	}
-	return runsWith{oci: r.handlerOCI(name, path), program: path}, nil
+	return sandboxProgram{oci: r.handlerOCI(name, path), program: path}, nil
 }
 
 // taskOCI returns the OCI runtime that containerd-shim-runc calls, which is the node's default. For

@@ -98,7 +98,7 @@ func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.C
 	if c.dropped.Load() {
 		return disk.Usage{At: time.Now()}, nil
 	}
-	for _, name := range []string{"upper", "rootfs"} { // one of them exists, and its own directory counts
+	for _, name := range []string{"upper", "rootfs"} { // one of them exists; the size includes the directory itself
 		if u = tree(ctx, filepath.Join(r.containerDir(c.rec.ID), name)); u.Inodes > 0 {
 			break
 		}

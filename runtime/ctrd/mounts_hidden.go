@@ -22,9 +22,10 @@ const borrowed = "m"
 
 // hideMounts turns the directories that contain pods' mounts into mount points. A shim can then
 // unmount them in its own namespace; see server.Host. It returns these directories. It returns none
-// if shims must see all mounts, for one of these reasons: the host's root mount is not shared, so
-// later mounts would not propagate to a shim; the kernel is older than 5.6 and cannot move a mount
-// to another namespace; something is already mounted below them, for example by an earlier version.
+// if shims must see all mounts. This is so if the host's root mount is not shared, because later
+// mounts would not propagate to a shim. It is also so if the kernel is older than 5.6, because it
+// cannot move a mount to another namespace, or if something is already mounted below the
+// directories, for example by an earlier version.
 func (r *Runtime) hideMounts() ([]string, error) {
 	if !canLend() {
 		return nil, nil

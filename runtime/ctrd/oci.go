@@ -105,8 +105,8 @@ func (r *Runtime) probeCache(path string) string {
 	return filepath.Join(r.c.RunDir, "oci-"+strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-")+".probe")
 }
 
-// stateFiles are the state files of crun and runc, which tell the containers of the two apart in
-// their common state directory. Neither program can read the state of the other.
+// stateFiles are the names of the state files of crun and runc. They distinguish the containers of
+// the two in their common state directory. Neither program can read the state of the other.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
 // ociOfState returns the OCI runtime that created a container of the default handler whose record

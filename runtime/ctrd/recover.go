@@ -132,8 +132,8 @@ func (r *Runtime) loadContainers() error {
 	return nil
 }
 
-// An adopted is a container that a shim reports.
-type adopted struct {
+// An adoptedContainer is a container that a shim reports.
+type adoptedContainer struct {
 	wire.Container
 	client runner
 }
@@ -143,12 +143,12 @@ const listTimeout = 30 * time.Second
 
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
 // is killed.
-func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
+func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, error) {
 	names, err := r.shims.names()
 	if err != nil {
 		return nil, err
 	}
-	held, streams := map[string]adopted{}, map[string]*shim.Client{}
+	held, streams := map[string]adoptedContainer{}, map[string]*shim.Client{}
 	for _, name := range names {
 		r.shims.mu.Lock()
 		g := r.shims.groups[name]
@@ -185,7 +185,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 			if c.Held {
 				streams[c.ID] = client
 			} else {
-				held[c.ID] = adopted{c, client}
+				held[c.ID] = adoptedContainer{c, client}
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 }
 
 // adoptContainers updates the records from the reports of the shims.
-func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) error {
+func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adoptedContainer) error {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, c := range r.containers {
@@ -212,7 +212,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) 
 		case ok:
 			r.started(c, h.Running)
 			if h.Exit != nil {
-				r.ended(c.rec.ID, *h.Exit)
+				r.handleEnd(c.rec.ID, *h.Exit)
 			}
 		default:
 			g.Go(func() error { r.endUnheld(ctx, c); return nil })
@@ -228,7 +228,7 @@ func (r *Runtime) lockAndCleanUp(c *container) {
 }
 
 // adoptSandboxes determines which sandboxes are still usable.
-func (r *Runtime) adoptSandboxes(held map[string]adopted) {
+func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, s := range r.sandboxes {
@@ -249,7 +249,7 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 }
 
 // sweep removes everything that belongs to no known sandbox or container.
-func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
+func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) error {
 	for id, h := range held {
 		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
 			continue

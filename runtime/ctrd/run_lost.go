@@ -203,7 +203,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 }
 
 // endInits kills the init processes of sandboxes that no shim reported.
-func (r *Runtime) endInits(ctx context.Context, held map[string]adopted) {
+func (r *Runtime) endInits(ctx context.Context, held map[string]adoptedContainer) {
 	for id, s := range r.sandboxes {
 		if _, ok := held[id]; ok || !s.hasInit() {
 			continue

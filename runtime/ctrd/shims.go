@@ -163,7 +163,7 @@ func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
 	c, err := shim.Dial(ctx, s.socket(g.name),
 		func(e wire.Container) {
 			if e.Exit != nil {
-				s.r.ended(e.ID, *e.Exit)
+				s.r.handleEnd(e.ID, *e.Exit)
 			}
 		},
 		func() { s.onGone(g) })

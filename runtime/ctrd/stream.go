@@ -106,7 +106,7 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { reset(conn); stream.Close() })()
-	to := &forwarded{ReadWriteCloser: stream}
+	to := &clientStream{ReadWriteCloser: stream}
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -128,20 +128,20 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	return ctx.Err()
 }
 
-// A forwarded is the stream of a client. Until this side closes a SPDY stream, it reports whether
+// A clientStream is the stream of a client. Until this side closes a SPDY stream, it reports whether
 // the client has reset it, but it still accepts writes, whose data is lost.
-type forwarded struct {
+type clientStream struct {
 	io.ReadWriteCloser
 	closed atomic.Bool
 }
 
-func (f *forwarded) wasReset() bool {
+func (f *clientStream) wasReset() bool {
 	s, ok := f.ReadWriteCloser.(interface{ IsFinished() bool })
 	return ok && s.IsFinished() && !f.closed.Load()
 }
 
 // Write fails once the client has reset the stream.
-func (f *forwarded) Write(b []byte) (int, error) {
+func (f *clientStream) Write(b []byte) (int, error) {
 	if f.wasReset() {
 		return 0, io.ErrClosedPipe
 	}
@@ -149,7 +149,7 @@ func (f *forwarded) Write(b []byte) (int, error) {
 }
 
 // Close ends the direction to the client.
-func (f *forwarded) Close() error {
+func (f *clientStream) Close() error {
 	f.closed.Store(true)
 	return f.ReadWriteCloser.Close()
 }

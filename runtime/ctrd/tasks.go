@@ -109,7 +109,7 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 		Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(),
 		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.client(ctx, s.rec.Shim) },
 		Connected: func() *shim.Client { return r.shims.connected(s.rec.Shim) },
-		Ended:     func(c wire.Container) { r.ended(c.ID, *c.Exit) },
+		Ended:     func(c wire.Container) { r.handleEnd(c.ID, *c.Exit) },
 		Gone:      func() { r.tasksGone(id) },
 		OOM:       r.outOfMemory, Logger: r.log,
 	}), nil
@@ -170,7 +170,7 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 }
 
 // adoptTasks connects to the running containerd shims and lists their containers.
-func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adopted) error {
+func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContainer) error {
 	for id, s := range r.sandboxes {
 		if s.tasks == nil {
 			continue
@@ -192,7 +192,7 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adopted) error
 			if known := r.containers[c.ID]; known != nil && !known.rec.StartedAt.IsZero() {
 				c.StartedAt = known.rec.StartedAt
 			}
-			held[c.ID] = adopted{c, s.tasks}
+			held[c.ID] = adoptedContainer{c, s.tasks}
 		}
 	}
 	return nil
@@ -288,7 +288,7 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 	case err != nil && caller.Err() != nil:
 		return caller.Err()
 	case errors.As(err, &lost):
-		return &undelivered{lost: lost, command: fmt.Sprintf("exit status %d", code)}
+		return &undeliveredError{lost: lost, command: fmt.Sprintf("exit status %d", code)}
 	case err != nil:
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	case code != 0:

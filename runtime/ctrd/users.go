@@ -56,7 +56,7 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	return &namespace.Users{UIDs: uids, GIDs: gids}, nil
 }
 
-// noID is the ID that the kernel uses for "no ID".
+// noID is the kernel's value for a missing ID.
 const noID = 1<<32 - 1
 
 // idsOf validates a mapping. It must be a single range that starts at ID 0 inside the namespace and

@@ -24,7 +24,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Namespace is the containerd namespace of everything that the CRI shows.
+// Namespace is the containerd namespace of all objects that the CRI lists.
 const Namespace = "k8s.io"
 
 // Names of snapshotters.

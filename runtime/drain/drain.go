@@ -45,8 +45,8 @@ type Outputs struct {
 	moving   sync.WaitGroup
 }
 
-// Pipe creates a pipe whose content is copied to w. It returns the write end for the process. Start
-// closes this end.
+// Pipe creates a pipe whose content is copied to w. It returns the write end, which is for the
+// process. Start closes this end.
 func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -170,7 +170,7 @@ func (o *output) move(broken func()) {
 		return // closed
 	}
 	for o.prepareRead() {
-		buf, n := o.take(raw)
+		buf, n := o.readOutput(raw)
 		if n <= 0 {
 			return
 		}
@@ -212,9 +212,9 @@ func (o *output) prepareRead() bool {
 	return true
 }
 
-// take waits for output. n is not positive at the end of the output: no writer is left, or the pipe
+// readOutput waits for output. n is not positive at the end of the output: no writer is left, or the pipe
 // stays empty after the end of the process.
-func (o *output) take(raw rawConn) (buf *[]byte, n int) {
+func (o *output) readOutput(raw rawConn) (buf *[]byte, n int) {
 	for {
 		var errno error
 		read := func(fd uintptr) bool {

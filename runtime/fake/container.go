@@ -42,7 +42,7 @@ func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerReq
 		LogPath:   filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath()),
 		Resources: &api.ContainerResources{Linux: proto.CloneOf(cfg.GetLinux().GetResources())},
 	}}
-	r.tell(s.status.Id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
+	r.sendEvent(s.status.Id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
@@ -63,7 +63,7 @@ func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerReque
 	case api.ContainerState_CONTAINER_CREATED:
 		began = true
 		c.status.State, c.status.StartedAt = api.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
-		r.tell(c.sandbox, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+		r.sendEvent(c.sandbox, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	case api.ContainerState_CONTAINER_EXITED:
 		err = fmt.Errorf("start container %s: it has already run: %w", id, errdefs.ErrFailedPrecondition)
 	}
@@ -99,7 +99,7 @@ func (r *Runtime) RemoveContainer(_ context.Context, req *api.RemoveContainerReq
 	defer r.mu.Unlock()
 	if c := r.containers[id]; c != nil {
 		delete(r.containers, id)
-		r.tell(c.sandbox, id, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+		r.sendEvent(c.sandbox, id, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return &api.RemoveContainerResponse{}, nil
 }

@@ -81,7 +81,7 @@ func (r *Runtime) LoseSandbox(id string) {
 	defer r.mu.Unlock()
 	if s := r.sandboxes[id]; s != nil {
 		s.status.State, s.status.Network = api.PodSandboxState_SANDBOX_NOTREADY, nil
-		r.tell(id, id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		r.sendEvent(id, id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }
 
@@ -113,7 +113,7 @@ func reason(code int32) string {
 func (r *Runtime) end(c *container, code int32, why string) {
 	c.status.State, c.status.ExitCode, c.status.Reason = api.ContainerState_CONTAINER_EXITED, code, why
 	c.status.FinishedAt = time.Now().UnixNano()
-	r.tell(c.sandbox, c.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	r.sendEvent(c.sandbox, c.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // call records a call and returns Fail's error. The caller does not hold the lock.
@@ -176,8 +176,8 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// tell sends an event. The caller holds the lock.
-func (r *Runtime) tell(pod, id string, what api.ContainerEventType) {
+// sendEvent sends an event. The caller holds the lock.
+func (r *Runtime) sendEvent(pod, id string, what api.ContainerEventType) {
 	e := &api.ContainerEventResponse{ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano()}
 	if s := r.sandboxes[pod]; s != nil {
 		e.PodSandboxStatus = proto.CloneOf(s.status)

@@ -26,8 +26,8 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest
 			Network: &api.PodSandboxNetworkStatus{Ip: fmt.Sprintf("10.0.%d.%d", r.serial/256%256, r.serial%256)},
 			Labels:  cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
 		}}
-		r.tell(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
-		r.tell(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+		r.sendEvent(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
+		r.sendEvent(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	}
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
@@ -54,7 +54,7 @@ func (r *Runtime) stop(s *sandbox) {
 	}
 	if s.status.State == api.PodSandboxState_SANDBOX_READY {
 		s.status.State, s.status.Network = api.PodSandboxState_SANDBOX_NOTREADY, nil
-		r.tell(s.status.Id, s.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		r.sendEvent(s.status.Id, s.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }
 
@@ -73,7 +73,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, req *api.RemovePodSandboxR
 				delete(r.containers, k)
 			}
 		}
-		r.tell(id, id, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+		r.sendEvent(id, id, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 		delete(r.sandboxes, id)
 	}
 	return &api.RemovePodSandboxResponse{}, nil

@@ -61,9 +61,9 @@ type blob struct {
 	digest digest.Digest // "" if it will be read from the archive
 }
 
-// readArchive reads a tar stream to its end. Small files are kept in memory. Large files are read
-// later through again. If again is nil, they are written to the content store under the lease of
-// ctx. A name in the archive is used only as a map key, never as a path.
+// readArchive reads a tar stream to its end. Small files are kept in memory. A large file is read
+// later, from the reader again. If again is nil, it is written to the content store under the lease
+// of ctx. A name in the archive is used only as a map key, never as a path.
 func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
 	a := &archive{
 		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.places.decoding,
@@ -246,17 +246,17 @@ func (a *archive) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (conten
 func (a *archive) open(ctx context.Context, b blob) (content.ReaderAt, error) {
 	switch {
 	case b.data != nil:
-		return opened{io.NewSectionReader(bytes.NewReader(b.data), 0, b.size)}, nil
+		return sectionReader{io.NewSectionReader(bytes.NewReader(b.data), 0, b.size)}, nil
 	case b.digest == "":
-		return opened{io.NewSectionReader(a.again, b.at, b.size)}, nil
+		return sectionReader{io.NewSectionReader(a.again, b.at, b.size)}, nil
 	}
 	return a.store.ReaderAt(ctx, ocispec.Descriptor{Digest: b.digest})
 }
 
-// An opened is a blob reader whose Close does nothing.
-type opened struct{ *io.SectionReader }
+// A sectionReader is a blob reader whose Close does nothing.
+type sectionReader struct{ *io.SectionReader }
 
-func (opened) Close() error { return nil }
+func (sectionReader) Close() error { return nil }
 
 // read reads a small blob into memory and verifies its digest.
 func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {

@@ -192,7 +192,7 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := dec.Decode(&ignored{}); err != nil {
+		if err := dec.Decode(&ignoredValue{}); err != nil {
 			return err
 		}
 		if len(out) == maxWords {
@@ -249,8 +249,8 @@ func tooMany(what string, most int) error {
 	return fmt.Errorf("%s has more than %d entries: %w", what, most, errdefs.ErrInvalidArgument)
 }
 
-// An ignored is a JSON value that is discarded.
-type ignored struct{}
+// An ignoredValue is a JSON value that is discarded.
+type ignoredValue struct{}
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (*ignored) UnmarshalJSON([]byte) error { return nil }
+func (*ignoredValue) UnmarshalJSON([]byte) error { return nil }

@@ -63,7 +63,7 @@ func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error)
 func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error) {
 	at := &allocation{of: &s.places}
 	defer at.end()
-	plain, err := decompress(untilDone{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	plain, err := decompress(contextReader{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *Service) importFileOnce(
 		return nil, err
 	}
 	sum := digest.Canonical.Digester()
-	in := io.TeeReader(untilDone{ctx, &meter{Reader: f, name: f.Name(), tell: progress}}, sum.Hash())
+	in := io.TeeReader(contextReader{ctx, &meter{Reader: f, name: f.Name(), tell: progress}}, sum.Hash())
 	var a *archive
 	how := compression(head[:n])
 	if how != "" {

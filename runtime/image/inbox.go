@@ -152,7 +152,7 @@ func imageKey(ref string) string { return "image:" + ref }
 
 // Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
-	// If the inbox cannot be read, everything else must continue. Each look reports the error.
+	// A failure to read the inbox must not stop anything else. Each look reports the error.
 	if err := os.MkdirAll(b.c.Dir, 0o700); err != nil {
 		b.c.Log.Warn("the image inbox could not be created", "dir", b.c.Dir, "error", err)
 	}
@@ -209,7 +209,7 @@ func (b *Inbox) wake(idle bool) {
 	b.turn = make(chan struct{})
 }
 
-// A looker has the state of the files in the directory, for Run.
+// A looker is Run's record of the files in the directory.
 type looker struct {
 	inbox  *Inbox
 	files  map[string]*archiveFile

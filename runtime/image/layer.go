@@ -117,13 +117,13 @@ func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	return true, nil
 }
 
-// A yielding is a reader that calls yield before each read.
-type yielding struct {
+// A yieldingReader is a reader that calls yield before each read.
+type yieldingReader struct {
 	io.Reader
 	yield func() error
 }
 
-func (y yielding) Read(p []byte) (int, error) {
+func (y yieldingReader) Read(p []byte) (int, error) {
 	if err := y.yield(); err != nil {
 		return 0, err
 	}

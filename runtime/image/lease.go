@@ -41,7 +41,7 @@ type leaseSet struct {
 // created in containerd.
 func (l *leaseSet) acquire(ctx context.Context, id string) error {
 	for {
-		busy := l.take(id)
+		busy := l.acquireOrWait(id)
 		if busy == nil {
 			return nil
 		}
@@ -53,14 +53,14 @@ func (l *leaseSet) acquire(ctx context.Context, id string) error {
 	}
 }
 
-// try marks a lease as used. It returns false if the lease is already in use.
-func (l *leaseSet) try(id string) bool {
-	return l.take(id) == nil
+// tryAcquire marks a lease as used. It returns false if the lease is already in use.
+func (l *leaseSet) tryAcquire(id string) bool {
+	return l.acquireOrWait(id) == nil
 }
 
-// take marks a lease as used. If it is already in use, it returns a channel that is closed when the
+// acquireOrWait marks a lease as used. If it is already in use, it returns a channel that is closed when the
 // lease is released.
-func (l *leaseSet) take(id string) (busy <-chan struct{}) {
+func (l *leaseSet) acquireOrWait(id string) (busy <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.busy[id]; c != nil {
@@ -190,7 +190,7 @@ func (s *Service) sweep(ctx context.Context) error {
 // sweepLease deletes one lease, or adds its size to kept. A pull of the same image waits until it
 // returns.
 func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) error {
-	if !s.leases.try(l.ID) {
+	if !s.leases.tryAcquire(l.ID) {
 		return nil // its import or pull is running
 	}
 	defer s.leases.release(l.ID)

@@ -56,8 +56,8 @@ func newSharedResources(turns int) sharedResources {
 	}
 }
 
-// An allocation is the part of sharedResources that a layer or an archive uses. Only one goroutine
-// uses it.
+// An allocation is the part of sharedResources that a layer or an archive uses. It must be used by
+// one goroutine only.
 type allocation struct {
 	of            *sharedResources
 	turn          bool

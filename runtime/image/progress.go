@@ -72,7 +72,7 @@ func (t *transfer) status(s string) {
 // defaultStall is how long a download may receive nothing before it is cancelled.
 const defaultStall = time.Minute
 
-// errStalled is the cause with which a download is cancelled if it receives nothing.
+// errStalled is the cancellation cause of a download that receives nothing.
 var errStalled = errors.New("the registry sends no data")
 
 // A download is the body of a layer. It counts bytes and fails if nothing arrives or the disk is

@@ -76,7 +76,7 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 		return "", err
 	}
 	defer func() { done(err == nil) }()
-	docs := s.newDocuments((&smallBlobsOf{store: s.c.Client.ContentStore(), fetcher: fetcher, stall: s.stall}).read)
+	docs := s.newDocuments((&blobFetcher{store: s.c.Client.ContentStore(), fetcher: fetcher, stall: s.stall}).read)
 	p, err := s.choosePulled(ctx, target, docs)
 	if err != nil {
 		return "", err
@@ -270,15 +270,15 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := remotes.Fetch(ctx, s.c.Client.ContentStore(), watched{fetcher, s, t, cancel}, l)
+	err := remotes.Fetch(ctx, s.c.Client.ContentStore(), watchedFetcher{fetcher, s, t, cancel}, l)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}
 	return err
 }
 
-// A watched is a fetcher that counts bytes and cancels stalled downloads.
-type watched struct {
+// A watchedFetcher is a fetcher that counts bytes and cancels stalled downloads.
+type watchedFetcher struct {
 	remotes.Fetcher
 	of     *Service
 	to     *transfer
@@ -286,7 +286,7 @@ type watched struct {
 }
 
 // Fetch starts a download.
-func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	idle := time.AfterFunc(w.of.stall, func() { w.cancel(errStalled) })
 	body, err := w.Fetcher.Fetch(context.WithValue(ctx, wholeKey{}, true), desc)
 	idle.Stop()
@@ -296,15 +296,15 @@ func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClo
 	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.counting(body)}, nil
 }
 
-// A smallBlobsOf reads indexes, manifests and configs from the content store or, if they are not
+// A blobFetcher reads indexes, manifests and configs from the content store or, if they are not
 // there, from the registry.
-type smallBlobsOf struct {
+type blobFetcher struct {
 	store   content.Provider
 	fetcher remotes.Fetcher
 	stall   time.Duration
 }
 
-func (r *smallBlobsOf) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+func (r *blobFetcher) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	b, err := readStored(ctx, r.store, desc)
 	if errdefs.IsNotFound(err) {
 		b, err = r.fetch(ctx, desc)
@@ -314,7 +314,7 @@ func (r *smallBlobsOf) read(ctx context.Context, desc ocispec.Descriptor) ([]byt
 
 // fetch reads a blob from the registry. It is an error if the length differs from that in the
 // descriptor.
-func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+func (r *blobFetcher) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size <= 0 || desc.Size > maxManifest {
 		return nil, fmt.Errorf("its descriptor has the size %d: %w", desc.Size, errdefs.ErrInvalidArgument)
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// patience is how long a registry may take to accept a connection, including TLS. impatience is
-	// the shorter timeout while this node's uplink is known to be down. It is long enough for a
+	// patience is the timeout for a connection to a registry, including TLS. impatience is the
+	// shorter timeout while this node's uplink is known to be down. It is long enough for a
 	// registry in the local network.
 	patience   = time.Minute
 	impatience = 3 * time.Second
@@ -34,26 +34,26 @@ type hosts struct {
 	down func() bool // reports whether this node's uplink is down; if nil, this is unknown
 
 	mu     sync.Mutex
-	paused map[string]*notNow
+	paused map[string]*pausedError
 }
 
-// A notNow is the reason why a registry is not contacted for now. It implements net.Error, so it
+// A pausedError is the reason why a registry is not contacted for now. It implements net.Error, so it
 // counts as a network error.
-type notNow struct {
+type pausedError struct {
 	host  string
 	until time.Time
 	why   string
 }
 
-func (e *notNow) Error() string {
+func (e *pausedError) Error() string {
 	return fmt.Sprintf("registry %s %s and is asked again in %v", e.host, e.why, time.Until(e.until).Round(time.Second))
 }
 
 // RetryAfter returns how long a puller should wait before the next attempt.
-func (e *notNow) RetryAfter() time.Duration { return max(time.Until(e.until), 0) }
+func (e *pausedError) RetryAfter() time.Duration { return max(time.Until(e.until), 0) }
 
-func (*notNow) Timeout() bool   { return true }
-func (*notNow) Temporary() bool { return true }
+func (*pausedError) Timeout() bool   { return true }
+func (*pausedError) Temporary() bool { return true }
 
 // check returns an error for a registry that should not be contacted for now.
 func (h *hosts) check(host string) error {
@@ -70,13 +70,13 @@ func (h *hosts) check(host string) error {
 	return n
 }
 
-func (h *hosts) note(host, why string, wait time.Duration) *notNow {
+func (h *hosts) note(host, why string, wait time.Duration) *pausedError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.paused == nil || len(h.paused) >= maxHosts {
-		h.paused = map[string]*notNow{}
+		h.paused = map[string]*pausedError{}
 	}
-	h.paused[host] = &notNow{host: host, until: time.Now().Add(wait), why: why}
+	h.paused[host] = &pausedError{host: host, until: time.Now().Add(wait), why: why}
 	return h.paused[host]
 }
 

@@ -24,7 +24,7 @@ func (s *Service) Reclaim(ctx context.Context) error {
 		return fmt.Errorf("list leases: %w", err)
 	}
 	for _, l := range all {
-		if s.leases.try(l.ID) { // otherwise its import or pull is running
+		if s.leases.tryAcquire(l.ID) { // otherwise its import or pull is running
 			s.drop(ctx, l)
 			s.leases.release(l.ID)
 		}

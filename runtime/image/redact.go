@@ -7,16 +7,16 @@ import "regexp"
 // example in a time, unless the URL in the text ends with it.
 var queries = regexp.MustCompile(`(\bhttps?://[^\s?"'<>]+)\?(?:[^\s"'<>:]|:+[^\s"'<>:])*`)
 
-// A redacted is an error without URL queries in its text. The text becomes an event of the pod.
-type redacted struct{ error }
+// A redactedError is an error without URL queries in its text. The text becomes an event of the pod.
+type redactedError struct{ error }
 
 func withoutQueries(err error) error {
 	if err == nil {
 		return nil
 	}
-	return redacted{err}
+	return redactedError{err}
 }
 
-func (r redacted) Error() string { return queries.ReplaceAllString(r.error.Error(), "$1?...") }
+func (r redactedError) Error() string { return queries.ReplaceAllString(r.error.Error(), "$1?...") }
 
-func (r redacted) Unwrap() error { return r.error }
+func (r redactedError) Unwrap() error { return r.error }

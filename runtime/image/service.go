@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Namespace is the containerd namespace of everything that the CRI shows.
+// Namespace is the containerd namespace of all objects that the CRI lists.
 const Namespace = "k8s.io"
 
 // Config configures New.

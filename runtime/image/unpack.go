@@ -162,7 +162,7 @@ func (s *Service) extract(
 	if err != nil {
 		return "", err
 	}
-	plain, err := decompress(untilDone{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	plain, err := decompress(contextReader{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return "", err
 	}
@@ -182,7 +182,7 @@ func (s *Service) extract(
 	if bottom {
 		opts = append(opts, layers.WithConvertWhiteout(bottomWhiteout))
 	}
-	if _, err := layers.Apply(ctx, dir, yielding{in, func() error { return at.takeTurns(ctx) }}, opts...); err != nil {
+	if _, err := layers.Apply(ctx, dir, yieldingReader{in, func() error { return at.takeTurns(ctx) }}, opts...); err != nil {
 		return "", err
 	}
 	if n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1)); err != nil { // the padding is part of the digest
@@ -221,13 +221,13 @@ func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error
 	}
 }
 
-// An untilDone is a reader that fails once its context has ended.
-type untilDone struct {
+// A contextReader is a reader that fails once its context has ended.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (u untilDone) Read(p []byte) (int, error) {
+func (u contextReader) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, context.Cause(u.ctx)
 	}

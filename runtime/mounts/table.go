@@ -15,14 +15,14 @@ func mounted() ([]*mountinfo.Info, error) { return readings.read() }
 // On returns the topmost mount at exactly this path, or nil if there is none. It reads the mount
 // table. It does not access the file system, which might not respond.
 func On(path string) (*mountinfo.Info, error) {
-	return last(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
+	return newest(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
 }
 
 // MountOf returns the mount that contains a path. The path must have no symlinks. Like On, it does
 // not access the file system.
 func MountOf(path string) (in *mountinfo.Info, err error) {
 	deepest := 0
-	return last(func(m *mountinfo.Info) bool {
+	return newest(func(m *mountinfo.Info) bool {
 		in := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
 		if len(m.Mountpoint) < deepest || !in {
 			return false
@@ -32,8 +32,8 @@ func MountOf(path string) (in *mountinfo.Info, err error) {
 	})
 }
 
-// last returns the newest mount for which is returns true, or nil if there is none.
-func last(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
+// newest returns the newest mount for which is returns true, or nil if there is none.
+func newest(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 	all, err := mounted()
 	for _, m := range all {
 		if is(m) {

@@ -31,7 +31,7 @@ const User = "user"
 // user namespace. So pinOwned starts a process that is stopped before it runs, and kills it once
 // its namespaces are pinned. https://man7.org/linux/man-pages/man7/user_namespaces.7.html
 func pinOwned(dir string, c Config) (err error) {
-	held, err := hold(c)
+	held, err := startStopped(c)
 	if err != nil {
 		return fmt.Errorf("create a user namespace: %w", err)
 	}
@@ -52,14 +52,14 @@ func pinOwned(dir string, c Config) (err error) {
 	return c.configure(dir)
 }
 
-// A held is a process that is stopped before its first instruction.
-type held struct{ *os.Process }
+// A stoppedProcess is a process that is stopped before its first instruction.
+type stoppedProcess struct{ *os.Process }
 
-// hold starts a process in the namespaces of c. The calling thread must be locked, because it is
+// startStopped starts a process in the namespaces of c. The calling thread must be locked, because it is
 // the tracer of the process, and the process is killed when its tracer ends. The other namespaces
 // are created after the IDs are mapped, because the kernel then assigns the loopback's files in
 // sysfs to the user that is root at that moment.
-func hold(c Config) (held, error) {
+func startStopped(c Config) (stoppedProcess, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},
 		Sys: &syscall.SysProcAttr{
@@ -69,10 +69,10 @@ func hold(c Config) (held, error) {
 			Ptrace: true, // it stops at execve
 		},
 	})
-	return held{p}, err
+	return stoppedProcess{p}, err
 }
 
-func (h held) end() error {
+func (h stoppedProcess) end() error {
 	if err := h.Kill(); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func NewUsers(u Users) (*os.File, error) {
 	done := make(chan opened, 1)
 	go func() {
 		runtime.LockOSThread() // see Pin
-		held, err := hold(Config{Users: &u})
+		held, err := startStopped(Config{Users: &u})
 		if err != nil {
 			done <- opened{nil, err}
 			return

@@ -5,7 +5,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// nobody is the UID of islet's own containers. Pause containers of other runtimes have the same.
+// nobody is the UID of islet's own containers. Pause containers of other runtimes have the same
+// UID.
 const nobody = 65535
 
 // ownOOMScore protects a container on which its whole pod depends. Every CRI runtime uses the same

@@ -42,9 +42,9 @@ func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error)
 	return all, nil
 }
 
-// env returns the variables of the image and of the container. The container's take precedence. If
-// several variables have the same name, the last one counts. A name without "=" in the image's list
-// removes the variable. HOSTNAME is the hostname of the pod.
+// env returns the variables of the image and of the container. Those of the container take
+// precedence. If several variables have the same name, the last one counts. A name without "=" in
+// the image's list removes the variable. HOSTNAME is the hostname of the pod.
 func env(in Input) []string {
 	var out []string
 	index := map[string]int{} // avoids quadratic time, because an image may have very many variables

@@ -51,7 +51,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-stream:
-			if !absent(err) {
+			if !hasNoEvents(err) {
 				return err
 			}
 			stream, f.evented = nil, false // the runtime reports this at once
@@ -71,9 +71,9 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	}
 }
 
-// absent reports whether an error means that the runtime has no events. Older runtimes do not
+// hasNoEvents reports whether an error means that the runtime has no events. Older runtimes do not
 // implement the call, and CRI-O closes the stream unless enable_pod_events is set.
-func absent(err error) bool { return errors.Is(err, io.EOF) || errdefs.IsNotImplemented(err) }
+func hasNoEvents(err error) bool { return errors.Is(err, io.EOF) || errdefs.IsNotImplemented(err) }
 
 // A follower compares lists.
 type follower struct {
@@ -81,12 +81,12 @@ type follower struct {
 	handle  func(*api.ContainerEventResponse)
 	evented bool
 	changed time.Time // time of the last change
-	seen    map[string]thing
+	seen    map[string]objectState
 	live    bool // whether something is running
 }
 
-// A thing is the state of a sandbox or container in a list.
-type thing struct {
+// An objectState is the state of a sandbox or container in a list.
+type objectState struct {
 	pod   string
 	state int32
 }
@@ -108,7 +108,7 @@ func (f *follower) pause() time.Duration {
 // compare lists everything and calls handle for each pod that has changed since the last
 // comparison.
 func (f *follower) compare(ctx context.Context) error {
-	now, live, err := f.r.things(ctx)
+	now, live, err := f.r.listObjects(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,8 +133,9 @@ func (f *follower) compare(ctx context.Context) error {
 	return nil
 }
 
-// things returns the sandboxes and containers of pods by ID, and whether any of them is running.
-func (r *Runtime) things(ctx context.Context) (all map[string]thing, live bool, err error) {
+// listObjects returns the sandboxes and containers of pods by ID. live reports whether any of them
+// is running.
+func (r *Runtime) listObjects(ctx context.Context) (all map[string]objectState, live bool, err error) {
 	sandboxes, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, false, err
@@ -143,16 +144,16 @@ func (r *Runtime) things(ctx context.Context) (all map[string]thing, live bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	all = make(map[string]thing, len(sandboxes.Items)+len(containers.Containers))
+	all = make(map[string]objectState, len(sandboxes.Items)+len(containers.Containers))
 	for _, s := range sandboxes.Items {
 		if uid := s.Labels[keys.PodUID]; uid != "" {
-			all[s.Id] = thing{uid, int32(s.State)}
+			all[s.Id] = objectState{uid, int32(s.State)}
 			live = live || s.State == api.PodSandboxState_SANDBOX_READY
 		}
 	}
 	for _, c := range containers.Containers {
 		if uid := c.Labels[keys.PodUID]; uid != "" {
-			all[c.Id] = thing{uid, int32(c.State)}
+			all[c.Id] = objectState{uid, int32(c.State)}
 			live = live || c.State == api.ContainerState_CONTAINER_RUNNING
 		}
 	}

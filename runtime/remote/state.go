@@ -123,15 +123,15 @@ func conditions(s *api.RuntimeStatus) (runtime, network error) {
 			if c.Status {
 				return nil
 			}
-			return fmt.Errorf("%s not ready: %s=false reason:%s message:%s", what, kind, bounded(c.Reason), bounded(c.Message))
+			return fmt.Errorf("%s not ready: %s=false reason:%s message:%s", what, kind, truncate(c.Reason), truncate(c.Message))
 		}
 		return fmt.Errorf("%s not ready: the runtime reports no condition %s", what, kind)
 	}
 	return check(api.RuntimeReady, "container runtime"), check(api.NetworkReady, "container runtime network")
 }
 
-// bounded returns at most the first 1 KiB of a text from the runtime.
-func bounded(s string) string { return s[:min(len(s), 1<<10)] }
+// truncate returns at most the first 1 KiB of a text from the runtime.
+func truncate(s string) string { return s[:min(len(s), 1<<10)] }
 
 // Ready returns the reason why pods cannot run, in a kubelet's wording, or nil if they can. A
 // runtime that does not respond counts as ready until downAfter has passed, because it may only be

@@ -41,19 +41,19 @@ func (h *Host) relabel(path, label string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if now, err := h.get(reached(fd)); err == nil && now == label {
+	if now, err := h.get(fdPath(fd)); err == nil && now == label {
 		return nil
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	return h.tree(fd, st, label, 0)
+	return h.labelTree(fd, st, label, 0)
 }
 
-// tree labels the file of fd, which is an O_PATH descriptor. If it is a directory, its content is
+// labelTree labels the file of fd, which is an O_PATH descriptor. If it is a directory, its content is
 // labelled first.
-func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
+func (h *Host) labelTree(fd int, st unix.Stat_t, label string, depth int) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		if depth == deepest {
 			return fmt.Errorf("directories are nested deeper than %d", deepest)
@@ -62,7 +62,7 @@ func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
 			return err
 		}
 	}
-	err := h.set(reached(fd), label)
+	err := h.set(fdPath(fd), label)
 	if errors.Is(err, unix.ENOTSUP) { // the file system has one label for all files
 		return nil
 	}
@@ -70,7 +70,7 @@ func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
 }
 
 func (h *Host) entries(fd int, dev uint64, label string, depth int) error {
-	d, err := os.OpenFile(reached(fd), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	d, err := os.OpenFile(fdPath(fd), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (h *Host) entry(dir int, name string, dev uint64, label string, depth int) 
 	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Dev) != dev {
 		return err
 	}
-	return h.tree(fd, st, label, depth+1)
+	return h.labelTree(fd, st, label, depth+1)
 }
 
-// reached returns a path by which the file of a descriptor can be opened, whatever its type is.
-func reached(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+// fdPath returns a path by which the file of a descriptor can be opened, whatever its type is.
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

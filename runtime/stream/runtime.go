@@ -208,14 +208,14 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	placed := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		ctx, cancel := context.WithCancel(placed(ctx, c))
-		inside(c).gone = cancel
+		unwrap(c).gone = cancel
 		return ctx
 	}
 	told := srv.ConnState
 	srv.ConnState = func(c net.Conn, is http.ConnState) {
 		told(c, is)
 		if is == http.StateHijacked {
-			inside(c).stream.Store(true)
+			unwrap(c).stream.Store(true)
 		}
 	}
 	err := srv.Serve(door.Listen(l, door.Config{
@@ -297,8 +297,8 @@ func (l *listener) closeConns() {
 	}
 }
 
-// inside returns the conn that package door has wrapped.
-func inside(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
+// unwrap returns the conn that package door has wrapped.
+func unwrap(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
 
 // A conn cancels the context of its request when its peer has gone. The library notices this only
 // when it sends something.

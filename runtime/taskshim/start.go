@@ -260,7 +260,7 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	if in != nil {
 		cmd.Stdin = in
 	}
-	var out, errs bounded
+	var out, errs boundedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := inherit.Start(cmd)
 	if err == nil {
@@ -275,10 +275,10 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	return out.Bytes(), nil
 }
 
-// A bounded is a buffer of the first 64 KiB of a program's output. It discards the rest.
-type bounded struct{ bytes.Buffer }
+// A boundedBuffer is a buffer of the first 64 KiB of a program's output. It discards the rest.
+type boundedBuffer struct{ bytes.Buffer }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), max(0, 64<<10-b.Len()))])
 	return len(p), nil
 }

@@ -38,8 +38,8 @@ type Room struct {
 	Floor uint64
 }
 
-// Half returns half of the free space of a directory's file system. If several copies run at the
-// same time, each with its own half, space remains: the smallest of the halves stays free.
+// Half returns half of the free space of a directory's file system. Several copies may run at the
+// same time, each with its own half. The smallest of these halves then stays free.
 func Half(dir string) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -78,17 +78,17 @@ type copier struct {
 	unseen uint64           // number of bytes written since the last check of the free space
 }
 
-// take subtracts bytes from the room. It fails if the free space is below Floor.
-func (c *copier) take(bytes uint64) error {
+// reserve subtracts bytes from the room. It fails if the free space is below Floor.
+func (c *copier) reserve(bytes uint64) error {
 	if bytes > c.room.Bytes {
 		return ErrNoRoom
 	}
 	c.room.Bytes -= bytes
-	return c.look(bytes)
+	return c.checkFree(bytes)
 }
 
-// look checks the free space if at least chunk bytes were written since the last check.
-func (c *copier) look(written uint64) error {
+// checkFree checks the free space if at least chunk bytes were written since the last check.
+func (c *copier) checkFree(written uint64) error {
 	if c.unseen += written; c.unseen < chunk || c.room.Floor == 0 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
 	}
 	c.room.Files--
 	var st unix.Stat_t
-	err := c.look(leastUse)
+	err := c.checkFree(leastUse)
 	if err == nil {
 		err = unix.Fstatat(int(from.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	}
@@ -209,7 +209,7 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 			return err
 		}
 		n, err := io.CopyN(dst, src, chunk) // uses copy_file_range, which shares blocks if the file system supports it
-		if err := c.take(uint64(n)); err != nil {
+		if err := c.reserve(uint64(n)); err != nil {
 			return err
 		}
 		if errors.Is(err, io.EOF) {

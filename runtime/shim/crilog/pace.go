@@ -46,7 +46,7 @@ func (l *Log) due(now time.Time, n int64) bool {
 	if since := now.Sub(l.pace.failed); since >= 0 && since < retry {
 		return false
 	}
-	if l.paced(now) || l.size+n > l.o.Most || l.shortOfDisk() {
+	if l.intervalPassed(now) || l.size+n > l.o.Most || l.shortOfDisk() {
 		return true
 	}
 	if l.pace.timer == nil {
@@ -55,16 +55,16 @@ func (l *Log) due(now time.Time, n int64) bool {
 	return false
 }
 
-// paced reports whether the last rotation is at least Interval ago. A change of the clock has no
-// effect, because time.Now has a monotonic reading.
-func (l *Log) paced(now time.Time) bool { return now.Sub(l.pace.last) >= l.o.Interval }
+// intervalPassed reports whether the last rotation is at least Interval ago. A change of the clock
+// has no effect, because time.Now has a monotonic reading.
+func (l *Log) intervalPassed(now time.Time) bool { return now.Sub(l.pace.last) >= l.o.Interval }
 
 // rotateLate rotates a log that could not be rotated when it was due.
 func (l *Log) rotateLate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pace.timer = nil
-	if now := l.o.Now(); l.f != nil && l.size > l.o.MaxBytes && l.paced(now) {
+	if now := l.o.Now(); l.f != nil && l.size > l.o.MaxBytes && l.intervalPassed(now) {
 		_ = l.rotate(now) // the next line tries again and reports an error
 	}
 }

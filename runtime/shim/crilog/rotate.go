@@ -61,7 +61,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 		return err // l.f is still open, although it was renamed
 	}
 	p := &l.pace
-	paced, short := l.paced(now), p.short
+	paced, short := l.intervalPassed(now), p.short
 	p.recent = slices.DeleteFunc(p.recent, func(a rotatedFile) bool { return now.Sub(a.at) >= l.o.Interval })
 	p.recent = append(p.recent, rotatedFile{name, now})
 	p.stop()
@@ -70,7 +70,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 	if l.o.Compress != nil {
 		var names []string
 		for _, o := range kept {
-			if paced && !strings.HasSuffix(o, ".gz") && !p.follows(o) {
+			if paced && !strings.HasSuffix(o, ".gz") && !p.mayBeFollowed(o) {
 				names = append(names, sub+o)
 			}
 		}
@@ -104,8 +104,8 @@ func (l *Log) restore(now time.Time) error {
 	return nil
 }
 
-// follows reports whether a reader may still follow a rotated file.
-func (p *pace) follows(name string) bool {
+// mayBeFollowed reports whether a reader may still follow a rotated file.
+func (p *pace) mayBeFollowed(name string) bool {
 	return slices.ContainsFunc(p.recent, func(a rotatedFile) bool { return a.name == name })
 }
 
@@ -128,7 +128,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	}
 	most := max(l.o.MaxBytes*int64(l.o.MaxFiles), l.o.Most)
 	for len(old) > 1 {
-		many := len(old) > max(l.o.MaxFiles-1, 1) && (short || !l.pace.follows(old[0]))
+		many := len(old) > max(l.o.MaxFiles-1, 1) && (short || !l.pace.mayBeFollowed(old[0]))
 		if !many && sum <= most {
 			break
 		}

@@ -18,9 +18,9 @@ const (
 	// client has read everything.
 	queuedLast = 4 << 20
 	// patience is how long a client that reads nothing may block a container. After that its output
-	// is dropped, and if it reads again it receives a report of the loss. No better criterion
-	// exists for a client behind an API server, because the API server's connection stays open in
-	// both cases: if the client's program pauses, and if its machine has gone.
+	// is dropped, and if it reads again it receives a report of the loss. There is no better
+	// criterion for a client behind an API server. The API server's connection stays open when the
+	// client's program pauses, and also when the client's machine has gone.
 	patience = 5 * time.Minute
 )
 

@@ -9,8 +9,8 @@ import (
 )
 
 // A compressor compresses rotated logs. It compresses one file at a time for all containers of the
-// shim, and pauses between two files. So the log output of a container takes only a part of one
-// core from other pods.
+// shim, and pauses between two files. So the log output of a container costs other pods only a part
+// of one core.
 type compressor struct {
 	compress func(root, name string) // compresses a file below root and returns when this is done
 

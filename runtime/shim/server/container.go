@@ -18,11 +18,11 @@ import (
 // keep writing. The container's own output is always read completely.
 const lastOutput = 3 * time.Second
 
-// A container is a container of this shim. All fields except exit are set before pid is set, and do
-// not change afterwards. get returns a container only after its pid is set.
+// A container is the state of one container of this shim. All fields except exit are set before pid
+// is set, and do not change afterwards. get returns a container only after its pid is set.
 type container struct {
 	req     wire.RunRequest
-	pid     int // 0 if it has not started, held if another program runs it
+	pid     int // 0 if it has not started, heldPID if another program runs it
 	started time.Time
 	cgroup  cgroup
 	log     *crilog.Log // nil if there is no log
@@ -36,7 +36,7 @@ type container struct {
 func (c *container) info() wire.Container {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pid == held {
+	if c.pid == heldPID {
 		return wire.Container{ID: c.req.ID, Held: true}
 	}
 	return wire.Container{ID: c.req.ID, Running: wire.Running{Pid: c.pid, StartedAt: c.started}, Exit: c.exit}
@@ -92,7 +92,7 @@ func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.pid == held {
+	if c.pid == heldPID {
 		return nil, fmt.Errorf("%w: container %s is run by another program", errConflict, r.ID)
 	}
 	if r.All {
@@ -109,7 +109,7 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.pid == held {
+	if c.pid == heldPID {
 		return nil, fmt.Errorf("%w: container %s is run by another program", errConflict, r.ID)
 	}
 	if r.Wait {

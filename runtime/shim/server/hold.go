@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// held is the PID of a container that another program runs. The shim serves only the streams of
+// heldPID is the PID of a container that another program runs. The shim serves only the streams of
 // such a container. It writes the log and serves attached clients, also while no agent is running.
-const held = -1
+const heldPID = -1
 
 // hold opens the FIFOs of a container and copies its output. If it fails, it closes them.
 func (s *Server) hold(by *conn, r wire.RunRequest) error {
@@ -27,7 +27,7 @@ func (s *Server) hold(by *conn, r wire.RunRequest) error {
 		return fmt.Errorf("open the streams of container %s: %w", r.ID, err)
 	}
 	s.mu.Lock()
-	c.pid = held
+	c.pid = heldPID
 	s.mu.Unlock()
 	c.io.pump()
 	return nil
@@ -86,7 +86,7 @@ func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 	if err != nil {
 		return wire.Held{}, err
 	}
-	if c.pid != held {
+	if c.pid != heldPID {
 		return wire.Held{}, fmt.Errorf("%w: container %s is run by this shim", errConflict, r.ID)
 	}
 	if c.req.KillAll { // remaining processes would keep the streams open

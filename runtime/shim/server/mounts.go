@@ -86,9 +86,9 @@ func (h *Host) inHost(f func() error) error {
 // start starts a command in the host's mount namespace.
 func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
 
-// borrow mounts in the bundle what a container needs. giveBack removes these mounts. If the error
-// is errVisible, it has changed nothing, and the container must be started in the host's mount
-// namespace.
+// borrow mounts the sources that a container needs in its bundle. giveBack removes these mounts. If
+// the error is errVisible, it has changed nothing, and the container must be started in the host's
+// mount namespace.
 func (h *Host) borrow(bundle string, m wire.Mounts) (giveBack func(), err error) {
 	for _, path := range m.Same {
 		if err := h.checkSame(path); err != nil {

@@ -49,7 +49,7 @@ type Server struct {
 	// A new agent first calls list, and the result must remain valid. So list waits for starts and
 	// signals that are in progress. Requests of the previous, dead agent that come later are
 	// rejected.
-	acts  sync.RWMutex // held for writing by list
+	acts  sync.RWMutex // heldPID for writing by list
 	owner *conn        // guarded by acts; if nil, any connection may act
 }
 

@@ -14,7 +14,7 @@ type Client struct {
 	TLS    *tls.Config // the same configuration, for clients other than client-go's
 }
 
-// A Way is a client with a version of a protocol.
+// A Way is a combination of a client and a protocol version.
 type Way struct {
 	Name string
 	// Get returns all bytes that were received from a path. It also returns the command's exit code
