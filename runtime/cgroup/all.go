@@ -97,7 +97,7 @@ func (p *Pods) limitAll() {
 	n := qosName(p.root, v1.PodQOSGuaranteed)
 	r := &cgroups.Resources{
 		SkipDevices: true, Memory: p.c.All.Memory,
-		HugetlbLimit: counted(p.c.All.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
+		HugetlbLimit: countedHugePages(p.c.All.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
 	}
 	p.limitFailed = time.Time{}
 	if r.Memory == 0 && len(r.HugetlbLimit) == 0 {

@@ -126,7 +126,7 @@ func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 // killListed opens a pidfd for each process, lists the processes again, and kills only those on
 // both lists.
 func killListed(dir string) (int, error) {
-	pids, err := listed(dir)
+	pids, err := listPIDs(dir)
 	if err != nil || len(pids) == 0 {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ func killListed(dir string) (int, error) {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
-	again, err := listed(dir)
+	again, err := listPIDs(dir)
 	for _, pid := range again {
 		if fd, ok := held[pid]; ok {
 			unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
@@ -153,9 +153,9 @@ func killListed(dir string) (int, error) {
 	return len(again), err
 }
 
-// listed returns the processes in a cgroup and its nested cgroups. A cgroup that was removed has
+// listPIDs returns the processes in a cgroup and its nested cgroups. A cgroup that was removed has
 // none.
-func listed(dir string) ([]int, error) {
+func listPIDs(dir string) ([]int, error) {
 	pids, err := cgroups.GetAllPids(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil, nil

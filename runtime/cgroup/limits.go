@@ -83,9 +83,9 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// counted returns the limits for the sizes that the kernel counts in a cgroup. dir is empty if the
+// countedHugePages returns the limits for the sizes that the kernel counts in a cgroup. dir is empty if the
 // kernel counts none.
-func counted(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
+func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)
 		if dir != "" && (cgroups.PathExists(file+".max") || cgroups.PathExists(file+".limit_in_bytes")) { // v2, v1

@@ -142,7 +142,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if limits.HugetlbLimit = hugePages(pod, above); len(limits.HugetlbLimit) > 0 {
 		controllers = append(controllers, "hugetlb")
 	}
-	paths := p.limited(c, n, controllers)
+	paths := p.limitedDirs(c, n, controllers)
 	if err := p.adopt(n, limits, paths); err != nil {
 		return err
 	}
@@ -304,11 +304,11 @@ func (p *Pods) makeBase() error {
 	return nil
 }
 
-// limited returns the directories, by controller, in which a pod's cgroup is created on v1. These
+// limitedDirs returns the directories, by controller, in which a pod's cgroup is created on v1. These
 // are only the controllers for which the pod has limits, because each directory takes time. The OCI
 // runtime creates the others together with those of the first container. For v2 and systemd it
 // returns nil, which means all controllers.
-func (p *Pods) limited(c v1.PodQOSClass, n name, controllers []string) map[string]string {
+func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
 		return nil
 	}

@@ -53,7 +53,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	}
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
-	paths := p.limited(c, n, []string{"cpu", "memory"})
+	paths := p.limitedDirs(c, n, []string{"cpu", "memory"})
 	m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {
 		return fmt.Errorf("find the cgroup of pod %s: %w", pod.UID, err)

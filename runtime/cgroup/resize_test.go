@@ -66,7 +66,7 @@ func TestResize(t *testing.T) {
 	first := sized("100m", "200m", "64Mi")
 	m := func() cgroups.Manager {
 		n := podName(p.root, demand.Class(first), first.UID)
-		m, err := manager.NewWithPaths(n.config(false, &cgroups.Resources{SkipDevices: true}), p.limited(demand.Class(first), n, []string{"cpu", "memory", "pids"}))
+		m, err := manager.NewWithPaths(n.config(false, &cgroups.Resources{SkipDevices: true}), p.limitedDirs(demand.Class(first), n, []string{"cpu", "memory", "pids"}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func (b *bench) escape(s shape) {
 		cc.Linux.SecurityContext, cc.Linux.Resources.OomScoreAdj = c.security, int64(c.allowed.oomScore)
 		id := b.create(pod, cfg, cc)
 		b.start(id)
-		b.logged(cc, "waiting")
+		b.awaitLog(cc, "waiting")
 		b.expectAllowed("the container "+name, b.processOf(id), c.allowed)
 		b.expectPaths(name, b.processOf(id), c.security.MaskedPaths, c.security.ReadonlyPaths)
 		b.expectExec(id, name, c.allowed)

@@ -175,7 +175,7 @@ func testSharedProcesses(t *testing.T, b *bench) {
 	long := shared("long", "child", "ignore")
 	id := b.create(pod, cfg, long)
 	b.start(id)
-	b.logged(long, "ignoring")
+	b.awaitLog(long, "ignoring")
 	out, st := b.output(pod, cfg, shared("looker", "pid", "read", "/proc/1/cmdline", "ls", "/proc"))
 	// The output begins with the program's own PID.
 	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") || processes(out) != 1+4 {

@@ -16,7 +16,7 @@ func testMetrics(t *testing.T, b *bench) {
 	c.Linux.Resources.MemoryLimitInBytes = 256 << 20
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	labels := map[string][]string{}
 	for _, d := range must(b.Runtime.ListMetricDescriptors(b.ctx, &api.ListMetricDescriptorsRequest{}))(b).Descriptors {
 		if labels[d.Name] != nil || d.Help == "" || len(d.LabelKeys) == 0 {

@@ -112,7 +112,7 @@ func (p *orderedPod) start(kind string) string {
 	c := p.next(kind, append(args, "wait")...)
 	id := p.create(p.id, p.cfg, c)
 	p.bench.start(id)
-	p.logged(c, "waiting\n")
+	p.awaitLog(c, "waiting\n")
 	found := strings.Split(p.log(c), "== ")[1:]
 	for i, k := range keptThings {
 		want := k.privileged

@@ -157,7 +157,7 @@ func testSlowAttach(t *testing.T, b *bench) {
 		if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdin: strings.NewReader(want), Stdout: &out}); err != nil || out.String() != want {
 			t.Errorf("%d lines: %v, %d of %d bytes", n, err, out.Len(), len(want))
 		}
-		if st := b.ended(id); st.ExitCode != 7 {
+		if st := b.awaitEnd(id); st.ExitCode != 7 {
 			t.Errorf("%v", st)
 		}
 		if logged := strings.Count(b.log(c), "\n"); logged != n {
@@ -170,7 +170,7 @@ func testSlowAttach(t *testing.T, b *bench) {
 	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &failingReader{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
 		t.Error("a reader that closes got no error, and the log is not complete")
 	}
-	if st := b.ended(id); st.ExitCode != 7 {
+	if st := b.awaitEnd(id); st.ExitCode != 7 {
 		t.Errorf("a reader that closes: %v", st)
 	}
 }
@@ -183,7 +183,7 @@ func testSlowForward(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	c := b.container("main", "serve", "8080")
 	b.start(b.create(pod, cfg, c))
-	b.logged(c, "listening")
+	b.awaitLog(c, "listening")
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(b)
 	defer l.Close()
 	ended := make(chan error, 1)

@@ -53,7 +53,7 @@ func testStop(t *testing.T, b *bench) {
 		}
 		id := b.create(pod, cfg, cc)
 		b.start(id)
-		b.logged(cc, c.ready)
+		b.awaitLog(cc, c.ready)
 		must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: c.timeout}))(b)
 		signal := cc.StopSignal
 		if signal == api.Signal_RUNTIME_DEFAULT {
@@ -74,14 +74,14 @@ func testStopAgain(t *testing.T, b *bench) {
 	c := b.container("main", "once")
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	ctx, leave := context.WithCancel(b.ctx)
 	left := make(chan error, 1)
 	go func() {
 		_, err := b.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600})
 		left <- err
 	}()
-	b.logged(c, "signal terminated")
+	b.awaitLog(c, "signal terminated")
 	leave()
 	if err := <-left; err == nil {
 		t.Error("the first stop succeeded")
@@ -138,7 +138,7 @@ func testLogRotation(t *testing.T, b *bench) {
 	c.Stdin = true
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "before")
+	b.awaitLog(c, "before")
 	path := filepath.Join(b.logs, c.LogPath)
 	if err := os.Rename(path, path+".old"); err != nil {
 		t.Fatal(err)

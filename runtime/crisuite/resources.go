@@ -64,7 +64,7 @@ func testUpdateAll(t *testing.T, b *bench) {
 	}
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	// Twice, because a repeated request must succeed. The swap limit follows the memory limit.
 	for range 2 {
 		if err := b.update(id, &api.LinuxContainerResources{
@@ -105,7 +105,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 	c.Linux.Resources = &api.LinuxContainerResources{MemoryLimitInBytes: 256 << 20, CpuPeriod: 100000, CpuQuota: 50000}
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	bad := map[string]*api.LinuxContainerResources{
 		"memory below usage": {MemoryLimitInBytes: 16 << 20, CpuQuota: 20000},
 		"negative":           {MemoryLimitInBytes: -5},
@@ -145,7 +145,7 @@ func testUpdateCreated(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	pid := b.processOf(id)
 	if got := b.limitOf(pid, "memory", "memory.limit_in_bytes", "memory.max"); got != fmt.Sprint(128<<20) {
 		t.Errorf("memory limit %q", got)

@@ -139,7 +139,7 @@ func testTerminal(t *testing.T, b *bench) {
 	cancel()
 	<-ended
 	typing2.Close()
-	b.logged(c, "typed\ntyped\n") // the same text as on the terminal, but with the line ends of a container
+	b.awaitLog(c, "typed\ntyped\n") // the same text as on the terminal, but with the line ends of a container
 }
 
 func testAttach(t *testing.T, b *bench) {
@@ -150,7 +150,7 @@ func testAttach(t *testing.T, b *bench) {
 	c.Stdin, c.StdinOnce = true, true
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "before")
+	b.awaitLog(c, "before")
 	var out, errs buffer
 	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdin: strings.NewReader("some input\n"), Stdout: &out, Stderr: &errs}); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func testAttach(t *testing.T, b *bench) {
 		t.Errorf("got %q and %q", out.String(), errs.String())
 	}
 	// The relative order of the two streams is undefined.
-	if st := b.ended(id); st.ExitCode != 0 || !strings.Contains(b.log(c), "some input\n") || !strings.Contains(b.log(c), "end\n") {
+	if st := b.awaitEnd(id); st.ExitCode != 0 || !strings.Contains(b.log(c), "some input\n") || !strings.Contains(b.log(c), "end\n") {
 		t.Errorf("%v, logged %q", st, b.log(c))
 	}
 	// The stdin of this container stays open. The attachment ends when the client closes its stdin.
@@ -191,7 +191,7 @@ func testForward(t *testing.T, b *bench) {
 	c := b.container("main", "serve", "8080")
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "listening")
+	b.awaitLog(c, "listening")
 	ours, theirs := net.Pipe()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Forward(b.ctx, pod, 8080, theirs) }()
@@ -238,7 +238,7 @@ func testStats(t *testing.T, b *bench) {
 	c := b.container("main", "write", "/file", strings.Repeat("x", 10000), "alloc", "20", "wait")
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "allocated")
+	b.awaitLog(c, "allocated")
 	st := must(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: id}))(b).Stats
 	if st.GetAttributes().GetId() != id || st.GetMemory().GetWorkingSetBytes().GetValue() < 20<<20 ||
 		st.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 || st.GetWritableLayer().GetUsedBytes().GetValue() < 10000 {

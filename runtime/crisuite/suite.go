@@ -213,8 +213,8 @@ func (b *bench) status(id string) *api.ContainerStatus {
 	return must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}))(b).Status
 }
 
-// ended waits until a container has ended.
-func (b *bench) ended(id string) *api.ContainerStatus {
+// awaitEnd waits until a container has ended.
+func (b *bench) awaitEnd(id string) *api.ContainerStatus {
 	b.Helper()
 	var st *api.ContainerStatus
 	b.until("the container ends", func() bool {
@@ -245,7 +245,7 @@ func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerCo
 	b.Helper()
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	st := b.ended(id)
+	st := b.awaitEnd(id)
 	return b.log(c), st
 }
 
@@ -273,8 +273,8 @@ func (b *bench) log(c *api.ContainerConfig) string {
 	return out.String()
 }
 
-// logged waits until a container's log contains a text.
-func (b *bench) logged(c *api.ContainerConfig, text string) {
+// awaitLog waits until a container's log contains a text.
+func (b *bench) awaitLog(c *api.ContainerConfig, text string) {
 	b.Helper()
 	b.until(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.log(c), text) })
 }

@@ -40,14 +40,14 @@ func testTarget(t *testing.T, b *bench) {
 	confine(main)
 	target := b.create(pod, cfg, main)
 	b.start(target)
-	b.logged(main, "waiting")
+	b.awaitLog(main, "waiting")
 
 	debug := b.inNamespaceOf("debug", target, "wait")
 	confine(debug)
 	debug.Linux.Resources.OomScoreAdj = 500
 	id := b.create(pod, cfg, debug)
 	b.start(id)
-	b.logged(debug, "waiting")
+	b.awaitLog(debug, "waiting")
 	its, targets := b.processOf(id), b.processOf(target)
 	if got, want := namespaceOf(b, its, "pid"), namespaceOf(b, targets, "pid"); got != want || got == namespaceOf(b, os.Getpid(), "pid") {
 		t.Errorf("it is in %s, its target in %s", got, want)
@@ -103,7 +103,7 @@ func testNoTarget(t *testing.T, b *bench) {
 	main := b.container("main", "wait")
 	target := b.create(pod, cfg, main)
 	b.start(target)
-	b.logged(main, "waiting")
+	b.awaitLog(main, "waiting")
 	id := b.create(pod, cfg, b.inNamespaceOf("late", target, "wait"))
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
 	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil {

@@ -114,7 +114,7 @@ func testRefused(t *testing.T, b *bench) {
 	b.start(main)
 	ended := b.create(pod, cfg, b.container("ended", "exit", "0"))
 	b.start(ended)
-	b.ended(ended)
+	b.awaitEnd(ended)
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: main}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("no command: %v", err)
 	}

@@ -148,7 +148,7 @@ func testUserNamespaces(t *testing.T, b *bench) {
 		PodSandboxId: pod, Config: c, SandboxConfig: cfg,
 	}))(b).ContainerId
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	want := []string{
 		"to stdout", "permission denied", "permission denied", "open: <nil>", "0 0", "0 0", "0 0", "0 0", "0 0",
 		"65534 65534", "65534 65534", "0 0", fmt.Sprintf("0 %d 65536", first), "put: <nil>",
@@ -226,7 +226,7 @@ func (b *bench) otherUsers(first int) {
 	c := b.container("other", "wait")
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	b.logged(c, "waiting")
+	b.awaitLog(c, "waiting")
 	pid := b.processOf(id)
 	b.expectUsers("the container of another pod", pid)
 	if namespaceOf(b, pid, "user") == namespaceOf(b, first, "user") {

@@ -20,7 +20,7 @@ func testImageMounts(t *testing.T, b *bench) {
 	c.Mounts = []*api.Mount{volume("/vol", ""), volume("/sub", "etc")}
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	st := b.ended(id)
+	st := b.awaitEnd(id)
 	if st.ExitCode != 0 || !strings.HasPrefix(b.log(c), "layer\nroot:x:0:0") || len(st.Mounts) != 2 ||
 		st.Mounts[0].GetImage().GetImage() != ImageRef {
 		t.Errorf("%v, logged %q", st, b.log(c))

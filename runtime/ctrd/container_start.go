@@ -79,7 +79,7 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	if err != nil {
 		return err
 	}
-	r.started(c, running)
+	r.recordStart(c, running)
 	if s.tasks != nil {
 		return nil // a containerd shim may serve the container from these mounts
 	}
@@ -91,9 +91,9 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	return nil
 }
 
-// started records that a container is running. If the record cannot be written, for example because
+// recordStart records that a container is running. If the record cannot be written, for example because
 // the disk is full, the container continues to run. Its shim knows that it was started.
-func (r *Runtime) started(c *container, running wire.Running) {
+func (r *Runtime) recordStart(c *container, running wire.Running) {
 	r.mu.Lock()
 	c.rec.StartedAt = running.StartedAt
 	if c.ending == nil {

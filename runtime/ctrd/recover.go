@@ -210,7 +210,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adoptedCo
 		case c.state() == api.ContainerState_CONTAINER_EXITED:
 			g.Go(func() error { r.lockAndCleanUp(c); return nil })
 		case ok:
-			r.started(c, h.Running)
+			r.recordStart(c, h.Running)
 			if h.Exit != nil {
 				r.handleEnd(c.rec.ID, *h.Exit)
 			}

@@ -87,8 +87,8 @@ type guard struct {
 
 func newGuard(r io.Reader, dir string) *guard { return &guard{Reader: r, dir: dir} }
 
-// counting returns a guard whose bytes are included in Wrote.
-func (s *Service) counting(r io.Reader) *guard {
+// newCountingGuard returns a guard whose bytes are included in Wrote.
+func (s *Service) newCountingGuard(r io.Reader) *guard {
 	return &guard{Reader: r, dir: s.c.Root, wrote: &s.wrote}
 }
 

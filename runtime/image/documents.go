@@ -137,8 +137,8 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 	return nil
 }
 
-// within returns a context that is cancelled with errStalled if reading takes longer than limit.
-func (d *documents) within(ctx context.Context, limit time.Duration) (bounded context.Context, done func()) {
+// withTimeout returns a context that is cancelled with errStalled if reading takes longer than limit.
+func (d *documents) withTimeout(ctx context.Context, limit time.Duration) (bounded context.Context, done func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	d.most, d.late = limit, time.AfterFunc(limit, func() { cancel(errStalled) })
 	return bounded, func() {

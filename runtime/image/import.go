@@ -179,10 +179,10 @@ func (s *Service) importImage(ctx context.Context, a *archive, n namedImage) (st
 	if name == "" {
 		name = p.config.Digest.String()
 	}
-	if s.recorded(ctx, name, p.target().Digest) != "" {
+	if s.recordedID(ctx, name, p.target().Digest) != "" {
 		return name, nil
 	}
-	have, err := s.unpacked(ctx, p.chain())
+	have, err := s.countUnpacked(ctx, p.chain())
 	if err != nil {
 		return "", err
 	}

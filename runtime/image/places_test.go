@@ -118,7 +118,7 @@ func TestDocumentsWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := s.newDocuments(nil)
-		ctx, done := d.within(t.Context(), time.Minute)
+		ctx, done := d.withTimeout(t.Context(), time.Minute)
 		defer done()
 		got := make(chan error, 1)
 		go func() { got <- d.spend(ctx, "", smallDocuments+1) }()

@@ -60,7 +60,7 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	if err != nil {
 		return "", err
 	}
-	if id := s.recorded(ctx, name, target.Digest); id != "" {
+	if id := s.recordedID(ctx, name, target.Digest); id != "" {
 		t.status("exists")
 		return id, nil
 	}
@@ -101,7 +101,7 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4
-	bounded, done := d.within(ctx, documents*s.stall)
+	bounded, done := d.withTimeout(ctx, documents*s.stall)
 	defer done()
 	if p, err = s.chooseOf(bounded, target, d); err != nil {
 		if errors.Is(context.Cause(bounded), errStalled) {
@@ -130,8 +130,8 @@ func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocis
 	return target, err
 }
 
-// recorded returns the ID of the image to which name refers, if the record points to target.
-func (s *Service) recorded(ctx context.Context, name string, target digest.Digest) digest.Digest {
+// recordedID returns the ID of the image to which name refers, if the record points to target.
+func (s *Service) recordedID(ctx context.Context, name string, target digest.Digest) digest.Digest {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	if s.load(ctx) != nil {
@@ -179,7 +179,7 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 // pullLayers downloads the layers that are not unpacked yet, several at a time. It unpacks each
 // layer when it and all layers below it have arrived.
 func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetcher, t *transfer) error {
-	have, err := s.unpacked(ctx, p.chain())
+	have, err := s.countUnpacked(ctx, p.chain())
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.
 	if err != nil {
 		return nil, err
 	}
-	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.counting(body)}, nil
+	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.newCountingGuard(body)}, nil
 }
 
 // A blobFetcher reads indexes, manifests and configs from the content store or, if they are not

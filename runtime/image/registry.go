@@ -50,7 +50,7 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 	hosts := guardHosts(config.ConfigureHosts(ctx, o),
 		func(host string) (string, string, error) { return credentials(auth, host) },
 		func(host string) string {
-			if serves(auth.GetServerAddress(), host) {
+			if isAddressOf(auth.GetServerAddress(), host) {
 				return auth.GetRegistryToken()
 			}
 			return ""
@@ -69,7 +69,7 @@ func (r *registry) close() {
 // credentials returns the credentials in auth for host. They are a user and a password, or "" and
 // an identity token. Both are empty if auth is for another host.
 func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
-	if auth == nil || !serves(auth.ServerAddress, host) {
+	if auth == nil || !isAddressOf(auth.ServerAddress, host) {
 		return "", "", nil
 	}
 	switch {
@@ -91,9 +91,9 @@ func credentials(auth *api.AuthConfig, host string) (user, secret string, err er
 	return "", "", nil
 }
 
-// serves reports whether address means host. address is an address of a docker config: "", a host,
+// isAddressOf reports whether address means host. address is an address of a docker config: "", a host,
 // or a URL with a path.
-func serves(address, host string) bool {
+func isAddressOf(address, host string) bool {
 	if address == "" {
 		return true
 	}

@@ -64,9 +64,9 @@ func (s *Service) flush() error {
 	return nil
 }
 
-// unpacked returns the number of layers of chain that exist, counted from the bottom. It adds the
+// countUnpacked returns the number of layers of chain that exist, counted from the bottom. It adds the
 // topmost of them to the lease of ctx.
-func (s *Service) unpacked(ctx context.Context, chain []digest.Digest) (int, error) {
+func (s *Service) countUnpacked(ctx context.Context, chain []digest.Digest) (int, error) {
 	sn := s.snapshots()
 	for i := len(chain); i > 0; i-- {
 		id := chain[i-1].String()
@@ -95,7 +95,7 @@ func (s *Service) unpackLayer(
 		return err
 	}
 	defer blob.Close()
-	if err := supported(layer.MediaType); err != nil {
+	if err := checkMediaType(layer.MediaType); err != nil {
 		return err
 	}
 	at := &allocation{of: &s.places}
@@ -140,9 +140,9 @@ func (s *Service) discard(ctx context.Context, key string) {
 	}
 }
 
-// supported returns an error for a layer that is encrypted or not a tar archive. The compression is
+// checkMediaType returns an error for a layer that is encrypted or not a tar archive. The compression is
 // detected from the content, as in containerd.
-func supported(mediaType string) error {
+func checkMediaType(mediaType string) error {
 	how, err := images.DiffCompression(context.Background(), mediaType)
 	base, suffix, _ := strings.Cut(mediaType, "+")
 	if err == nil && !strings.Contains(suffix, "encrypted") && (how != "" || suffix == "" && strings.HasSuffix(base, ".tar")) {
@@ -168,7 +168,7 @@ func (s *Service) extract(
 	}
 	defer plain.Close()
 	sum := digest.Canonical.Digester()
-	in := &position{Reader: io.TeeReader(s.counting(plain), sum.Hash())}
+	in := &position{Reader: io.TeeReader(s.newCountingGuard(plain), sum.Hash())}
 	in.allow(0)
 	files := &filesGuard{dir: s.c.Root, promised: &s.promised}
 	defer files.done()

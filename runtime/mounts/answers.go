@@ -44,7 +44,7 @@ func mayBeFUSE(path string) bool {
 	if errors.Is(err, unix.ENOENT) {
 		return false
 	}
-	all, err := mounted()
+	all, err := mountTable()
 	return err == nil && slices.ContainsFunc(all, func(m *mountinfo.Info) bool {
 		return m.FSType == "fuse" || m.FSType == "fuseblk" || strings.HasPrefix(m.FSType, "fuse.")
 	})

@@ -122,7 +122,7 @@ func find(path string) (*tree, error) {
 		return nil, fmt.Errorf("list mounts below %s: %w", path, err)
 	}
 	real := filepath.Join(parent, filepath.Base(filepath.Clean(path)))
-	all, err := mounted()
+	all, err := mountTable()
 	if err != nil {
 		return nil, fmt.Errorf("list mounts below %s: %w", path, err)
 	}

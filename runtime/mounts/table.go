@@ -7,10 +7,10 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mounted returns the mount table, which is read after the call has begun. The table of a node with
+// mountTable returns the mount table, which is read after the call has begun. The table of a node with
 // many pods is long. So callers that arrive during a read share the next read. They must not modify
 // the result.
-func mounted() ([]*mountinfo.Info, error) { return readings.read() }
+func mountTable() ([]*mountinfo.Info, error) { return readings.read() }
 
 // On returns the topmost mount at exactly this path, or nil if there is none. It reads the mount
 // table. It does not access the file system, which might not respond.
@@ -34,7 +34,7 @@ func MountOf(path string) (in *mountinfo.Info, err error) {
 
 // newest returns the newest mount for which is returns true, or nil if there is none.
 func newest(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
-	all, err := mounted()
+	all, err := mountTable()
 	for _, m := range all {
 		if is(m) {
 			found = m

@@ -222,7 +222,7 @@ func TestMost(t *testing.T) {
 		{req: &api.ExecSyncRequest{}, no: true},
 		{req: &api.PullImageRequest{}, no: true},
 	} {
-		if got, bounded := c.timeout("x", tt.req); bounded == tt.no || bounded && got != tt.want {
+		if got, bounded := c.timeoutOf("x", tt.req); bounded == tt.no || bounded && got != tt.want {
 			t.Errorf("%T: %s, %v", tt.req, got, bounded)
 		}
 	}

@@ -72,10 +72,10 @@ func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResp
 	if len(req.GetCmd()) == 0 {
 		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
 	}
-	if err := r.running(ctx, req.GetContainerId()); err != nil {
+	if err := r.checkRunning(ctx, req.GetContainerId()); err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	if err := r.listening(ctx); err != nil {
+	if err := r.awaitListening(ctx); err != nil {
 		return nil, err
 	}
 	return r.server.GetExec(req)
@@ -84,10 +84,10 @@ func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResp
 // Attach returns a URL for the streams of a container's process. It fails if the container is not
 // running.
 func (r *Runtime) Attach(ctx context.Context, req *api.AttachRequest) (*api.AttachResponse, error) {
-	if err := r.running(ctx, req.GetContainerId()); err != nil {
+	if err := r.checkRunning(ctx, req.GetContainerId()); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
-	if err := r.listening(ctx); err != nil {
+	if err := r.awaitListening(ctx); err != nil {
 		return nil, err
 	}
 	return r.server.GetAttach(req)
@@ -102,15 +102,15 @@ func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) 
 	if st.GetStatus().GetState() != api.PodSandboxState_SANDBOX_READY {
 		return nil, fmt.Errorf("port-forward: sandbox %s is not ready: %w", st.GetStatus().GetId(), errdefs.ErrFailedPrecondition)
 	}
-	if err := r.listening(ctx); err != nil {
+	if err := r.awaitListening(ctx); err != nil {
 		return nil, err
 	}
 	return r.server.GetPortForward(req)
 }
 
-// running returns an error unless the container is running. If Exec or Attach fails, the client
+// checkRunning returns an error unless the container is running. If Exec or Attach fails, the client
 // gets an error with a code. At the URL it could get only a text.
-func (r *Runtime) running(ctx context.Context, id string) error {
+func (r *Runtime) checkRunning(ctx context.Context, id string) error {
 	st, err := r.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return err
@@ -138,8 +138,8 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	return func() {}
 }
 
-// listening makes Run start the server. It waits until the server is listening.
-func (r *Runtime) listening(ctx context.Context) error {
+// awaitListening makes Run start the server. It waits until the server is listening.
+func (r *Runtime) awaitListening(ctx context.Context) error {
 	reply := make(chan error, 1)
 	select {
 	case <-r.ready:

@@ -141,9 +141,9 @@ func (s *Shim) state(ctx context.Context, id string) (*task.StateResponse, error
 // the agent requested.
 const settleTimeout = 2 * time.Second
 
-// settled returns the state of a container whose creation was requested. The shim may still be
+// awaitState returns the state of a container whose creation was requested. The shim may still be
 // creating it, unless the shim aborts a creation when the connection ends.
-func (s *Shim) settled(ctx context.Context, id string) (*task.StateResponse, error) {
+func (s *Shim) awaitState(ctx context.Context, id string) (*task.StateResponse, error) {
 	again := time.NewTicker(20 * time.Millisecond) // polls, because shims send no event when a creation fails
 	defer again.Stop()
 	late := time.After(settleTimeout)
@@ -197,7 +197,7 @@ func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error)
 		if _, err := s.created(id); err != nil {
 			continue
 		}
-		st, err := s.settled(ctx, id)
+		st, err := s.awaitState(ctx, id)
 		if errdefs.IsNotFound(err) || err == nil && st.Status == types.Status_CREATED {
 			if err := s.Discard(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 				return nil, err

@@ -290,7 +290,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 		return nil
 	}
 	if s.Connected() {
-		_, err := s.settled(ctx, id)
+		_, err := s.awaitState(ctx, id)
 		if err == nil {
 			err = s.Kill(ctx, wire.KillRequest{ID: id, Signal: int(unix.SIGKILL), All: true})
 		}

@@ -166,7 +166,7 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 	}
 	var rotated error
 	switch {
-	case l.removed(now):
+	case l.wasRemoved(now):
 		rotated = l.restore(now)
 	case l.due(now, int64(len(b))):
 		rotated = l.rotate(now)

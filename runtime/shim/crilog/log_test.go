@@ -78,7 +78,7 @@ func rotatedPaths(path string) ([]string, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	names, err := rotated(dir, filepath.Base(path))
+	names, err := listRotated(dir, filepath.Base(path))
 	for i := range names {
 		names[i] = filepath.Join(filepath.Dir(path), names[i])
 	}

@@ -38,7 +38,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 		return err
 	}
 	defer dir.Close()
-	old, err := rotated(dir, base)
+	old, err := listRotated(dir, base)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func (l *Log) rotate(now time.Time) (err error) {
 	return err
 }
 
-// removed reports whether the file was removed. No reader could read such a file, but it would
+// wasRemoved reports whether the file was removed. No reader could read such a file, but it would
 // still use disk space. It checks this only once in each interval retry.
-func (l *Log) removed(now time.Time) bool {
+func (l *Log) wasRemoved(now time.Time) bool {
 	if since := now.Sub(l.pace.seen); since >= 0 && since < retry {
 		return false
 	}
@@ -147,8 +147,8 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 // Half is the suffix, after .gz, of a file that the compression has not finished.
 const Half = ".tmp"
 
-// rotated returns the rotated files of a log. The oldest is first.
-func rotated(dir *os.File, base string) ([]string, error) {
+// listRotated returns the rotated files of a log. The oldest is first.
+func listRotated(dir *os.File, base string) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, fmt.Errorf("list rotated logs: %w", err)
