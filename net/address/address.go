@@ -17,9 +17,9 @@ import (
 // temporary addresses is checked separately, because it has another meaning in IPv4.
 const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find returns at most one address of each family, IPv4 first. before are the addresses of the
-// previous call: one of them is returned again if no other address is better. Interfaces in except
-// are ignored.
+// Find returns at most one address of each family, IPv4 first. before are the addresses that the
+// previous call returned: Find prefers them to addresses of the same rank. It ignores the
+// interfaces in except.
 func Find(host netns.NS, before []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -45,19 +45,19 @@ type candidate struct {
 	rank int
 }
 
-// Ranks, the best first. Secondary addresses are IPv4 addresses with the kernel's secondary flag,
-// and private (unique local) IPv6 addresses.
+// These are the ranks, the best first. A secondary address is an IPv4 address with the kernel's
+// secondary flag, or a private (unique local) IPv6 address.
 const (
-	ofRoute        = iota // the preferred source of the default route
-	ofLink                // on the link of the default route
-	secondOfLink          // a secondary one there
-	anywhere              // on another link
-	secondAnywhere        // a secondary one there
+	ofRoute        = iota // the preferred source address of the default route
+	ofLink                // a primary address on the link of the default route
+	secondOfLink          // a secondary address on that link
+	anywhere              // a primary address on another link
+	secondAnywhere        // a secondary address on another link
 )
 
-// choose returns the best candidate. Among equals it prefers an address of before, and then the
-// lowest address, so that the kernel's order does not matter. Without a default route, an address
-// of before is kept.
+// choose returns the best candidate. Of several candidates with the best rank, it prefers one in
+// before, and then the lowest address, so that the kernel's order does not matter. Without a
+// default route, it returns an address in before, whatever its rank.
 func choose(all []candidate, before []netip.Addr) netip.Addr {
 	sorting.By(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
@@ -114,8 +114,9 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 	return out, nil
 }
 
-// defaultRoute returns the link of the default route that the kernel uses, or 0 if there is none,
-// and the route's preferred source, which may be invalid.
+// defaultRoute returns the link index and the preferred source address of the default route that
+// the kernel uses. The index is 0 if there is no default route. The address is invalid if the route
+// has none.
 func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, err error) {
 	routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {

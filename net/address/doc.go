@@ -1,10 +1,10 @@
-// Package address finds the addresses of this machine: one per family, that of the default route.
-// An address is kept as long as it is usable.
+// Package address finds the addresses of this machine: for each IP family, the address of the
+// default route. An address is kept as long as it is usable.
 //
 //	kernel --routes--> default route --its source, or its link--> candidates
 //	                                                                |
 //	       the previous address, if it is still a candidate <-------'--> the best
 //
-// Temporary (privacy), deprecated and tentative IPv6 addresses are no candidates, because they
-// change while the machine stays in the same network (RFC 8981, RFC 4862).
+// Temporary (privacy), deprecated and tentative IPv6 addresses are not used, because they change
+// while the machine stays in the same network (RFC 8981, RFC 4862).
 package address

@@ -91,7 +91,7 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 func (p Port) ip6() []netns.Sysctl {
 	const at = "ipv6/conf/default/"
 	if !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
-		// No IPv6 network: no link-local chatter either.
+		// Without an IPv6 network, the interface does not need IPv6 link-local traffic either.
 		return []netns.Sysctl{{Name: at + "disable_ipv6", Value: "1", Optional: true}}
 	}
 	values := []netns.Sysctl{{Name: at + "disable_ipv6", Value: "0"}, {Name: at + "accept_ra", Value: "0"}}
@@ -103,8 +103,8 @@ func (p Port) ip6() []netns.Sysctl {
 
 // withDefaults calls create, which creates one interface in the namespace, while the sysctls for
 // new interfaces have other values. Setting disable_ipv6 of an existing interface is slow: the
-// system call is restarted again and again while other network changes hold the kernel's lock, and
-// it took a quarter of the agent's CPU time when a hundred pods started.
+// system call is restarted again and again while other network changes hold the kernel's lock. It
+// took a quarter of the agent's CPU time when a hundred pods started.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
@@ -169,7 +169,7 @@ func configure(h *netlink.Handle, p Port) error {
 	return nil
 }
 
-// Loopback sets the loopback interface of a namespace up.
+// Loopback brings up the loopback interface of a namespace.
 func Loopback(ns netns.NS) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -193,7 +193,7 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-// Detach removes one end of a veth pair, and thereby the other end. It succeeds if there is none,
+// Detach removes a veth pair, given the name of one end. It succeeds if the pair does not exist,
 // for example because the pod's namespace is gone.
 func Detach(ns netns.NS, name string) error {
 	h, err := ns.Netlink()
@@ -214,8 +214,8 @@ func Detach(ns netns.NS, name string) error {
 	return nil
 }
 
-// Attached reports whether the pod has the interface with all addresses, and the other end is a
-// port of the bridge.
+// Attached reports whether the pod has the interface with all addresses, and whether its other end
+// is a port of the bridge.
 func Attached(host, pod netns.NS, p Port) (bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -265,8 +265,8 @@ func Attached(host, pod netns.NS, p Port) (bool, error) {
 	return true, nil
 }
 
-// Ports returns the names of the veths that are ports of a bridge, and of those that are ports of
-// none, because a crash may come between creating a veth and attaching it.
+// Ports returns the names of the veths that are ports of the bridge or of no bridge at all. A crash
+// between creating a veth and attaching it leaves a veth of the second kind.
 func Ports(host netns.NS, bridge string) ([]string, error) {
 	h, err := host.Netlink()
 	if err != nil {

@@ -19,17 +19,17 @@ type Link = netlink.Link
 // Config describes a bridge.
 type Config struct {
 	Name      string
-	Addresses []netip.Prefix // of the node, with the prefix length of the pod network
-	MTU       int            // 0: the kernel's default
+	Addresses []netip.Prefix // the node's addresses, with the prefix length of the pod network
+	MTU       int            // 0 means the kernel's default
 	Promisc   bool
-	// Foreign reports whether an address that is not in Addresses has to be removed. nil means no.
-	// Link-local addresses are never removed.
+	// Foreign reports whether Ensure has to remove an address that is not in Addresses. If Foreign
+	// is nil, Ensure removes none. Link-local addresses are never removed.
 	Foreign func(netip.Prefix) bool
-	// Exclusive makes it an error if another interface has an address in the network, because pods
+	// Exclusive makes Ensure fail if another interface has an address in the network, because pods
 	// would then be unreachable.
 	Exclusive bool
-	// Routes enables the comparison of the routes that the kernel created for Addresses. They are
-	// missing only if somebody removed them, and listing them takes longer the more routes there
+	// Routes makes Ensure check the routes that the kernel created for Addresses. A route is
+	// missing only if another program removed it, and the check takes longer the more routes there
 	// are.
 	Routes bool
 }
@@ -89,17 +89,17 @@ func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
 func loopback6Route(link netlink.Link) *netlink.Route {
 	return &netlink.Route{
 		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(netip.IPv6Loopback(), 128)),
-		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // behind the one of the loopback interface
+		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // lower priority than the route of the loopback interface
 	}
 }
 
 func findOrCreate(h *netlink.Handle, c Config) (link netlink.Link, created bool, err error) {
 	link, err = h.LinkByName(c.Name)
 	if notFound(err) {
-		snooping := false // snooping needs a querier, timers and memory, and has no use among veths
+		snooping := false // multicast snooping needs a querier, timers and memory, and is useless among veths
 		br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
 		br.Name, br.MTU, br.Flags = c.Name, c.MTU, net.FlagUp
-		if len(c.Addresses) > 0 { // else the bridge's MAC changes with its ports
+		if len(c.Addresses) > 0 { // otherwise the bridge's MAC address changes with its ports
 			br.HardwareAddr = MAC(c.Addresses[0].Addr())
 		}
 		err := h.LinkAdd(br)
@@ -194,8 +194,8 @@ func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) e
 	return w.wait(missing)
 }
 
-// Obstacle returns the error with which Ensure would fail because of existing interfaces, or nil.
-// It changes nothing.
+// Obstacle returns the error that Ensure would return because of an existing interface, or nil. It
+// changes nothing.
 func Obstacle(ns netns.NS, c Config) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -225,8 +225,8 @@ func notABridge(link netlink.Link) error {
 }
 
 // checkFree returns an error if another interface already has the address. The kernel would accept
-// it a second time, and the pods of both interfaces would be unreachable. With exclusive, it also
-// returns an error if another interface has an address in the same network.
+// the address a second time, and the pods of both interfaces would be unreachable. If exclusive is
+// set, checkFree also returns an error if another interface has an address in the same network.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

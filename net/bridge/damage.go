@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// The kinds of faults.
+// These are the kinds of faults.
 const (
 	FaultBridge  = "bridge"
 	FaultAddress = "address"
@@ -25,7 +25,7 @@ const (
 // A Fault is a part of a bridge that differs from the state after Ensure and Forward.
 type Fault struct {
 	Kind string
-	Name string // of the link, address, route or sysctl
+	Name string // the name of the link, address, route or sysctl
 }
 
 // Damage returns the faults that Ensure would repair. It changes nothing.
@@ -38,7 +38,7 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	link, err := h.LinkByName(c.Name)
 	switch {
 	case notFound(err):
-		return []Fault{{FaultBridge, c.Name}}, nil // it includes everything else
+		return []Fault{{FaultBridge, c.Name}}, nil // without the bridge, everything else is missing too
 	case err != nil:
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	case link.Type() != "bridge":
@@ -70,7 +70,7 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 			out = append(out, Fault{FaultAddress, p.String()})
 		}
 	}
-	if c.Routes && len(out) == 0 { // otherwise the repair of the rest restores them
+	if c.Routes && len(out) == 0 { // if an address is missing, its repair restores the routes too
 		missing, err := missingRoutes(h, link, c)
 		if err != nil {
 			return nil, err
@@ -137,8 +137,8 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 	return out, nil
 }
 
-// hasRoute reports whether the list has a route that serves the purpose of r. The kernel has the
-// local route to an IPv6 address on the loopback interface.
+// hasRoute reports whether the list has a route that serves the purpose of r. For an IPv6 address,
+// the kernel puts the local route on the loopback interface.
 func hasRoute(list []netlink.Route, r *netlink.Route) bool {
 	for _, is := range list {
 		own := is.LinkIndex == r.LinkIndex
@@ -166,8 +166,8 @@ func restoreRoutes(h *netlink.Handle, link netlink.Link, c Config) error {
 	return nil
 }
 
-// Unplugged returns those of the given interfaces that are not ports of the bridge, because they
-// are missing, down, or ports of another one.
+// Unplugged returns those of the given interfaces that are not working ports of the bridge:
+// interfaces that are missing or down, and ports of another bridge.
 func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if len(ends) == 0 {
 		return nil, nil
@@ -199,7 +199,7 @@ func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	return out, nil
 }
 
-// Replug makes the node's end of a veth pair a port of its bridge again and sets it up. The error
+// Replug makes the node's end of a veth pair a port of its bridge again and brings it up. The error
 // wraps fs.ErrNotExist if the pair is gone, or its other end is not in the pod's namespace.
 func Replug(host, pod netns.NS, p Port) error {
 	h, err := host.Netlink()

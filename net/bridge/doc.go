@@ -4,6 +4,7 @@
 //	node namespace                                   pod namespace
 //	route, nftables -- islet0 (gateway address) -- veth ======= eth0 (pod address)
 //
-// Each setting is one netlink message, and nothing is polled: duplicate address detection is off,
-// because ipam assigns each address once, and Attach makes the kernel evaluate the carrier at once.
+// Each setting is one netlink message, and nothing is polled. Duplicate address detection is off,
+// because package ipam assigns each address only once. Attach makes the kernel evaluate the carrier
+// at once.
 package bridge

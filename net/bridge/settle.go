@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressTime is how long to wait for an IPv6 address. It normally takes well below a millisecond.
-// After that time, the pod starts without it.
+// addressTime is how long to wait until an IPv6 address is usable, which normally takes well below
+// a millisecond. After addressTime, the pod starts anyway.
 const addressTime = time.Second
 
 // A watch waits for IPv6 addresses to become usable. When an address is added, the kernel only
-// records it. Some time later a worker enables reception and neighbour discovery for it, and
-// finally announces a local route.
+// records it. Later, a worker of the kernel enables reception and neighbour discovery for the
+// address, and finally announces a local route.
 type watch struct{ socket *nl.NetlinkSocket }
 
-// watchFor opens a watch if one of the addresses is IPv6; otherwise its wait returns at once. It
-// must be called before the addresses are added.
+// watchFor returns a watch for the addresses. Call it before the addresses are added. If none of
+// them is IPv6, the method wait returns at once.
 func watchFor(ns netns.NS, addrs []netip.Prefix) (w watch, err error) {
 	for _, a := range addrs {
 		if !a.Addr().Is6() {
@@ -75,8 +75,8 @@ func (w watch) wait(addrs []netip.Prefix) error {
 	return nil
 }
 
-// localRoute returns the destination of a route message for a local address, or the zero value for
-// other routes.
+// localRoute returns the destination of a route message if the route is a local one to a single
+// IPv6 address, or else the zero value.
 func localRoute(data []byte) netip.Addr {
 	if len(data) < unix.SizeofRtMsg {
 		return netip.Addr{}

@@ -14,7 +14,7 @@ type Interface struct {
 	Index     int
 	Kind      string // bridge, vxlan, dummy, veth ...
 	Addresses []netip.Prefix
-	Users     int // interfaces that are its ports, or have it as their parent
+	Users     int // the interfaces that are its ports or whose parent it is
 	Port      bool
 }
 
@@ -61,9 +61,9 @@ func survey(h *netlink.Handle) ([]Interface, error) {
 	return out, nil
 }
 
-// RemoveUnused removes an interface that Survey returned. It is an error if name and index no
-// longer match, or if the interface is in use: it has ports, is the parent of another one, or is a
-// port itself.
+// RemoveUnused removes an interface that Survey returned. It returns an error if name and index no
+// longer match, or if the interface is in use: if it has ports, is the parent of another interface,
+// or is a port itself.
 func RemoveUnused(ns netns.NS, name string, index int) error {
 	h, err := ns.Netlink()
 	if err != nil {

@@ -108,12 +108,12 @@ func (a *attachment) runtimeConf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: a.ID, NetNS: a.NetNS, IfName: Interface, Args: a.Args, CapabilityArgs: a.Capabilities}
 }
 
-// attachments stores a file for each sandbox that is, or was about to be, added.
+// attachments stores a file for each sandbox whose ADD was started.
 type attachments struct{ dir string }
 
 func (s attachments) file(id string) string { return filepath.Join(s.dir, id+".json") }
 
-// read returns nil if there is no attachment.
+// read returns the attachment of a sandbox, or nil if there is none.
 func (s attachments) read(id string) (*attachment, error) {
 	data, err := os.ReadFile(s.file(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,8 +129,8 @@ func (s attachments) read(id string) (*attachment, error) {
 	return a, nil
 }
 
-// write stores an attachment durably: after a power loss, the addresses that plugins assigned are
-// still on disk, and only the attachment says how to release them.
+// write stores an attachment durably. After a power loss, the addresses that plugins assigned are
+// still on disk, and only the attachment describes how to release them.
 func (s attachments) write(a *attachment) error {
 	data, err := json.Marshal(a)
 	if err == nil {

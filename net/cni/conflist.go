@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// pluginTime is the timeout of one command for all plugins of a list.
+	// pluginTime is the timeout of one command, for all plugins of a list together.
 	pluginTime = 2 * time.Minute
-	// maxAddresses is how many addresses a result may have.
+	// maxAddresses is the maximum number of addresses in a result.
 	maxAddresses = 16
 )
 
-// plugins is the network of a CNI configuration.
+// plugins sets up sandboxes with the CNI plugins of the active configuration.
 type plugins struct {
 	confs       confs
 	cni         *libcni.CNIConfig
@@ -50,8 +50,8 @@ func newPlugins(cfg Config) *plugins {
 	return p
 }
 
-// setup adds a sandbox to the network. It stores the request first, so that it can be undone after
-// a crash, and after a change of the configuration.
+// setup adds a sandbox to the network. It stores the request first, so that teardown can undo it
+// after a crash or after a change of the configuration.
 func (p *plugins) setup(
 	ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig,
 ) (addrs []netip.Addr, err error) {
@@ -67,7 +67,7 @@ func (p *plugins) setup(
 			}
 		}
 	}
-	if previous != nil { // incomplete, or of another namespace
+	if previous != nil { // the previous setup is incomplete, or was for another namespace
 		if err := p.teardown(ctx, id); err != nil {
 			return nil, err
 		}
@@ -91,8 +91,8 @@ func (p *plugins) setup(
 	return addresses(result)
 }
 
-// teardown removes a sandbox from the network, with the configuration of its setup. It succeeds if
-// there was no setup.
+// teardown removes a sandbox from the network. It uses the configuration with which the sandbox was
+// set up. It succeeds if the sandbox was never set up.
 func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
@@ -107,7 +107,7 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	defer cancel()
 	rt := a.runtimeConf()
 	if _, err := os.Stat(rt.NetNS); err != nil {
-		rt.NetNS = "" // it is gone with everything in it
+		rt.NetNS = "" // the namespace is gone with all its interfaces
 	}
 	if err := p.cni.DelNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
@@ -115,8 +115,8 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	return p.attachments.remove(id)
 }
 
-// reconcile removes the sandboxes that are not live, and runs GC of plugins that have it (version
-// 1.1.0 and later).
+// reconcile removes the sandboxes that are not live. It also runs the command GC of plugins that
+// support it (CNI 1.1.0 and later).
 func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err error) {
 	defer recoverPanic(&err)
 	ids, err := p.attachments.ids()

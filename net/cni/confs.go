@@ -19,9 +19,9 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// Limits of the configuration directory, where network add-ons write.
+// These are the limits for the content of the configuration directory, which network add-ons write.
 const (
-	maxConf    = 1 << 20 // bytes of a configuration file, and of all files with a list's plugins together
+	maxConf    = 1 << 20 // bytes of a configuration file, or of all files with the plugins of a list together
 	maxMemory  = 1 << 20 // bytes of memory for a decoded file
 	maxPlugins = 32      // plugins of a list
 	maxFiles   = 1 << 10 // entries of a directory
@@ -33,15 +33,15 @@ const (
 // their files while pods start.
 type confs struct {
 	dir   string
-	check func(*libcni.NetworkConfigList) error // checks that the plugins exist; nil: no check
-	all   bool                                  // also configurations of other programs, see OfAnother
-	skip  bool                                  // files that cannot be used are skipped, see Network.fallsBack
+	check func(*libcni.NetworkConfigList) error // checks that the plugins exist, unless it is nil
+	all   bool                                  // do not ignore configurations of other programs, see OfAnother
+	skip  bool                                  // skip files that cannot be used, see Network.fallsBack
 
 	mu   sync.Mutex
 	seen []stamp                   // the files at the last check
-	list *libcni.NetworkConfigList // the active configuration; nil: none yet
+	list *libcni.NetworkConfigList // the active configuration, or nil if there was none yet
 	path string                    // its file
-	err  error                     // why the present file is not active
+	err  error                     // the reason why the present file is not active
 	not  map[stamp]bool            // whether a file belongs to another program
 }
 
@@ -52,9 +52,9 @@ type stamp struct {
 	time time.Time
 }
 
-// current returns the active configuration, or nil if there was none yet, and an error if the
-// directory's present content cannot be used, even while an earlier configuration is active. A file
-// that cannot be used is skipped only if c.skip is set; otherwise the next file is not used instead.
+// current returns the active configuration, or nil if there was none yet. It returns an error if
+// the directory's present content cannot be used, even while an earlier configuration is active. If
+// the first file cannot be used, the next one is used only if c.skip is set.
 func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
@@ -65,7 +65,7 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return c.list, fmt.Errorf("CNI configuration: %w", err)
 	}
-	fresh := func(s stamp) bool { return time.Since(s.time) < 2*time.Second } // a file system may count time coarsely
+	fresh := func(s stamp) bool { return time.Since(s.time) < 2*time.Second } // the timestamps of a file system may be coarse
 	if slices.Equal(now, c.seen) && c.err == nil && !slices.ContainsFunc(now, fresh) {
 		return c.list, nil
 	}
@@ -93,9 +93,9 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	return c.list, c.err
 }
 
-// choose returns the configuration of the first file, or with c.skip of the first file that can be
-// used, and the errors of the skipped files. The file of the active configuration is never skipped.
-// The caller holds mu.
+// choose returns the configuration of the first file, and its error if it cannot be used. If c.skip
+// is set, choose skips files that cannot be used and also returns their errors. It never skips the
+// file of the active configuration. The caller holds mu.
 func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {
@@ -127,8 +127,8 @@ func equalLists(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// files returns the first file, and with c.skip also the following ones, without those of other
-// programs unless all is set. The caller holds mu.
+// files returns the first configuration file, or all of them if c.skip is set. It ignores files of
+// other programs unless c.all is set. The caller holds mu.
 func (c *confs) files() (counting []stamp, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
 	if err != nil {
@@ -173,8 +173,8 @@ func load(path string) (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// parse parses a list, or the configuration of a single plugin. dir is the directory in which a
-// list may have additional plugins in files of their own.
+// parse parses a list, or the configuration of a single plugin. dir is the directory with
+// additional plugin files of lists.
 func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
 	if err := weight.JSON(data, nil, maxMemory); err != nil {
 		return nil, err
@@ -237,8 +237,9 @@ func morePlugins(dir string) (all []*libcni.PluginConfig, err error) {
 	return all, nil
 }
 
-// filesIn returns the sorted files of a directory with one of the given endings. A missing
-// directory has no files. More than maxFiles entries are an error.
+// filesIn returns the files of a directory that have one of the given extensions, sorted by name.
+// It returns none if the directory does not exist, and an error if there are more than maxFiles
+// entries.
 func filesIn(dir string, endings ...string) (files []string, err error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

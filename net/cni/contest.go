@@ -20,7 +20,7 @@ func (i item) String() string {
 	return i.kind + " " + i.name
 }
 
-// The kinds of items that this package repairs. Package bridge defines the others.
+// These are the kinds of items that this package repairs. Package bridge defines the other kinds.
 const (
 	itemTable    = "table"
 	itemPort     = "port"
@@ -28,28 +28,28 @@ const (
 )
 
 const (
-	// freeRepairs is how often an item is repaired at once before it counts as contested.
+	// freeRepairs is the number of immediate repairs before an item counts as contested.
 	freeRepairs = 5
 	// firstPause and longestPause bound the pauses between repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
-	// quietTime is how long an item must stay undamaged until its repairs are forgotten.
+	// quietTime is how long an item must stay undamaged before its repairs are forgotten.
 	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. Without it, islet and a program that removes the
-// item would keep each other busy:
+// contest decides when an item may be repaired. Its pauses keep islet and a program that removes
+// the item from a busy loop:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'
 //
-// A failed repair is followed by a pause from the first failure on. A contest is not safe for
-// concurrent use.
+// After a failed repair there is always a pause, also after the first one. A contest is not safe
+// for concurrent use.
 type contest struct{ items map[item]*round }
 
 type round struct {
 	times, failed int
 	last, next    time.Time
-	reported      bool // the node has an event that the item is contested, or cannot be repaired
+	reported      bool // an event has reported that the item is contested or cannot be repaired
 }
 
 // held reports whether a repair of the item must wait, and until when.
@@ -61,8 +61,8 @@ func (c *contest) held(i item, now time.Time) (until time.Time, held bool) {
 	return r.next, true
 }
 
-// repaired records a repair, or a failed one. It reports whether a person has to be informed about
-// the item now.
+// repaired records a repair, which may have failed. It returns true if an event has to be sent
+// about the item now.
 func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 	if c.items == nil {
 		c.items = map[item]*round{}
@@ -89,7 +89,7 @@ func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 // pause returns the length of the n-th pause, counted from 1.
 func pause(n int) time.Duration { return min(firstPause<<min(n-1, 20), longestPause) }
 
-// failures returns how often in a row the repair of an item has failed.
+// failures returns the number of consecutive failed repairs of an item.
 func (c *contest) failures(i item) int {
 	if r := c.items[i]; r != nil {
 		return r.failed
@@ -106,8 +106,8 @@ func (c *contest) forget(now time.Time) {
 	}
 }
 
-// contested returns the items that are being repaired with pauses, and until when they count as
-// contested.
+// contested returns the items that are repaired only after a pause, each with the time until which
+// it counts as contested.
 func (c *contest) contested() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {

@@ -6,10 +6,10 @@
 //	                                          others executed), if the directory has one
 //
 // The built-in network is installed only when it is used: bridge, nftables table and sysctls are
-// created for the first pod. When a conflist appears and its plugins exist, it takes over
-// permanently. Sandboxes on the built-in network are then stale, and the plan replaces them. Until
-// the last one is gone (or half a minute has passed), no pod starts on the new network, because its
-// bridge may have the same addresses:
+// created for the first pod. When a conflist appears and its plugins exist, that configuration
+// takes over permanently. Sandboxes on the built-in network are then stale, and the plan replaces
+// them. Until the last one is gone (or half a minute has passed), no pod starts on the new network,
+// because the new network's bridge may have the same addresses:
 //
 //	not installed --first pod--> installed --conflist--> pods leave --last, or 30 s--> conflist
 //	   '----------------------conflist--------------------------------------------------^
@@ -18,40 +18,42 @@
 // add-on created are never removed.
 //
 // A sandbox's ID identifies it everywhere: it is the owner of its leases, host ports and CNI
-// attachment, and the name of its veth is derived from it. So every step can be repeated, and
-// Reconcile can find objects that belong to no live sandbox.
+// attachment, and the name of its veth is derived from it. Therefore every step can be repeated,
+// and Reconcile can find objects that belong to no live sandbox.
 //
-// The lease is taken first in Setup and released last in Teardown, so that no address is assigned
-// again while an interface has it.
+// Setup takes the lease first and Teardown releases it last, so that no address is assigned again
+// while an interface has it.
 //
 // # The built-in network
 //
 // A pod has eth0 with an address from each pod CIDR and a default route through the bridge. Pods
-// communicate directly with each other. Towards the outside they have the node's address
-// (masquerade), towards the node their own. A host port is open for other hosts, for pods and for
-// the node, also at 127.0.0.1 and ::1. Host ports at ::1 require
+// communicate directly with each other. Connections from a pod to the outside are masqueraded with
+// the node's address. Connections to the node keep the pod's address. A host port is open for other
+// hosts, for pods and for the node, also at 127.0.0.1 and ::1. Host ports at ::1 require
 // net.bridge.bridge-nf-call-ip6tables off (or br_netfilter not loaded), because otherwise the
 // kernel drops the replies.
 //
 // # Repair
 //
-// Another program may remove parts of the network: nft flush ruleset when a firewall is reloaded,
-// ip link del. While the built-in network is installed, Run receives notices from the kernel
-// (package notice), checks the affected parts, and restores missing ones: nftables table, bridge,
-// addresses, routes, sysctls, the ports of sandboxes, and the rules in other firewalls. A sandbox
-// whose veth pair is gone gets a new pair with the same addresses. A sandbox whose namespace is
-// gone is stale, so that the plan replaces it. Nothing is checked while nothing changes.
+// Another program may remove parts of the network, for example nft flush ruleset when a firewall is
+// reloaded, or ip link del. While the built-in network is installed, Run receives notices from the
+// kernel (package notice), checks the affected parts, and restores missing ones: nftables table,
+// bridge, addresses, routes, sysctls, the ports of sandboxes, and the rules in other firewalls. A
+// sandbox whose veth pair is gone gets a new pair with the same addresses. A sandbox whose
+// namespace is gone is stale, so that the plan replaces it. Nothing is checked while nothing
+// changes.
 //
 // An item that is removed again and again is repaired at growing intervals (contest), so that a
-// competing program does not cause a busy loop. A postponed repair happens when its pause ends,
-// whatever else is checked in between. A part whose check failed is checked again.
+// competing program does not cause a busy loop. A postponed repair happens when its pause ends.
+// Checks of other parts do not delay it. A part whose check failed is checked again.
 //
-// Changes that a pod with CAP_NET_ADMIN makes in its own namespace are not repaired, as long as its
+// Changes that a pod with CAP_NET_ADMIN makes in its own namespace are not repaired while its
 // interface exists.
 //
 // route_localnet of the bridge is on only while a host port is open at 127.0.0.1, which needs it.
-// The rule that keeps pods from the node's own 127.0.0.1 is added before and removed after it
-// (package portmap). While the table is damaged and its repair has to wait, route_localnet is off.
+// The rule that keeps pods from the node's own 127.0.0.1 is added before route_localnet is set, and
+// removed after it is cleared (package portmap). While the table is damaged and its repair has to
+// wait, route_localnet is off.
 //
 // # Firewalls
 //

@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// foundation records the last successful ensure: the bridge's index, and the time.
+// foundation records the last successful call of ensure: the bridge's index and the time.
 type foundation struct {
 	index int
 	at    time.Time
 }
 
-// ensureFresh is how long ensure is not repeated while pods start, because its checks take longer
-// the more pods there are.
+// ensureFresh is the minimum time between two calls of ensure while pods start. The checks of
+// ensure take longer the more pods there are.
 const ensureFresh = 5 * time.Second
 
 // Ready returns nil, or the reason why pods cannot get a network. While the built-in network is not
@@ -61,7 +61,8 @@ func (n *Network) hasUnusedAddress() bool {
 	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.Uses(p.Masked()) })
 }
 
-// ensureRecent calls ensure unless that succeeded a short time ago and the bridge is still the same.
+// ensureRecent calls ensure, unless a call succeeded within ensureFresh and the bridge is still the
+// same.
 func (n *Network) ensureRecent() (netlink.Link, error) {
 	n.mu.Lock()
 	found := n.found
@@ -85,7 +86,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	c, ipv4, ipv6 := n.bridge()
 	c.Routes = routes
 	former := slices.Clone(c.Addresses[len(n.cidrs):])
-	c.Foreign = func(p netip.Prefix) bool { // a former pod CIDR's
+	c.Foreign = func(p netip.Prefix) bool { // an address in a former pod CIDR
 		if n.addresses != nil && !n.addresses.Uses(p.Masked()) {
 			return true
 		}
@@ -94,7 +95,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	}
 	n.found = foundation{}
 	if !n.installed {
-		n.installed = true // also if a later step fails
+		n.installed = true // record it even if a later step fails
 		n.tracker.poke()
 	}
 	br, err := bridge.Ensure(n.cfg.Host, c)
@@ -118,7 +119,8 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// obstacle returns the reason on the node for which ensure would fail, or nil.
+// obstacle returns the error that ensure would return because of an existing interface of the node,
+// or nil.
 func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()
@@ -126,8 +128,9 @@ func (n *Network) obstacle() error {
 	return bridge.Obstacle(n.cfg.Host, c)
 }
 
-// bridge returns the configuration of the bridge, and its IP families. After the addresses in the
-// pod CIDRs it has those in former pod CIDRs that pods still use. The caller holds mu.
+// bridge returns the configuration of the bridge, and its IP families. The addresses in the pod
+// CIDRs come first, then the addresses in former pod CIDRs that pods still use. The caller holds
+// mu.
 func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
 	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
 	for _, p := range n.cidrs {

@@ -14,9 +14,9 @@ import (
 // IsPlugin reports whether a program name is that of a built-in CNI plugin.
 func IsPlugin(name string) bool { return plugin.Has(name) }
 
-// Main runs a built-in plugin as an executable: islet was started under the type's name, with the
-// request in CNI_ variables and on stdin. args are the process's arguments, including the name. It
-// returns the exit code.
+// Main runs a built-in plugin as an executable, and returns the exit code. In this case islet was
+// started under the name of the plugin type, with the request in CNI_ variables and on stdin. args
+// are the process's arguments, including the name.
 func Main(name string, args []string) int {
 	if len(args) > 1 {
 		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins read CNI_COMMAND and stdin\n", name)
@@ -35,7 +35,7 @@ func Has(binDirs []string, kind string) bool {
 	})
 }
 
-// linksDir is the directory of the links that Install creates, which is the last one in the
+// linksDir returns the directory of the links that Install creates. It is the last directory in the
 // plugins' search path.
 func linksDir(dataDir string) string { return filepath.Join(dataDir, "bin") }
 

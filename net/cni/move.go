@@ -19,20 +19,20 @@ type Mode string
 
 // The modes.
 const (
-	Auto        Mode = "auto"     // the first CNI configuration that does not belong to another program, else the built-in network
+	Auto        Mode = "auto"     // the first CNI configuration that does not belong to another program, or else the built-in network
 	BuiltInOnly Mode = "built-in" // CNI configurations are ignored
 	CNIOnly     Mode = "cni"      // without a CNI configuration there is no network
 )
 
-// moveTime is how long pods may take to leave the built-in network. After that, it is removed
-// although pods still use it: until it is gone, no pod can start on the new network, whose bridge
-// may have the same addresses.
+// moveTime is how long pods may take to leave the built-in network. After moveTime, the built-in
+// network is removed even if pods still use it, because no pod can start on the new network before:
+// its bridge may have the same addresses.
 const moveTime = 30 * time.Second
 
 // errNotInitialized has the text of containerd's error, which tools and people search for.
 var errNotInitialized = errors.New("cni plugin not initialized")
 
-// activeList returns the list that is used for pods; nil: the built-in network.
+// activeList returns the list that is used for pods, or nil for the built-in network.
 func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni.NetworkConfigList, error) {
 	switch {
 	case list != nil:
@@ -75,7 +75,7 @@ func (n *Network) report(list *libcni.NetworkConfigList, err error) {
 	case n.fallsBack(err) && list == nil:
 		err = fmt.Errorf("%w: pods get the built-in network until the configuration can be used", err)
 	case list == nil:
-		err = nil // Ready returns the error
+		err = nil // Ready also returns the error
 	}
 	n.mu.Lock()
 	before := n.problem
@@ -113,8 +113,8 @@ func (n *Network) Stale(id string) bool {
 	return moved && addresses != nil && n.isBuiltIn(addresses, id)
 }
 
-// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone is no proof: if the lease
-// store was lost, an address may be leased to a sandbox of another network.
+// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone does not prove it:
+// after a loss of the lease store, an address may be leased to a sandbox of another network.
 func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	if !addresses.Has(id) {
 		return false
@@ -133,7 +133,7 @@ func (n *Network) Admit() error {
 	return err
 }
 
-// A place is the node's progress in moving from the built-in network to another one.
+// A phase is the node's progress in moving from the built-in network to another one.
 type phase struct {
 	installed bool // the built-in network is installed on the node
 	moved     bool // a CNI configuration has taken over, permanently
@@ -154,8 +154,9 @@ func (n *Network) setInstalled(yes bool) {
 	n.tracker.poke()
 }
 
-// finishMove removes the built-in network if another one has taken over and no pod is on it any more, or
-// with force. It reports whether the built-in network is gone.
+// finishMove removes the built-in network if another one has taken over and no pod is on the
+// built-in network any more. With force, it removes it even if there are pods. It reports whether
+// the built-in network is gone.
 func (n *Network) finishMove(force bool) (gone bool) {
 	if !n.currentPhase().moving() {
 		return false
@@ -170,9 +171,9 @@ func (n *Network) finishMove(force bool) (gone bool) {
 	return !n.currentPhase().installed
 }
 
-// withdraw removes the built-in network and returns how many sandboxes were on it. If there are
-// any, it does nothing unless forced. Their leases stay until they are torn down, so that they
-// still count as stale.
+// withdraw removes the built-in network and returns the number of sandboxes that were on it. If
+// there are any, it does nothing unless force is set. Their leases stay until the sandboxes are
+// torn down, so that they still count as stale.
 func (n *Network) withdraw(force bool) (left int, err error) {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -195,8 +196,8 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 	return left, nil
 }
 
-// remove removes all objects of the built-in network. The bridge is last, because its existence
-// means that there may be more objects.
+// remove removes all objects of the built-in network. It removes the bridge last, because as long
+// as the bridge exists, there may be further objects.
 func (n *Network) remove() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}

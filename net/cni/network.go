@@ -35,28 +35,28 @@ const undoTime = 10 * time.Second
 // Config is the configuration of a Network.
 type Config struct {
 	Mode     Mode           // default Auto
-	Alone    bool           // the node is in no cluster: in mode Auto, unusable configurations are skipped
+	Alone    bool           // the node is in no cluster; in mode Auto, configurations that cannot be used are skipped
 	ConfDir  string         // directory of CNI configurations
-	BinDirs  []string       // CNI plugins
-	PodCIDRs []netip.Prefix // at most one per family; default 10.42.0.0/24
+	BinDirs  []string       // directories of CNI plugins
+	PodCIDRs []netip.Prefix // at most one per family; the default is 10.42.0.0/24
 	Bridge   string         // default islet0
 	Hairpin  bool           // a pod's frames may be sent back to it
-	DataDir  string         // host ports, CNI cache, host-local
+	DataDir  string         // directory of the host ports, the CNI cache and the links to plugins
 	Leases   ipam.Store
 	Log      *slog.Logger
-	Host     netns.NS // the node's network namespace; default the process's own
-	// Changed is called by Run when sandboxes may be stale, or when waiting pods may be able to get
-	// a network. It must not block. It may be nil.
+	Host     netns.NS // the node's network namespace; the default is the process's own
+	// Changed, if it is not nil, is called by Run when sandboxes may be stale, or when waiting pods
+	// may be able to get a network. It must not block.
 	Changed func()
-	// Tell receives events of the node, and Repaired the kind of each repaired item. They must not
-	// block. They may be nil.
+	// Tell is called with events about the node, and Repaired with the kind of each repaired item.
+	// Both must not block, and both may be nil.
 	Tell func(warning bool, reason, message string)
-	// Hold disables the repair of sandboxes' ports. It is set for an agent on trial: if that runs
-	// in a wrong network namespace, it would move the pods there.
+	// Hold disables the repair of sandboxes' ports. It is set while a new version of the agent is
+	// on trial: an agent that runs in a wrong network namespace would move the pods there.
 	Hold     bool
 	Repaired func(kind string)
-	// Sandbox returns the network namespace and the pod's name of a sandbox from before this
-	// process. nil: there are none.
+	// Sandbox returns the network namespace and the pod's name of a sandbox that an earlier process
+	// created. It is nil if there are no such sandboxes.
 	Sandbox func(id string) (path, pod string)
 }
 
@@ -66,9 +66,9 @@ type Network struct {
 	ports   *portmap.Table
 	plugins *plugins
 	busy    locker.Locker // serializes the operations of one sandbox
-	poked   chan struct{} // capacity 1: Run has to check whether all pods have moved
+	poked   chan struct{} // capacity 1; a value makes Run check whether all pods have moved
 
-	all sync.RWMutex // locked for writing by Reconcile and SetPodCIDRs, for reading by each operation
+	all sync.RWMutex // held for writing by Reconcile and SetPodCIDRs, and for reading by every other operation
 
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
@@ -122,8 +122,8 @@ func New(cfg Config) (*Network, error) {
 	}, nil
 }
 
-// Setup connects the namespace of a sandbox and returns its addresses, the one from the first pod
-// CIDR first. Repeated calls succeed with the same addresses. On failure it undoes its changes.
+// Setup connects the namespace of a sandbox and returns its addresses in the order of the pod
+// CIDRs. Repeated calls succeed with the same addresses. On failure it undoes its changes.
 func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	return addrs, nil
 }
 
-// setup uses the CNI configuration, if there is one. A sandbox that has an address of the built-in
-// network stays there until the other network has taken over.
+// setup uses the CNI configuration if there is one. A sandbox that already has an address of the
+// built-in network stays on it until the other network has taken over.
 func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	addresses, err := n.leases(ctx)
 	if err != nil {
@@ -195,8 +195,8 @@ func (n *Network) setupBuiltIn(
 	return addrs, nil
 }
 
-// attach is bridge.Attach that can be repeated: it keeps an existing correct connection, and
-// replaces one that is incomplete or belongs to another namespace.
+// attach calls bridge.Attach and can be repeated: it keeps an existing connection that is correct,
+// and replaces one that is incomplete or belongs to another namespace.
 func attach(host, pod netns.NS, p bridge.Port) error {
 	err := bridge.Attach(host, pod, p)
 	if !errors.Is(err, errExist) {
@@ -211,13 +211,13 @@ func attach(host, pod netns.NS, p bridge.Port) error {
 	return bridge.Attach(host, pod, p)
 }
 
-// Teardown removes everything that Setup created. It succeeds if there is nothing, also if the
-// namespace is gone.
+// Teardown removes everything that Setup created. It succeeds if there is nothing to remove, and if
+// the namespace is gone.
 func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) error {
 	if err := validID(id); err != nil {
 		return err
 	}
-	n.tracker.removeWire(id) // a repair of the port must not start now
+	n.tracker.removeWire(id) // so that no repair of the port starts now
 	n.busy.Lock(id)
 	defer n.busy.Unlock(id)
 	n.all.RLock()
@@ -249,7 +249,7 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 	}
 	n.tracker.forget(id)
 	if n.currentPhase().moving() {
-		n.poke() // it may have been the last pod
+		n.poke() // this may have been the last pod on the built-in network
 	}
 	return nil
 }
@@ -266,7 +266,8 @@ func (n *Network) Config() string {
 	return BuiltIn
 }
 
-// SetPodCIDRs changes the networks of new pods' addresses. Existing pods keep their addresses.
+// SetPodCIDRs sets the networks from which new pods get their addresses. Existing pods keep their
+// addresses.
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -287,14 +288,14 @@ func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	return err
 }
 
-// PodCIDRs returns the networks of new pods' addresses.
+// PodCIDRs returns the networks from which new pods get their addresses.
 func (n *Network) PodCIDRs() []netip.Prefix {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.cidrs)
 }
 
-// leases returns the allocator. The first call loads it.
+// leases returns the allocator. The first call loads it from the store.
 func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -312,7 +313,7 @@ func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
 	return a, nil
 }
 
-// networkOf returns the present or former pod CIDR of an address.
+// networkOf returns the present or former pod CIDR that contains an address.
 func (n *Network) networkOf(a netip.Addr) (netip.Prefix, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

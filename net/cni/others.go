@@ -11,13 +11,13 @@ import (
 )
 
 // othersFiles matches the names of configuration files that podman, CRI-O and nerdctl install for
-// their own containers, and those that have only a loopback interface.
+// their own containers, and of files that configure only a loopback interface.
 var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
-// OfAnother returns the program to whose own network a configuration file belongs, or "".
-// networkPlugin auto ignores such files. The decision is made by the file's name. podman and
-// nerdctl can also create networks with names that users choose; these are recognized by their
-// content.
+// OfAnother returns the name of the program that uses a configuration file for its own containers,
+// or "". networkPlugin auto ignores such files. OfAnother decides by the file's name. podman and
+// nerdctl can also create networks with names that users choose, and OfAnother recognizes these by
+// their content.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
 	if m := othersFiles.FindString(name); m != "" {
@@ -52,13 +52,14 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// Broken returns the error of an invalid configuration file, or nil. It does not check the plugins,
-// see Has.
+// Broken returns the error of an invalid configuration file, or nil if the file is valid. It does
+// not check whether the plugins exist; Has does.
 func Broken(path string) error {
 	_, err := load(path)
 	return err
 }
 
 // fallsBack reports whether the built-in network is used instead of configurations that fail with
-// err. In a cluster it is not, because the control plane expects the node on their network.
+// err. In a cluster it returns false, because the control plane expects the node on the configured
+// network.
 func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skip && err != nil }

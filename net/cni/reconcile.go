@@ -11,9 +11,10 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// Reconcile is called at the start with the IDs of all sandboxes that may have a network. It frees
-// the leases, veths and host ports of all others, and restores objects that somebody removed
-// meanwhile. After an error it continues with the remaining steps, and returns all errors.
+// Reconcile frees the leases, veths and host ports of all sandboxes except the given ones, and
+// restores objects that another program removed meanwhile. It is called at the start with the IDs
+// of all sandboxes that may have a network. After an error it continues with the remaining steps,
+// and it returns all errors.
 func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -47,15 +48,15 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	n.adoptWires(addresses, live)
 	errs = append(errs, n.plugins.reconcile(ctx, alive))
 	err = n.restore(addresses)
-	n.poke() // pods may have to move
+	n.poke() // so that Run checks whether pods have to move
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
 	}
 	return nil
 }
 
-// restore repairs the built-in network if sandboxes are on it, and removes its remains if another
-// network has taken over. The caller holds all.
+// restore repairs the built-in network if sandboxes are on it. If another network has taken over,
+// it removes what is left of the built-in network. The caller holds all.
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {
@@ -66,14 +67,14 @@ func (n *Network) restore(addresses *ipam.Allocator) error {
 	if err != nil {
 		return err
 	}
-	list, _ := n.checkDirectory() // Ready reports the error
+	list, _ := n.checkDirectory() // Ready also returns the error
 	switch {
 	case installed && list == nil:
 		return n.restoreBuiltIn()
 	case installed:
 		return n.remove()
 	}
-	return n.ports.Clean() // somebody removed only the bridge
+	return n.ports.Clean() // another program removed only the bridge
 }
 
 func (n *Network) restoreBuiltIn() error {
@@ -82,7 +83,7 @@ func (n *Network) restoreBuiltIn() error {
 	return errors.Join(err, blocked)
 }
 
-// adoptWires records the connections of sandboxes from before this process.
+// adoptWires records the veth pairs of sandboxes that an earlier process created.
 func (n *Network) adoptWires(addresses *ipam.Allocator, live []string) {
 	if n.cfg.Sandbox == nil {
 		return

@@ -20,26 +20,27 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// lostAfter is how often in a row the repair of a port may fail before its sandbox is replaced.
+// lostAfter is the number of consecutive failed repairs of a port after which its sandbox is
+// replaced.
 const lostAfter = 3
 
-// mostNamed is how many items one event names.
-const mostNamed = 3
+// maxNamed is the maximum number of items that one event names.
+const maxNamed = 3
 
 // A pass checks parts of the built-in network and repairs damaged ones.
 type pass struct {
 	n     *Network
 	now   time.Time
-	asked bool      // failed repairs are retried without their pause
-	wake  time.Time // when the next postponed item is due; zero: none was postponed
+	retry bool      // retry failed repairs without their pause
+	wake  time.Time // when the next postponed item is due, or zero if there is none
 	again partSet   // the parts of postponed items
 	fixed []item
 }
 
-// repair checks the given parts and repairs them. It returns when to call it again and for which
-// parts, and the reason why the network does not work now. With asked, failed repairs are retried
-// without their pause. It does nothing while the built-in network is not installed.
-func (n *Network) repair(what partSet, asked bool) (wake time.Time, again partSet, err error) {
+// repair checks the given parts and repairs them. It returns the time of the next call and the
+// parts for it, and the reason why the network does not work now. If retry is set, it retries
+// failed repairs without their pause. It does nothing while the built-in network is not installed.
+func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.passing.Lock()
 	defer k.passing.Unlock()
@@ -52,7 +53,7 @@ func (n *Network) repair(what partSet, asked bool) (wake time.Time, again partSe
 			what |= partTable | partBridge
 		}
 	}
-	p := &pass{n: n, now: time.Now(), asked: asked}
+	p := &pass{n: n, now: time.Now(), retry: retry}
 	k.contest.forget(p.now)
 	for _, part := range []struct {
 		is     partSet
@@ -86,10 +87,10 @@ func (k *tracker) failing() (parts partSet) {
 	return parts
 }
 
-// held reports whether the repair of an item must wait, and then schedules its part.
+// held reports whether the repair of an item must wait. If so, it schedules the part for later.
 func (p *pass) held(i item, part partSet) bool {
 	until, held := p.n.tracker.contest.held(i, p.now)
-	if held && p.asked && p.n.tracker.contest.failures(i) > 0 {
+	if held && p.retry && p.n.tracker.contest.failures(i) > 0 {
 		return false
 	}
 	if held {
@@ -105,7 +106,8 @@ func (p *pass) schedule(at time.Time, part partSet) {
 	}
 }
 
-// retryUnchecked schedules a part again whose check failed, because there will be no further notice for it.
+// retryUnchecked schedules another check of a part whose check failed, because the kernel sends no
+// further notice for it.
 func (p *pass) retryUnchecked(part partSet) {
 	k := p.n.tracker
 	if k.errs[part] == nil || p.again&part != 0 {
@@ -116,7 +118,7 @@ func (p *pass) retryUnchecked(part partSet) {
 	p.schedule(p.now.Add(pause(k.failed[part])), part)
 }
 
-// note records the repair of an item, which ended with err.
+// note records that the item was repaired, or, if err is not nil, that the repair failed.
 func (p *pass) note(i item, part partSet, err error) {
 	k := p.n.tracker
 	tell := k.contest.repaired(i, err != nil, p.now)
@@ -142,13 +144,13 @@ func (p *pass) note(i item, part partSet, err error) {
 	}
 }
 
-// tell reports the repaired items.
+// tell logs the repaired items.
 func (p *pass) tell() {
 	if len(p.fixed) == 0 {
 		return
 	}
 	var names []string
-	for _, i := range p.fixed[:min(len(p.fixed), mostNamed)] {
+	for _, i := range p.fixed[:min(len(p.fixed), maxNamed)] {
 		names = append(names, i.String())
 	}
 	text := strings.Join(names, ", ")
@@ -165,8 +167,8 @@ func (n *Network) tell(reason, message string) {
 	}
 }
 
-// table is called first, because it restores the rule that keeps pods from the node's loopback
-// addresses.
+// table checks the nftables table and route_localnet. It is called before the other checks, because
+// it restores the rule that keeps pods from the node's loopback addresses.
 func (p *pass) table(partSet) error {
 	n := p.n
 	n.all.RLock()
@@ -233,7 +235,7 @@ func (p *pass) ports(partSet) error {
 	out, err := bridge.Unplugged(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.all.RUnlock()
 	if err != nil {
-		if bridge.NotFound(err) { // the bridge's own repair failed or is postponed, and reports that
+		if bridge.NotFound(err) { // the repair of the bridge failed or is postponed, and has reported that
 			p.schedule(p.now.Add(firstPause), partPorts)
 			return nil
 		}
@@ -259,8 +261,8 @@ func (p *pass) ports(partSet) error {
 // errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// replug connects a sandbox to the bridge again, with the same addresses. done is false if the
-// sandbox is being set up or torn down.
+// replug connects a sandbox to the bridge again, with the same addresses. It does nothing and
+// returns done = false if the sandbox is being set up or torn down.
 func (n *Network) replug(w wire) (done bool, err error) {
 	n.busy.Lock(w.id)
 	defer n.busy.Unlock(w.id)
@@ -295,8 +297,8 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	return true, err
 }
 
-// sorted returns addresses in the order of their pod CIDRs, as Setup does, because the hardware
-// address is derived from the first one.
+// sorted returns the addresses in the order of their pod CIDRs, as Setup does. The order matters
+// because the hardware address is derived from the first address.
 func (n *Network) sorted(addrs []netip.Addr) []netip.Addr {
 	n.mu.Lock()
 	networks := slices.Concat(n.cidrs, n.former)
@@ -307,7 +309,7 @@ func (n *Network) sorted(addrs []netip.Addr) []netip.Addr {
 	return slices.SortedFunc(slices.Values(addrs), func(a, b netip.Addr) int { return rank(a) - rank(b) })
 }
 
-// port returns the parameters of a sandbox's connection.
+// port returns the bridge port of a sandbox.
 func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.Port, error) {
 	if len(addrs) == 0 {
 		return bridge.Port{}, errors.New("it has no leased address")
@@ -352,8 +354,8 @@ func (p *pass) firewall(partSet) error {
 	return err
 }
 
-// admit adds rules to firewalls that drop forwarded packets. It returns the chains that had these
-// rules before.
+// admit adds rules to firewalls that drop forwarded packets. It returns the chains in which another
+// program had removed earlier rules.
 func (n *Network) admit() (again []string, err error) {
 	changed, err := nft.Admit(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {

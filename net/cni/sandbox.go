@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errExist is wrapped by the kernel's error for an interface that exists.
+// errExist is in the chain of the error for an interface that already exists.
 var errExist = fs.ErrExist
 
 // idPattern is CNI's pattern of container IDs. A matching ID is also a valid file name.
@@ -47,7 +47,7 @@ func mappings(cfg *api.PodSandboxConfig) []portmap.Mapping {
 	return out
 }
 
-// podName returns namespace/name of a sandbox's pod, or "".
+// podName returns the pod of a sandbox as namespace/name, or "" if it has none.
 func podName(cfg *api.PodSandboxConfig) string {
 	if m := cfg.GetMetadata(); m.GetName() != "" {
 		return m.GetNamespace() + "/" + m.GetName()

@@ -10,11 +10,11 @@ import (
 const (
 	// statusTime is the timeout of the STATUS command.
 	statusTime = 10 * time.Second
-	// statusFresh is how long a good status is cached, because the command executes plugins.
+	// statusFresh is how long a successful status is cached. Each STATUS command executes plugins.
 	statusFresh = 30 * time.Second
 )
 
-// statusCache caches the good status of a list.
+// statusCache records when the last STATUS command for a list succeeded.
 type statusCache struct {
 	mu   sync.Mutex
 	list *libcni.NetworkConfigList

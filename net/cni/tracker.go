@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// gather is the time between a notice and the repair: one command causes several notices.
+	// gather is the time between the first notice and the repair, because one command causes
+	// several notices.
 	gather = 20 * time.Millisecond
-	// between is the minimum time between two repairs, and betweenLooks that between two checks if
-	// nothing of the network itself changed.
+	// between is the minimum time between two repairs. betweenLooks is the minimum time between two
+	// checks if no notice was about the network itself.
 	between, betweenLooks = 200 * time.Millisecond, time.Second
-	// share: the pause after a check is share times its duration, up to betweenLooks, because
-	// listing the tables of other programs takes long if they have thousands of chains and change
-	// them all the time.
+	// share is the ratio of the pause after a check to the check's duration. The pause is at most
+	// betweenLooks. Listing the tables of other programs takes long if they have thousands of
+	// chains and change them all the time.
 	share = 20
 	// reopen is the pause after an error before listening to the kernel again.
 	reopen = time.Second
-	// mostChains is how many firewall chains are remembered by name.
-	mostChains = 64
+	// maxChains is the maximum number of firewall chains that are remembered by name.
+	maxChains = 64
 )
 
 // partSet is a set of parts of the built-in network that may have been changed.
@@ -37,14 +38,14 @@ const (
 	partRoutes                       // the routes of the bridge
 	partPorts                        // the veths of sandboxes
 	partFirewall                     // the rules in other programs' tables
-	partSysctls                      // those whose changes cause no notice
+	partSysctls                      // the sysctls whose changes cause no notice
 	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall
 )
 
 // A wire is the veth pair between a sandbox and the bridge.
 type wire struct{ id, path, pod string }
 
-// title returns a description for a person.
+// title returns a description for events and logs.
 func (w wire) title() string {
 	if w.pod == "" {
 		return fmt.Sprintf("of sandbox %.13s (%s)", w.id, vethName(w.id))
@@ -57,22 +58,22 @@ func (w wire) title() string {
 //	kernel --notice--> handleNotice --parts--> repairLoop --> repair
 //	                                                Ready -----^
 type tracker struct {
-	signal  chan struct{} // capacity 1: there are damaged parts, or the network was installed or removed
+	signal  chan struct{} // capacity 1; a value means that parts may be damaged, or that the network was installed or removed
 	listens atomic.Bool   // notices are being received
-	index   atomic.Int64  // the bridge's
+	index   atomic.Int64  // the interface index of the bridge
 
 	mu        sync.Mutex
 	damaged   partSet
-	wires     map[string]wire // by the name of the node's end
+	wires     map[string]wire // by the name of the veth's end on the node
 	lost      map[string]bool // sandboxes that have to be replaced
 	admitted  map[string]bool // firewall chains with rules that let pods through
 	stats     Repairs
-	contested map[item]time.Time // until when they count as contested
+	contested map[item]time.Time // by item: the time until which it counts as contested
 
 	passing sync.Mutex // serializes repair and guards the fields below; acquired before Network.all
 	contest contest
-	errs    map[partSet]error // of the last repair of a part
-	failed  map[partSet]int   // how often in a row the check of a part has failed
+	errs    map[partSet]error // by part: the error of its last repair
+	failed  map[partSet]int   // by part: the number of consecutive failed checks
 }
 
 func newTracker() *tracker {
@@ -91,7 +92,7 @@ type Repairs struct {
 	Contested []string // items that another program removes again and again
 }
 
-// Repairs returns the count of repaired items.
+// Repairs returns the number of repaired items, the last one, and the contested ones.
 func (n *Network) Repairs() Repairs {
 	k := n.tracker
 	k.mu.Lock()
@@ -125,14 +126,14 @@ func (k *tracker) removeWire(id string) {
 	delete(k.wires, vethName(id))
 }
 
-// forget clears the mark that a sandbox has to be replaced.
+// forget undoes markLost.
 func (k *tracker) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.lost, id)
 }
 
-// markLost marks a sandbox as to be replaced. Its port is no longer repaired.
+// markLost records that a sandbox has to be replaced. Its port is no longer repaired.
 func (k *tracker) markLost(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,15 +160,15 @@ func (k *tracker) copyWires() map[string]wire {
 	return maps.Clone(k.wires)
 }
 
-// admit records a chain, and reports whether it is new. The number of recorded chains is limited,
-// because a firewall may create chains with ever new names.
+// admit records a chain, and reports whether the chain is new. The number of recorded chains is
+// limited, because a firewall may keep creating chains with new names.
 func (k *tracker) admit(chain string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.admitted[chain] {
 		return false
 	}
-	if len(k.admitted) >= mostChains {
+	if len(k.admitted) >= maxChains {
 		clear(k.admitted)
 	}
 	k.admitted[chain] = true
@@ -212,8 +213,9 @@ func (k *tracker) poke() {
 // handleNotice marks the parts that a notice affects. It does not block.
 func (n *Network) handleNotice(m notice.Notice) { n.tracker.mark(n.affectedParts(m)) }
 
-// affectedParts returns the parts that a notice may affect. For other notices it returns the sysctls
-// that cause no notice, so that they are compared from time to time.
+// affectedParts returns the parts that a notice may affect. For a notice that affects no part, it
+// returns partSysctls, so that these sysctls, whose changes cause no notice, are compared from time
+// to time.
 func (n *Network) affectedParts(m notice.Notice) partSet {
 	index := int(n.tracker.index.Load())
 	switch m.Kind {
@@ -298,19 +300,19 @@ func (n *Network) listen(ctx context.Context) error {
 		<-ended
 	}()
 	n.tracker.listens.Store(true)
-	n.tracker.mark(allParts) // it may have changed before
+	n.tracker.mark(allParts) // parts may have changed before
 	return n.follow(ctx, ended)
 }
 
-// follow calls repair after notices. Further notices do not postpone it.
+// follow calls repair after notices. Further notices do not postpone the call.
 func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	due.Stop()
 	again.Stop()
-	var last, at time.Time // the end of the last repair, and the time of the next one; zero: none is due
+	var last, at time.Time // the end of the last repair; the time of the next one, or zero if none is due
 	var took time.Duration // duration of the last repair
-	var held partSet       // the parts for which again is set; checks of other parts do not cancel it
-	var until time.Time    // when again fires
+	var held partSet       // the parts that timer again will check; checks of other parts do not stop the timer
+	var until time.Time    // when timer again fires
 	for {
 		select {
 		case <-ctx.Done():
@@ -337,7 +339,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 		case <-due.C:
 			at = time.Time{}
 			began := time.Now()
-			wake, parts, _ := n.repair(n.tracker.takeParts(), false) // Ready reports the error
+			wake, parts, _ := n.repair(n.tracker.takeParts(), false) // Ready returns the error
 			last = time.Now()
 			took = last.Sub(began)
 			if parts != 0 && (held == 0 || wake.Before(until)) {

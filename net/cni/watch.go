@@ -14,8 +14,8 @@ const (
 	// settleTime is the delay after a change of the directory, because add-ons write their
 	// configuration in several steps.
 	settleTime = 100 * time.Millisecond
-	// settleMost is the longest delay after the first change, even if changes continue.
-	settleMost = 2 * time.Second
+	// maxSettle is the maximum delay after the first change, even if changes continue.
+	maxSettle = 2 * time.Second
 )
 
 // A dirWatch watches a directory by inotify. While the directory does not exist, it watches the
@@ -39,8 +39,8 @@ func watchDir(dir string) (*dirWatch, error) {
 	return w, w.follow()
 }
 
-// follow moves the watch to the directory or its nearest existing parent. It repeats that until
-// nothing changes, because a directory that is created before the watch causes no event.
+// follow moves the watch to the directory or its nearest existing parent. It repeats that until the
+// result stays the same, because a directory that is created just before the watch causes no event.
 func (w *dirWatch) follow() error {
 	for {
 		near := nearest(w.dir)
@@ -48,7 +48,7 @@ func (w *dirWatch) follow() error {
 			return nil
 		}
 		if w.at != "" {
-			_ = w.Remove(w.at) // it may be gone together with its watch
+			_ = w.Remove(w.at) // fails if the directory is gone, together with its watch
 		}
 		w.at = ""
 		if err := w.Add(near); err != nil && !os.IsNotExist(err) {
@@ -76,7 +76,7 @@ func (w *dirWatch) concerns(e fsnotify.Event) bool {
 		return false
 	}
 	if e.Name == w.at && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
-		w.at = "" // the watch of a removed directory has ended
+		w.at = "" // the watched directory was removed, which ends the watch
 	}
 	return w.at == w.dir || w.at == "" || e.Name == w.dir || strings.HasPrefix(w.dir, e.Name+"/")
 }
@@ -101,8 +101,8 @@ func (w *dirWatch) close() {
 	}
 }
 
-// Run watches the CNI directory, moves the node from the built-in network to one that appears
-// there, and repairs the built-in network. It returns when ctx ends.
+// Run watches the CNI directory, moves the node from the built-in network to a network that is
+// configured there, and repairs the built-in network. It returns when ctx ends.
 func (n *Network) Run(ctx context.Context) error {
 	kept := make(chan struct{})
 	go func() {
@@ -124,12 +124,12 @@ func (n *Network) followDir(ctx context.Context) error {
 	defer due.Stop()
 	defer cut.Stop()
 	cut.Stop()
-	last, lastWhy, why := n.currentPhase(), "", "" // why: the reason why there is no network
-	var late time.Time                             // when the directory is checked although changes continue; zero: no changes
+	last, lastWhy, why := n.currentPhase(), "", "" // why is the reason why there is no network
+	var late time.Time                             // when the directory is checked even if changes continue; zero without a change
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {
-			late = now.Add(settleMost)
+			late = now.Add(maxSettle)
 		}
 		due.Reset(min(settleTime, late.Sub(now)))
 	}

@@ -33,7 +33,7 @@ type Allocator struct {
 
 	mu     sync.Mutex
 	ranges []*addrRange
-	owner  map[netip.Addr]string // mirrors the store, and includes leases that are being committed
+	owner  map[netip.Addr]string // mirrors the store, plus the leases that are being committed
 	leases map[string][]netip.Addr
 }
 
@@ -71,7 +71,7 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	defer a.mu.Unlock()
 	for i, r := range ranges {
 		if same := slices.IndexFunc(a.ranges, func(o *addrRange) bool { return o.prefix == r.prefix }); same >= 0 {
-			ranges[i] = a.ranges[same] // keeps the last assigned address
+			ranges[i] = a.ranges[same] // so that the last assigned address is kept
 			continue
 		}
 		for addr := range a.owner {
@@ -84,8 +84,8 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Allocate returns the addresses of owner, one per range, in the order of the ranges. It returns
-// existing leases again.
+// Allocate returns one address for each range, in the order of the ranges, and leases them to
+// owner. If owner already has a lease in a range, it returns that address.
 func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, error) {
 	a.mu.Lock()
 	ranges := a.ranges
@@ -107,7 +107,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		err = fmt.Errorf("allocate address: %w", err)
-		if len(existing) == 0 { // a failed commit may have been stored nevertheless
+		if len(existing) == 0 { // a commit that returned an error may have been stored nevertheless
 			err = errors.Join(err, a.Release(context.WithoutCancel(ctx), owner))
 		}
 		return nil, err
@@ -115,8 +115,8 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	return addrs, nil
 }
 
-// take leases the next free address of a range. It does not hold the mutex while the store commits:
-// the address is already marked as taken.
+// take leases the next free address of a range. It marks the address as taken first, so that it
+// need not hold the mutex while the store commits.
 func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
 	for {
 		a.mu.Lock()
@@ -137,10 +137,10 @@ func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip
 			return addr, nil
 		case errors.Is(err, fs.ErrExist):
 			a.mu.Lock()
-			a.owner[addr] = "" // unknown owner: taken until the leases are loaded again
+			a.owner[addr] = "" // another, unknown owner has it; it stays taken until the leases are loaded again
 			a.mu.Unlock()
 		default:
-			return addr, fmt.Errorf("lease %s: %w", addr, err) // taken until owner is released
+			return addr, fmt.Errorf("lease %s: %w", addr, err) // the address stays taken until Release(owner)
 		}
 	}
 }

@@ -66,8 +66,8 @@ func (r *addrRange) after(addr netip.Addr) netip.Addr {
 	return addr.Next()
 }
 
-// size returns the number of addresses of a range. It is called for a full range, which is small
-// enough for a loop.
+// size returns the number of addresses of a range. It is called only for a full range, which is
+// small enough for a loop.
 func (r *addrRange) size() int {
 	n := 1
 	for addr := r.first; addr.Less(r.end); addr = addr.Next() {

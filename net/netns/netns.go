@@ -14,7 +14,7 @@ import (
 // own is the namespace of the calling thread.
 const own = "/proc/thread-self/ns/net"
 
-// NS is a network namespace. The zero value is the process's own.
+// NS is a network namespace. The zero value is the process's own namespace.
 type NS struct{ path string }
 
 // At returns the namespace at a path: a bind mount, or /proc/<pid>/ns/net.
@@ -28,7 +28,7 @@ func (n NS) Path() string {
 	return n.path
 }
 
-// Open opens the namespace, for netlink messages that take a descriptor. The error wraps
+// Open opens the namespace, for netlink messages that contain a file descriptor. The error wraps
 // fs.ErrNotExist if the namespace is gone.
 func (n NS) Open() (*os.File, error) {
 	f, err := os.Open(n.Path())
@@ -61,14 +61,14 @@ func (n NS) Do(f func() error) error {
 	}()
 	<-done
 	if panicked != nil {
-		panic(panicked) // in the caller's goroutine, which can recover it
+		panic(panicked) // panic in the caller's goroutine, so that the caller can recover
 	}
 	return result
 }
 
 // onThread runs f on the current goroutine's thread in the target namespace. If the thread cannot
-// be moved back, it stays locked, so that it ends with its goroutine and no other goroutine runs on
-// it.
+// be moved back, it stays locked to the goroutine. Then it ends with the goroutine, and no other
+// goroutine runs on it.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
 	back, err := os.Open(own)
@@ -107,22 +107,22 @@ func (n NS) handle(family int) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// A Sysctl is a file below /proc/sys/net and its value. It is not an error if the kernel does not
-// have an Optional one.
+// A Sysctl is a file below /proc/sys/net and its value. If Optional is set, it is not an error that
+// the kernel does not have the sysctl.
 type Sysctl struct {
 	Name, Value string
 	Optional    bool
 }
 
-// Set writes the sysctls that have another value. It does so on a thread in the namespace, because
-// /proc/sys/net depends on the thread that opens it.
+// Set writes those of the sysctls that now have another value. It writes on a thread in the
+// namespace, because the content of /proc/sys/net depends on the thread that opens it.
 func (n NS) Set(values ...Sysctl) error {
 	_, err := n.Swap(values...)
 	return err
 }
 
-// Swap is Set and returns the changed sysctls with their previous values, also after an error, so
-// that the caller can restore them.
+// Swap does the same as Set and returns the changed sysctls with their previous values, so that the
+// caller can restore them. It returns them after an error as well.
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
@@ -139,8 +139,8 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	return before, err
 }
 
-// Differing returns the sysctls that have another value now, without those that the kernel does not
-// have.
+// Differing returns those of the sysctls that now have another value. It ignores sysctls that the
+// kernel does not have.
 func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
@@ -157,8 +157,8 @@ func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	return out, err
 }
 
-// write sets the sysctl and returns its previous value. For a missing optional one it returns the
-// new value.
+// write sets the sysctl and returns its previous value. For an optional sysctl that does not exist,
+// it returns the new value.
 func (s Sysctl) write() (was string, err error) {
 	path := "/proc/sys/net/" + s.Name
 	is, err := os.ReadFile(path)

@@ -17,15 +17,16 @@ import (
 // admitted is the comment of the rules that Admit adds.
 const admitted = "islet pod network"
 
-// Admit lets a bridge's pods through firewalls that drop forwarded packets by policy. In each chain
-// of the forward hook whose policy is drop, it inserts two rules at the beginning, unless they
-// exist: one accepts packets from the bridge; the other accepts packets to the bridge that are
+// Admit lets a bridge's pods through firewalls that drop forwarded packets by policy. It inserts
+// two rules at the beginning of each chain of the forward hook whose policy is drop, unless they
+// exist. One accepts packets from the bridge. The other accepts packets to the bridge that are
 // replies or were sent to a host port. Other packets to a pod's own address remain subject to the
 // firewall. Admit returns the chains that it changed.
 //
 // An accept in one table does not override a drop in another, so the rules have to be in the
-// firewall's own chain. They help only against policies. A chain that drops by a rule (firewalld)
-// requires the bridge in a trusted zone, and iptables-legacy is not a part of nftables.
+// firewall's own chain. The rules help only against a policy. For a chain that drops packets by a
+// rule (firewalld), the bridge has to be in a trusted zone. iptables-legacy is not a part of
+// nftables, so Admit does not change it.
 func Admit(ns netns.NS, bridge string) ([]string, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -67,7 +68,7 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 	return changed, nil
 }
 
-// Dismiss removes the rules of Admit from a decommissioned node.
+// Dismiss removes the rules that Admit added, on a node that is decommissioned.
 func Dismiss(ns netns.NS) error {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -125,8 +126,8 @@ func device(key expr.MetaKey, name string) []expr.Any {
 	}
 }
 
-// matchReplies matches packets of connections that are established, related or to a host port. Each
-// of these has one of the status bits.
+// matchReplies matches packets of connections that are established, related, or to a host port.
+// Each of these connections has one of the tested status bits.
 func matchReplies() []expr.Any {
 	const ipsSeenReply, ipsExpected, ipsDstNAT = 1 << 1, 1 << 0, 1 << 5
 	bits := binaryutil.NativeEndian.PutUint32(ipsSeenReply | ipsExpected | ipsDstNAT)
@@ -137,8 +138,8 @@ func matchReplies() []expr.Any {
 	}
 }
 
-// matchRepliesIPTables matches the same packets in the way iptables does: --ctstate
-// RELATED,ESTABLISHED,DNAT. iptables refuses to work on a table that has rules of another form.
+// matchRepliesIPTables matches the same packets with the expressions of iptables' --ctstate
+// RELATED,ESTABLISHED,DNAT. iptables refuses to work on a table with rules of another form.
 func matchRepliesIPTables() []expr.Any {
 	const matchState, established, related, dnat = 1 << 0, 1 << 1, 1 << 2, 1 << 7
 	info := &xt.ConntrackMtinfo3{}

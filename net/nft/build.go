@@ -19,17 +19,18 @@ import (
 const hostPortMark = 0x2000
 
 // A set key of several fields occupies one 32-bit register for each 4 bytes, starting at
-// keyRegister. The value of a map element is loaded to valueRegister and the following.
+// keyRegister. The value of a map element is loaded to the registers that start at valueRegister.
 const (
 	keyRegister   = unix.NFT_REG32_00
 	valueRegister = unix.NFT_REG32_08
 	markRegister  = unix.NFT_REG32_14
 )
 
-// elementsPerMessage keeps a list of elements below the 64 KiB of an attribute.
+// elementsPerMessage is the maximum number of elements in a message. It keeps the list below 64
+// KiB, the maximum size of an attribute.
 const elementsPerMessage = 256
 
-// family has the differences between IPv4 and IPv6.
+// family describes the differences between the tables for IPv4 and IPv6.
 type family struct {
 	nft          nftables.TableFamily
 	proto        uint32 // NFPROTO
@@ -60,7 +61,7 @@ type builder struct {
 	family family
 }
 
-// sets are the sets of a table. The chains and rules are the same for any content.
+// sets are the sets of a table. The chains and rules do not depend on the content of the sets.
 type sets struct{ masquerade, local, byAddress, byPort *nftables.Set }
 
 func (b builder) sets() sets {
@@ -75,8 +76,8 @@ func (b builder) sets() sets {
 		byPort: &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
 	}
 	for i, set := range s.all() {
-		// The library's own counter for IDs is not safe for concurrent batches. IDs must only be
-		// unique within a batch.
+		// The library's own counter for IDs is not safe for concurrent batches. An ID has to be
+		// unique only within its batch.
 		set.Table, set.ID = b.table, uint32(i+1)+16*b.family.proto
 	}
 	return s
@@ -110,7 +111,7 @@ func (b builder) rebuild(t Table) error {
 func (b builder) change(from, to Table) error {
 	old, now := setElements(from), setElements(to)
 	for i, set := range b.sets().all() {
-		set.ID = 0 // IDs are only for sets of the same batch
+		set.ID = 0 // IDs refer only to sets of the same batch
 		if err := b.inChunks(set, without(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
 			return err
 		}
@@ -192,8 +193,8 @@ func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixes returns the elements of a set of non-overlapping prefixes: of two that overlap, the
-// larger network is kept. The comment of an element is for Load.
+// prefixes returns the elements of a set of prefixes. The set must not have overlapping prefixes,
+// so of two that overlap only the larger network is kept. Load reads the comments of the elements.
 func prefixes(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {
@@ -226,8 +227,8 @@ func addressAfter(p netip.Prefix) netip.Addr {
 	return last.Next()
 }
 
-// elements returns the elements of the maps of host ports: those of one address of the node, and
-// those of all addresses. Of two equal ones the first is kept.
+// elements returns the elements of the two maps of host ports: ports of one address of the node,
+// and ports of all addresses. Of two elements with the same key, the first is kept.
 func elements(ports []Port) (addressed, others []nftables.SetElement) {
 	seen := map[string]bool{}
 	for _, p := range ports {
@@ -283,7 +284,7 @@ func (b builder) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any
 		&expr.Cmp{Op: op, Register: keyRegister, Data: p.Addr().AsSlice()})
 }
 
-// lookup matches if the key is in the set. With value, it also loads the element's value.
+// lookup matches if the key is in the set. If value is set, it also loads the element's value.
 func lookup(s *nftables.Set, value bool) []expr.Any {
 	l := &expr.Lookup{SourceRegister: keyRegister, SetName: s.Name, SetID: s.ID}
 	if value {

@@ -12,7 +12,7 @@ import (
 )
 
 // A Print is a fingerprint of the chains and rules of the tables of one name in the kernel. Two
-// prints are equal only if between them no rule or chain was added, replaced or removed, and no
+// prints are equal only if no rule or chain was added, replaced or removed between them, and no
 // table was made dormant. The zero value matches no table that has rules.
 type Print string
 

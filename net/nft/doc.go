@@ -4,9 +4,10 @@
 //	Table{Masquerade, Local, Ports} --Replace, Change--> one batch --> table ip <name>, table ip6 <name>
 //	                                 <------Load-------- the kernel (owners are in comments)
 //
-// A table is replaced in one transaction: a packet is processed by the old or the new one. Only the
-// content of sets differs between tables, so a change of a known table is a few elements. Existing
-// connections keep their translation, which is stored in the connection tracking table.
+// A table is replaced in one transaction, so each packet is processed by the complete old table or
+// the complete new one. Only the content of sets differs between tables, so changing a known table
+// means changing a few elements. Existing connections keep their translation, which is stored in
+// the connection tracking table.
 //
 // The chains of a table (IPv6 likewise, without guard):
 //
@@ -21,5 +22,5 @@
 //	                              has to come back through the node;
 //	                              from masquerade, to neither local nor multicast: masquerade
 //
-// A firewall's own drop cannot be overridden by another table: see Admit.
+// Another table cannot override a drop by a firewall; see Admit.
 package nft

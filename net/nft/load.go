@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Update changes the tables of a name whose content is known only to the kernel: it loads them,
-// calls change and writes the difference. It locks the namespace's file against concurrent updates
-// by other processes.
+// Update loads the tables with the given name from the kernel, calls change and writes the
+// difference. It locks the namespace's file, so that other processes cannot update the tables at
+// the same time.
 func Update(ns netns.NS, name string, change func(*Table)) error {
 	lock, err := ns.Open()
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // releases the lock
+	defer lock.Close() // closing the file releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock network namespace: %w", err)
 	}
@@ -108,7 +108,7 @@ func parseComment(e nftables.SetElement) (netip.Prefix, string, bool) {
 	return p, owner, ok && err == nil && !e.IntervalEnd
 }
 
-// dropUnusedNetworks removes local networks that no other entry is in.
+// dropUnusedNetworks removes the local networks that contain no address of another entry.
 func (t *Table) dropUnusedNetworks() {
 	t.Local = slices.DeleteFunc(t.Local, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(t.Masquerade, func(s Source) bool { return p.Contains(s.Prefix.Addr()) }) &&

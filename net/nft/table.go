@@ -15,7 +15,7 @@ import (
 // Table is the content of the tables of one name, for both families.
 type Table struct {
 	Name       string
-	Masquerade []Source       // prefixes whose traffic to the outside gets the node's address
+	Masquerade []Source       // prefixes whose traffic to the outside is masqueraded
 	Local      []netip.Prefix // pod networks of this node, which are not masquerade destinations
 	Ports      []Port
 }
@@ -30,7 +30,7 @@ type Source struct {
 type Port struct {
 	Owner    string
 	Protocol uint8      // IPPROTO_TCP, _UDP or _SCTP
-	HostIP   netip.Addr // invalid or unspecified: all addresses of the node
+	HostIP   netip.Addr // if it is invalid or unspecified, the port is open on all addresses of the node
 	HostPort uint16
 	To       netip.AddrPort
 }
@@ -51,8 +51,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 		return nil, nil, err
 	}
 	buffers := func(c *netlink.Conn) error {
-		// Every message is acknowledged, so the buffers need room for many replies. Errors are
-		// ignored.
+		// The kernel acknowledges every message, so the buffers need room for many replies. Errors
+		// are ignored.
 		_ = c.SetReadBuffer(1 << 20)
 		_ = c.SetWriteBuffer(1 << 20)
 		return nil
@@ -65,8 +65,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace replaces the tables of t.Name by exactly t, in one transaction, whatever their present
-// content is. It removes the table of a family for which t is empty.
+// Replace makes t the content of the tables with its name, in one transaction, whatever their
+// present content is. If t is empty for a family, Replace removes the family's table.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)
@@ -84,9 +84,9 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// Change is Replace for tables that are known to contain from: it writes only the difference, in
-// one transaction. That is a hundred times faster, because the chains and rules do not depend on
-// the content. If it fails, Change replaces the tables.
+// Change does the same as Replace for tables whose present content is from. It writes only the
+// difference, in one transaction, which is a hundred times faster. The chains and rules do not
+// depend on the content. If writing the difference fails, Change calls Replace.
 func Change(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {
@@ -103,7 +103,7 @@ func Change(ns netns.NS, from, to Table) error {
 	return Replace(ns, to)
 }
 
-// SwapPorts removes the ports gone from existing tables and adds the ports fresh, in one
+// SwapPorts removes the ports in gone from existing tables and adds the ports in fresh, in one
 // transaction. It does not check the rest of the tables.
 func SwapPorts(ns netns.NS, name string, gone, fresh []Port) error {
 	return write(ns, name, func(b builder) error {

@@ -19,11 +19,11 @@ type Kind int
 // The kinds.
 const (
 	Link     Kind = iota + 1 // Name, Index, Master and Up describe the link
-	Address                  // of the link Index
-	Route                    // through the link Index
-	Sysctl                   // forwarding, or another one that the kernel reports
-	Rules                    // Name is an nftables table of any family that was changed, or whose chain or rule was
-	Elements                 // Name is an nftables table from whose sets elements were removed
+	Address                  // an address of the link Index
+	Route                    // a route through the link Index
+	Sysctl                   // forwarding, or another sysctl whose changes the kernel reports
+	Rules                    // Name is an nftables table of any family; the table, or one of its chains or rules, was changed
+	Elements                 // Name is an nftables table; elements were removed from its sets
 	Lost                     // an unknown number of notices of any kind was lost
 )
 
@@ -31,7 +31,7 @@ const (
 type Notice struct {
 	Kind   Kind
 	Gone   bool
-	Up     bool // the administrative state, independent of the carrier
+	Up     bool // the administrative state; it does not depend on the carrier
 	Index  int
 	Master int
 	Name   string
@@ -48,8 +48,8 @@ const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFA
 // A Listener receives the notices of one namespace. Open creates it.
 type Listener struct{ route, ruleset *os.File }
 
-// Open subscribes to the notices of a namespace: Run reports all changes from now on. A kernel
-// without nftables reports no changes of the ruleset.
+// Open subscribes to the notices of a namespace. Run reports all changes that happen after Open. A
+// kernel without nftables reports no changes of the ruleset.
 func Open(ns netns.NS) (l *Listener, err error) {
 	l = &Listener{}
 	err = ns.Do(func() error {
@@ -90,8 +90,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run calls tell for each notice until ctx ends, from more than one goroutine. tell must not block.
-// Run closes the listener.
+// Run calls tell for each notice until ctx ends, and then closes the listener. It calls tell from
+// more than one goroutine. tell must not block.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -121,7 +121,7 @@ func read(ctx context.Context, from *os.File, parse func(uint16, []byte) (Notice
 			return nil
 		case err != nil:
 			return fmt.Errorf("read from %s: %w", from.Name(), err)
-		case errors.Is(failed, unix.ENOBUFS) || failed == nil && n == len(b): // a full buffer may be truncated
+		case errors.Is(failed, unix.ENOBUFS) || failed == nil && n == len(b): // a message that fills the buffer may be truncated
 			tell(Notice{Kind: Lost})
 			continue
 		case failed != nil:

@@ -37,7 +37,7 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 }
 
 func parseLink(gone bool, data []byte) (Notice, bool) {
-	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge reports its ports as well
+	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge also sends such messages about its ports
 		return Notice{}, false
 	}
 	flags := nl.NativeEndian().Uint32(data[8:])
@@ -74,7 +74,7 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 		return Notice{}, false
 	}
 	attributes(data[sizeofNfgenmsg:], func(what uint16, value []byte) {
-		if what == unix.NFTA_TABLE_NAME { // 1, the table's name in all of these messages
+		if what == unix.NFTA_TABLE_NAME { // attribute 1 is the table's name in all of these messages
 			n.Name = text(value)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or
-// closed. UDP has no end of a connection, so a peer that continues to send would reach the old
+// closed. A UDP flow has no end, so packets of a peer that continues to send would reach the old
 // receiver forever. If the kernel does not support the deletion, the flows time out.
 func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 	udp := udpPorts{}

@@ -20,8 +20,8 @@ func NeedsLocalnet(ports []nft.Port) bool {
 
 // SetLocalnet sets route_localnet of an interface. With it, the interface's peers can reach every
 // service at 127.0.0.1 of the node, unless the rule of the chain guard drops the packets. So the
-// caller must set it only after that rule is in the kernel, and clear it before the rule is
-// removed. It is not an error if the interface does not exist.
+// caller must set route_localnet only after that rule is in the kernel, and clear it before the
+// rule is removed. It is not an error if the interface does not exist.
 func SetLocalnet(ns netns.NS, through string, on bool) error {
 	err := ns.Set(localnet(through, on))
 	if errors.Is(err, fs.ErrNotExist) {

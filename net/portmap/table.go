@@ -35,16 +35,16 @@ type Table struct {
 	networks []netip.Prefix
 	ports    map[string][]nft.Port
 	changed  uint64                // number of the last change
-	before   map[string][]nft.Port // the ports in the kernel for owners that changed since the last Sync
-	whole    bool                  // the kernel's content is unknown, or is for other networks
+	before   map[string][]nft.Port // by owner that changed since the last Sync: the ports in the kernel
+	whole    bool                  // the next Sync writes the complete table
 
 	flush   sync.Mutex
 	flushed uint64    // number of the last change that is in the kernel
-	print   nft.Print // of the chains and rules after the last rewrite
+	print   nft.Print // the print after the last complete write
 }
 
-// New returns a table whose files are in dir. through is the interface to the pods, whose
-// route_localnet depends on the ports. New itself reads and writes nothing.
+// New returns a table whose files are in dir. through is the interface to the pods; the table sets
+// its route_localnet if the ports need it. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, through: through, dir: dir,
@@ -52,7 +52,7 @@ func New(ns netns.NS, name, through, dir string) *Table {
 	}
 }
 
-// Load reads the files of the owners that are live and removes the others. The caller calls Sync
+// Load reads the files of live owners and removes the other files. The caller calls Sync
 // afterwards.
 func (t *Table) Load(live func(owner string) bool) error {
 	entries, err := os.ReadDir(t.dir)
@@ -68,7 +68,7 @@ func (t *Table) Load(live func(owner string) bool) error {
 			continue
 		}
 		is, err := t.read(owner)
-		if err != nil { // incomplete after a power loss, so its pod is gone
+		if err != nil { // the file is incomplete after a power loss, so its pod is gone
 			errs = append(errs, fmt.Errorf("host ports of %s: %w", owner, err))
 			continue
 		}
@@ -199,8 +199,8 @@ func (t *Table) write(owner string, r record) error {
 	return nil
 }
 
-// Sync writes all changes to the kernel. Concurrent callers share one write. Its cost depends on
-// the number of changes, not on the number of ports.
+// Sync writes all changes to the kernel. Concurrent callers share one write. The cost of a write
+// depends on the number of changes, not on the number of ports.
 func (t *Table) Sync() error {
 	t.mu.Lock()
 	want := t.changed
@@ -242,14 +242,14 @@ func (t *Table) sync() error {
 	t.mu.Lock()
 	local = t.needsLocalnet() && t.changed == number
 	t.mu.Unlock()
-	if local { // otherwise the caller with the newer change sets it
+	if local { // if there is a newer change, its Sync sets route_localnet
 		return SetLocalnet(t.ns, t.through, true)
 	}
 	return nil
 }
 
-// difference returns the changes since the last Sync: the ports in the kernel that are no longer
-// wanted (gone), and the new ones (fresh). known is false if the complete table has to be written.
+// difference returns the changes since the last Sync: the ports to remove from the kernel (gone)
+// and the ports to add (fresh). known is false if the complete table has to be written.
 func (t *Table) difference() (number uint64, gone, fresh []nft.Port, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -264,7 +264,8 @@ func (t *Table) difference() (number uint64, gone, fresh []nft.Port, known bool)
 	return t.changed, gone, fresh, known
 }
 
-// hasNetworks reports whether there are networks, and thus tables, of the ports' families.
+// hasNetworks reports whether there are pod networks of the ports' families. A family without a
+// network has no table.
 func (t *Table) hasNetworks(ports []nft.Port) bool {
 	return !slices.ContainsFunc(ports, func(p nft.Port) bool {
 		return !slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Addr().Is4() == p.To.Addr().Is4() })
@@ -292,9 +293,8 @@ func (t *Table) content() nft.Table {
 	return content
 }
 
-// Damage reports which parts of the table differ from the wanted state because another program
-// changed them: table is a chain, a rule or the elements of a set, and localnet is route_localnet
-// of the interface. It changes nothing.
+// Damage reports whether another program has changed the table (a chain, a rule or the elements of
+// a set) or localnet (route_localnet of the interface). It changes nothing.
 func (t *Table) Damage() (table, localnet bool, err error) {
 	t.flush.Lock()
 	defer t.flush.Unlock()
@@ -306,7 +306,7 @@ func (t *Table) damage() (table, local bool, err error) {
 	content, changing := t.content(), t.changed != t.flushed
 	want := localnet(t.through, t.needsLocalnet())
 	t.mu.Unlock()
-	if changing { // a Sync is pending, which writes what is missing, or is followed by another check
+	if changing { // a Sync is pending, which writes the missing parts, or another check follows it
 		return false, false, nil
 	}
 	is, err := nft.PrintOf(t.ns, t.name)
@@ -327,8 +327,8 @@ func (t *Table) damage() (table, local bool, err error) {
 	return false, len(differing) > 0, err
 }
 
-// Repair restores the parts that Damage reports. UDP flows that began while the ports were missing
-// are deleted, because they lead nowhere.
+// Repair restores the parts that Damage reports. It deletes UDP flows that began while the ports
+// were missing, because they do not lead to a pod.
 func (t *Table) Repair() error {
 	if err := t.Sync(); err != nil {
 		return err
@@ -367,8 +367,8 @@ func (t *Table) DisableLocalnet() error {
 	return SetLocalnet(t.ns, t.through, false)
 }
 
-// Clean removes the tables and all host ports, on a node that is decommissioned or uses another
-// network.
+// Clean removes the tables and all host ports. It is for a node that is decommissioned or uses
+// another network.
 func (t *Table) Clean() error {
 	err := t.Load(func(string) bool { return false })
 	t.SetNetworks(nil)

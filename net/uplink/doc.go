@@ -3,6 +3,6 @@
 //
 //	kernel --netlink: links, routes--> Run --unless it is about pods--> Changed
 //
-// Pods are added and removed with their own interfaces and routes, which are not relevant: messages
-// about the pods' bridge and about veths that are ports of any bridge are ignored.
+// The interfaces and routes of pods are not relevant. Run ignores messages about the pods' bridge
+// and about veths that are ports of any bridge.
 package uplink

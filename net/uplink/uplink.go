@@ -19,7 +19,7 @@ import (
 // bufferSize is the size of the read buffer. The kernel sends one message at a time.
 const bufferSize = 16 << 10
 
-// firstPause and longestPause bound the pause before listening again after an error.
+// firstPause and longestPause bound the pause between an error and the next attempt to listen.
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
@@ -41,7 +41,7 @@ type Uplink struct {
 
 type link struct{ pods, running bool }
 
-// New starts nothing.
+// New returns an Uplink. It starts nothing; Run does.
 func New(cfg Config) *Uplink {
 	return &Uplink{cfg: cfg, changed: make(chan struct{}, 1), links: map[int]link{}}
 }
@@ -49,8 +49,8 @@ func New(cfg Config) *Uplink {
 // Changed receives a value when the connection may have changed.
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
 
-// Run listens to the kernel until ctx ends. Errors are only logged, and Run tries again: the
-// callers that wait for Changed also poll.
+// Run listens to the kernel until ctx ends. After an error, Run logs it and tries again. That
+// suffices, because the callers that wait for Changed also poll.
 func (u *Uplink) Run(ctx context.Context) error {
 	pause, logged := firstPause, ""
 	for {
@@ -59,7 +59,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) > longestPause { // it was able to listen
+		if time.Since(began) > longestPause { // Run was able to listen for a while
 			pause, logged = firstPause, ""
 		}
 		if err.Error() != logged {
@@ -72,7 +72,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
-		u.signal() // changes during the pause are missed
+		u.signal() // because changes during the pause were missed
 	}
 }
 
@@ -117,7 +117,7 @@ func read(messages *os.File, b []byte) ([]syscall.NetlinkMessage, error) {
 	return all, nil
 }
 
-// subscribe opens a socket in the host's namespace, where it stays.
+// subscribe opens a netlink socket in the configured namespace.
 func (u *Uplink) subscribe() (messages *os.File, err error) {
 	err = u.cfg.Host.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
@@ -176,7 +176,7 @@ func (u *Uplink) isRelevant(m syscall.NetlinkMessage) bool {
 
 // linkChanged reports whether a link has become usable or unusable.
 func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
-	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // a bridge reports its ports as well
+	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // a bridge also sends such messages about its ports
 		return false
 	}
 	l, err := netlink.LinkDeserialize((*unix.NlMsghdr)(&m.Header), m.Data)

@@ -24,7 +24,7 @@ func bridgeActions() actions {
 	}
 }
 
-// bridgeConf has the fields of the bridge type.
+// bridgeConf has the configuration fields of the type bridge.
 type bridgeConf struct {
 	Bridge           string `json:"bridge"`
 	IsGateway        bool   `json:"isGateway"`
@@ -76,8 +76,8 @@ func (c *call) bridge() (*bridgeConf, error) {
 	return b, nil
 }
 
-// veth returns the name of the node's end. It is derived from the request, so that DEL needs no
-// result.
+// veth returns the name of the node's end of the veth pair. The name is derived from the request,
+// so that DEL needs no result.
 func (c *call) veth() string {
 	l := c.label()
 	return "veth" + l[len(l)-8:]
@@ -135,7 +135,7 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 // route sets the gateways that the IPAM plugin left empty, and returns the addresses of the bridge.
 func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.Prefix, error) {
 	var onBridge []netip.Prefix
-	gateway := map[bool]netip.Addr{} // by family: true is IPv4
+	gateway := map[bool]netip.Addr{} // by family; true is IPv4
 	for _, ip := range result.IPs {
 		p, err := prefixOf(ip.Address)
 		if err != nil {
@@ -178,8 +178,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure creates the bridge and adds its addresses. Another address in the same network is an
-// error; forceAddress removes it instead.
+// ensure creates the bridge and adds its addresses. If the bridge has another address in the same
+// network, ensure returns an error, or removes the address if forceAddress is set.
 func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
 	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}
@@ -263,7 +263,7 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if err := bridge.Detach(c.Host, c.veth()); err != nil {
 		return err
 	}
-	if c.Args.Netns != "" { // another implementation would have given the node's end another name
+	if c.Args.Netns != "" { // in the result of another implementation, the node's end has another name
 		if err := bridge.Detach(netns.At(c.Args.Netns), c.Args.IfName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

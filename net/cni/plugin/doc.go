@@ -1,6 +1,7 @@
 // Package plugin implements the built-in CNI plugin types: bridge, host-local, loopback and
 // portmap. They run in the agent's process, or as executables that are links to the binary. Their
-// configuration, results and files on disk are those of the upstream plugins of the same name.
+// configuration, results and files on disk have the format of the upstream plugins of the same
+// name.
 //
 //	conflist --libcni--> Exec.ExecPlugin --built in--> Run(type, command) --> result
 //	                         |                           | ipam.type
@@ -22,10 +23,10 @@
 //     nftables is used), markMasqBit (13 only). Not supported: conditionsV4,
 //     conditionsV6, externalSetMarkChain, masqAll.
 //
-// A field that is not supported is an error that names it, unless its value is empty (null, false,
-// 0, "", [], {}), so that a configuration is never applied only in part. Keys with a slash belong
-// to others and are ignored.
+// An unsupported field is an error that names it, unless its value is empty (null, false, 0, "",
+// [], {}). So a configuration is never applied only in part. Keys with a slash belong to other
+// programs and are ignored.
 //
 // The nftables rules of bridge and portmap are in the table islet_cni, with the owners in comments.
-// The kernel holds this state, so that it is the same for every process.
+// This state is in the kernel, so it is the same for every process.
 package plugin

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	maxOutput = 1 << 20           // bytes of a plugin's result
-	maxMemory = 4 << 20           // bytes of memory for the result as a tree
-	maxError  = 4 << 10           // bytes of its stderr in an error message
-	patience  = 5 * time.Second   // how long to wait for its pipes after the end of the context
-	builtin   = "islet-built-in:" // prefix of the path of a built-in type
+	maxOutput = 1 << 20           // maximum size of a plugin's result in bytes
+	maxMemory = 4 << 20           // maximum memory for the decoded result in bytes
+	maxError  = 4 << 10           // maximum number of bytes of its stderr in an error message
+	patience  = 5 * time.Second   // how long to wait until its pipes are closed after the context has ended
+	builtin   = "islet-built-in:" // prefix of the paths that stand for built-in types
 )
 
-// Exec runs plugins for libcni: built-in types in this process, others as executables in the node's
-// namespace. It implements invoke.Exec.
+// Exec runs plugins for libcni: built-in types in this process, other types as executables in the
+// node's network namespace. It implements invoke.Exec.
 type Exec struct {
 	version.PluginDecoder
 	Host netns.NS
@@ -96,15 +96,16 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 	case out.over:
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
-	// The library decodes the result several times, into the types of several versions.
+	// The limit is needed because the library decodes the result several times, into the types of
+	// several versions.
 	if err := weight.JSON(out.kept, nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
 	return out.kept, nil
 }
 
-// failure returns the error that a plugin wrote: as JSON, if it follows the specification, or else
-// as text.
+// failure returns the error that a plugin wrote, as JSON if the plugin follows the specification,
+// or else as text.
 func failure(name string, err error, out []byte, complaints string) error {
 	var said types.Error
 	if json.Unmarshal(out, &said) == nil && said.Msg != "" {

@@ -20,16 +20,17 @@ import (
 const hostLocalDir = "/var/lib/cni/networks"
 
 func hostLocalActions() actions {
-	// As an IPAM plugin it gets the configuration of the calling plugin, which has other fields.
+	// An IPAM plugin receives the configuration of the calling plugin, so every field has to be
+	// allowed.
 	return actions{
 		fields: "*", add: hostLocalAdd, del: hostLocalDel,
 		check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus,
 	}
 }
 
-// withLeases calls use with the directory of the call's network, which it locks. The directory has
-// upstream's format: a file for each address, and one for each range with the last assigned
-// address.
+// withLeases calls use with the lease directory of the call's network, and locks the directory
+// meanwhile. The directory has upstream's format: a file for each address, and one for each range
+// with the last assigned address.
 func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	p, err := c.pool()
 	if err != nil {
@@ -88,7 +89,7 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 	return result, nil
 }
 
-// reserve reserves the requested address, or else the next free one in cyclic order. The caller
+// reserve reserves the requested address, or else the next free address in cyclic order. The caller
 // holds the lock.
 func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {

@@ -25,7 +25,7 @@ func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
 	return current.NewResultFromResult(result)
 }
 
-// ipam runs a command of the IPAM plugin that has no result.
+// ipam runs a command without a result, such as DEL, of the configuration's IPAM plugin.
 func (c *call) ipam(ctx context.Context, command string) error {
 	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
 	if err != nil {

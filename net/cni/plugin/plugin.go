@@ -32,7 +32,7 @@ type Request struct {
 
 // actions implements a plugin type. A nil function means that the command has nothing to do.
 type actions struct {
-	fields string // of the configuration, beyond those that all types have; * is any
+	fields string // the additional configuration fields of this type; * allows any
 	add    func(context.Context, *call) (*current.Result, error)
 	del    func(context.Context, *call) error
 	check  func(context.Context, *call) error
@@ -69,7 +69,7 @@ func Has(kind string) bool { return slices.Contains(Types(), kind) }
 // versions returns the supported versions of the CNI specification.
 func versions() version.PluginInfo { return version.VersionsStartingFrom("0.3.0") }
 
-// Run executes a request and returns the result of ADD in the version of the configuration. It
+// Run executes a request. For ADD it returns the result in the configuration's CNI version. It
 // converts a panic to an error, because the request is not trusted.
 func Run(ctx context.Context, kind string, r *Request) (result types.Result, err error) {
 	defer func() {
@@ -85,7 +85,7 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if r.Command != "DEL" && r.Command != "GC" { // a rejected configuration can still be removed
+	if r.Command != "DEL" && r.Command != "GC" { // DEL and GC must work even if the configuration is rejected now
 		if err := unsupported(kind, does.fields, r.Args.StdinData); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	return nil, f(ctx, c)
 }
 
-// commonFields may be in the configuration of every type.
+// commonFields are the fields that are allowed in the configuration of every type.
 const commonFields = "cniVersion name type args capabilities runtimeConfig prevResult dns ipam " +
 	"disableCheck disableGC loadOnlyInlinedPlugins"
 
@@ -130,7 +130,7 @@ func decode(kind string, r *Request) (*call, error) {
 }
 
 // Validate returns an error that names an unsupported field in the configuration of a built-in
-// type. It accepts any configuration of other types.
+// type. It accepts every configuration of other types.
 func Validate(kind string, conf []byte) error {
 	does, ok := actionsOf(kind)
 	if !ok {
@@ -173,7 +173,8 @@ func (c *call) previous() (*current.Result, error) {
 	return result, nil
 }
 
-// label returns the owner of an attachment in nftables. Its first part identifies the network.
+// label returns the name that marks the nftables entries of an attachment. Its first part
+// identifies the network.
 func label(network, container, ifname string) string {
 	n, a := sha256.Sum256([]byte(network)), sha256.Sum256([]byte(container+"\x00"+ifname))
 	return hex.EncodeToString(n[:8]) + "." + hex.EncodeToString(a[:16])
@@ -184,8 +185,8 @@ func (c *call) mine(l string) bool { return l == c.label() }
 
 func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
 
-// stale returns a function that reports whether GC has to remove a label: it belongs to this
-// network and is not valid any more.
+// stale returns a function that reports whether GC has to remove the entries with a label: those of
+// this network whose attachment is not valid any more.
 func (c *call) stale() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {

@@ -17,7 +17,7 @@ import (
 type pool struct {
 	network    string
 	dir        string
-	sets       []rangeSet // one address is assigned from each
+	sets       []rangeSet // an attachment gets one address from each
 	routes     []*types.Route
 	resolvConf string
 	requested  []netip.Addr
@@ -40,7 +40,7 @@ type rangeConf struct {
 	Gateway    string `json:"gateway"`
 }
 
-// maxRanges is how many ranges a configuration may have.
+// maxRanges is the maximum number of ranges in a configuration.
 const maxRanges = 256
 
 func (c *call) pool() (*pool, error) {
@@ -167,7 +167,7 @@ func (conf rangeConf) resolve() (addrRange, error) {
 	return r, nil
 }
 
-// lastUsable returns the last address that can be assigned, which for IPv4 is the one before the
+// lastUsable returns the last address that can be assigned. In IPv4 it is the address before the
 // broadcast address.
 func lastUsable(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
@@ -181,7 +181,7 @@ func lastUsable(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// request records the requested addresses.
+// request records the addresses that a call requests.
 func (p *pool) request(ips []string, cniArgs string) error {
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if key, value, _ := strings.Cut(pair, "="); key == "IP" && value != "" {
@@ -189,7 +189,7 @@ func (p *pool) request(ips []string, cniArgs string) error {
 		}
 	}
 	for _, text := range ips {
-		text, _, _ = strings.Cut(text, "/") // the prefix length of the subnet is used
+		text, _, _ = strings.Cut(text, "/") // a requested prefix length is ignored: the result has the subnet's
 		a, err := netip.ParseAddr(text)
 		if err != nil {
 			return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("host-local: requested address %q: %v", text, err), "")
@@ -208,8 +208,8 @@ func (set rangeSet) rangeOf(a netip.Addr) *addrRange {
 	return nil
 }
 
-// after returns the next address in cyclic order, and its range. For an address in no range it
-// returns the first one.
+// after returns the next address in cyclic order, and its range. If the given address is in no
+// range, it returns the first address of the set.
 func (set rangeSet) after(at int, a netip.Addr) (int, netip.Addr) {
 	for i := range set {
 		r := set[(at+i)%len(set)]

@@ -39,7 +39,7 @@ func (c *call) mappings() ([]portmap.Mapping, error) {
 	return conf.RuntimeConfig.PortMappings, nil
 }
 
-// ports resolves the mappings to the addresses in a result.
+// ports returns the host ports for the mappings and the addresses of a result.
 func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
 	mappings, err := c.mappings()
 	if err != nil || len(mappings) == 0 {
@@ -55,7 +55,7 @@ func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip
 			return nil, nil, err
 		}
 		if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() }) {
-			continue // only the first one per family
+			continue // only the first address of each family
 		}
 		addrs, networks = append(addrs, p.Addr()), append(networks, p.Masked())
 	}
@@ -87,13 +87,14 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
-	if err := localnet(c.Host, ports); err != nil { // after the rule that it needs
+	if err := localnet(c.Host, ports); err != nil { // only after the rule that protects it
 		return nil, err
 	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
 }
 
-// localnet makes the pods reachable from 127.0.0.1, on the interfaces that lead to them.
+// localnet makes the pods of the ports reachable from 127.0.0.1: it sets route_localnet on the
+// interfaces to them.
 func localnet(host netns.NS, ports []nft.Port) error {
 	names, err := interfaces(host, ports)
 	if err != nil {
@@ -107,11 +108,12 @@ func localnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// unlocalnet undoes localnet on the interfaces that lead to none of the remaining ports.
+// unlocalnet clears route_localnet on the interfaces to pods of the ports in gone, except
+// interfaces that the ports in stay still need.
 func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
 	names, err := interfaces(host, gone)
 	if err != nil || len(names) == 0 {
-		return nil // without a route there is no interface
+		return nil // without a route, the interface is gone
 	}
 	others, err := interfaces(host, stay)
 	if err != nil {
@@ -127,8 +129,8 @@ func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
 	return nil
 }
 
-// interfaces returns the names of the node's interfaces that lead to the pods of those ports that
-// need route_localnet.
+// interfaces returns the names of the node's interfaces to pods, for the ports that need
+// route_localnet.
 func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -146,7 +148,7 @@ func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 		if err != nil || len(routes) == 0 {
 			return nil, fmt.Errorf("portmap: no route to %s: %w", a, err)
 		}
-		if routes[0].Gw != nil { // not an interface of a pod
+		if routes[0].Gw != nil { // a route through a gateway: not an interface of a pod
 			continue
 		}
 		link, err := h.LinkByIndex(routes[0].LinkIndex)
@@ -171,10 +173,10 @@ func portmapDel(ctx context.Context, c *call) error {
 				ports = append(ports, p)
 			}
 		}
-		// Only the ports: the entries of the bridge type for this attachment are removed by its own
-		// DEL.
+		// Only the ports are removed here. DEL of the type bridge removes the other entries of this
+		// attachment.
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.mine(p.Owner) })
-		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule is removed that it needs
+		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule that protects it is removed
 	})
 	if err := errors.Join(err, kept); err != nil {
 		return err

@@ -18,8 +18,8 @@ type Store interface {
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// Test checks that a store fulfils the contract of ipam.Store. open returns a store on the same
-// durable state whenever it is called with the same name.
+// Test checks that a store fulfils the contract of ipam.Store. Calls of open with the same name
+// return stores with the same durable state.
 func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 	one, two := netip.MustParseAddr("10.42.0.2"), netip.MustParseAddr("fd00:10:42::2")
 	ctx := t.Context()
@@ -53,7 +53,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		var mu sync.Mutex
 		want := map[netip.Addr]string{}
 		for i := range 64 {
-			addr := netip.AddrFrom4([4]byte{10, 42, 0, byte(2 + i/2)}) // two owners try to get each address
+			addr := netip.AddrFrom4([4]byte{10, 42, 0, byte(2 + i/2)}) // for each address there are two owners that try to get it
 			wg.Go(func() {
 				owner := fmt.Sprint("pod", i)
 				switch err := s.AddLease(ctx, addr, owner); {
@@ -102,8 +102,8 @@ type Memory struct {
 	mu     sync.Mutex
 	leases map[netip.Addr]string
 
-	// Fail, if it is not nil, is called before each change, and its error is returned. With After,
-	// the change is made nevertheless, as if the reply was lost.
+	// Fail, if it is not nil, is called before each change, and its error is returned. If After is
+	// set, the change is made nevertheless, as if only the reply had been lost.
 	Fail  func(op string) error
 	After bool
 }
@@ -125,7 +125,7 @@ func (m *Memory) change(op string, f func() error) error {
 	return f()
 }
 
-// AddLease implements ipam.Store. The operation is "add" for Fail.
+// AddLease implements ipam.Store. It calls Fail with the operation "add".
 func (m *Memory) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	return m.change("add", func() error {
 		if is, ok := m.leases[addr]; ok && is != owner {
@@ -136,7 +136,7 @@ func (m *Memory) AddLease(ctx context.Context, addr netip.Addr, owner string) er
 	})
 }
 
-// ReleaseLeases implements ipam.Store. The operation is "release" for Fail.
+// ReleaseLeases implements ipam.Store. It calls Fail with the operation "release".
 func (m *Memory) ReleaseLeases(ctx context.Context, owner string) error {
 	return m.change("release", func() error {
 		maps.DeleteFunc(m.leases, func(_ netip.Addr, o string) bool { return o == owner })

@@ -11,7 +11,7 @@ import (
 )
 
 // New creates an empty network namespace whose loopback interface is up. It returns the namespace
-// and a path that is valid for other processes as well. It skips the test if the user may not
+// and a path of it that is valid for other processes as well. It skips the test if the user may not
 // create namespaces.
 func New(t testing.TB) (netns.NS, string) {
 	t.Helper()
@@ -20,7 +20,7 @@ func New(t testing.TB) (netns.NS, string) {
 	return ns, path
 }
 
-// Make is New for a namespace that lasts until end is called.
+// Make does the same as New without a test. The namespace exists until end is called.
 func Make(t testing.TB) (ns netns.NS, path string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -1,5 +1,5 @@
-// Delegate is a CNI plugin of a third party: like flannel's it makes a
-// configuration for another plugin and executes that one.
+// Delegate is a CNI plugin that, like flannel's, writes a configuration for another plugin and
+// executes that plugin.
 package main
 
 import (
