@@ -10,7 +10,7 @@ import (
 // DefaultSocket is the path of the agent's socket unless --run-dir changes it.
 const DefaultSocket = "/run/islet/islet.sock"
 
-// Paths of the endpoints.
+// These are the paths of the endpoints.
 const (
 	PathStatus = "/islet/v1/status"
 	// PathPods: GET watches; POST applies; DELETE deletes the pods of a manifest, or
@@ -39,15 +39,15 @@ const (
 // this: Firefox sends it and does not expose trailers.)
 const TrailerError = "Islet-Error"
 
-// Status is the state of the node.
+// Status describes the state of the node.
 type Status struct {
 	Version  string    `json:"version"` // of islet
 	Node     string    `json:"node"`
 	Started  time.Time `json:"started"`            // of the agent
 	Now      time.Time `json:"now"`                // the node's clock
-	NotReady []string  `json:"notReady,omitempty"` // why the node is not Ready
-	Cluster  *Cluster  `json:"cluster,omitempty"`  // nil: the node stands alone
-	Held     *Held     `json:"held,omitempty"`     // nil: no pod is held
+	NotReady []string  `json:"notReady,omitempty"` // the reasons why the node is not Ready
+	Cluster  *Cluster  `json:"cluster,omitempty"`  // nil if the node stands alone
+	Held     *Held     `json:"held,omitempty"`     // nil if no pod is held
 	Runtime  Runtime   `json:"runtime"`
 	Network  Network   `json:"network"`
 	Pods     PodCounts `json:"pods"`
@@ -60,21 +60,21 @@ type Status struct {
 	Imports   []Import `json:"imports,omitempty"`
 	Disks     []Disk   `json:"disks,omitempty"`
 	Store     Store    `json:"store"`
-	Flash     *Flash   `json:"flash,omitempty"`    // bytes written to the disk; nil: unknown
-	Problems  []string `json:"problems,omitempty"` // other problems that a person should know, a sentence each
+	Flash     *Flash   `json:"flash,omitempty"`    // bytes written to the disk; nil if unknown
+	Problems  []string `json:"problems,omitempty"` // other problems that an administrator should know, one sentence each
 	Addresses []string `json:"addresses,omitempty"`
-	Sandboxes []string `json:"sandboxes"`        // IDs of the existing sandboxes; null: the runtime does not answer
+	Sandboxes []string `json:"sandboxes"`        // IDs of the existing sandboxes; null if the runtime does not answer
 	Events    []Event  `json:"events,omitempty"` // the latest events of the node since the agent started, oldest first
 }
 
 // Cluster is the state of the node's link to its control plane.
 type Cluster struct {
-	Server  string    `json:"server,omitempty"` // host and port; empty: no kubeconfig names a server
+	Server  string    `json:"server,omitempty"` // host and port; empty if no kubeconfig names a server
 	Link    string    `json:"link"`             // Up, Down, Connecting
 	Since   time.Time `json:"since"`
-	Reason  string    `json:"reason,omitempty"` // why the link is not Up, as one word
+	Reason  string    `json:"reason,omitempty"` // the reason why the link is not Up, as one word
 	Message string    `json:"message,omitempty"`
-	// The end of each certificate's validity; zero: there is no certificate.
+	// These are the ends of the certificates' validity. A time is zero if there is no certificate.
 	ClientCertificate  time.Time `json:"clientCertificate,omitzero"`
 	ServingCertificate time.Time `json:"servingCertificate,omitzero"`
 	Pending            int       `json:"pending"` // pods whose latest status has not reached the API server
@@ -86,12 +86,12 @@ type Held struct {
 	Pods  int       `json:"pods"`
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
-	Until time.Time `json:"until,omitzero"` // when the node ends them; zero: never
+	Until time.Time `json:"until,omitzero"` // when the node ends them; zero if never
 }
 
 // TakenOver is the answer to a request to make this machine the owner of the node name.
 type TakenOver struct {
-	Had bool `json:"had"` // it owned the name before
+	Had bool `json:"had"` // this machine already owned the name
 }
 
 // Accepted is the answer to a request to end the held pods.
@@ -101,7 +101,7 @@ type Accepted struct {
 
 // Event is an event of a pod or the node.
 type Event struct {
-	Namespace string    `json:"namespace,omitempty"` // the pod's; empty: an event of the node
+	Namespace string    `json:"namespace,omitempty"` // the pod's namespace and name; empty for an event of the node
 	Pod       string    `json:"pod,omitempty"`
 	Type      string    `json:"type"` // Normal, Warning
 	Reason    string    `json:"reason"`
@@ -132,7 +132,7 @@ type FailedHook struct {
 type Runtime struct {
 	Name          string `json:"name"`
 	Version       string `json:"version"`
-	Endpoint      string `json:"endpoint,omitempty"`   // the socket of an external runtime; empty: the runtime is inside the agent
+	Endpoint      string `json:"endpoint,omitempty"`   // the socket of an external runtime; empty if the runtime is inside the agent
 	Left          string `json:"left,omitempty"`       // pods and images that the previous runtime still keeps, and how to remove them
 	OCIRuntime    string `json:"ociRuntime,omitempty"` // crun or runc, with version
 	CgroupVersion string `json:"cgroupVersion,omitempty"`
@@ -148,7 +148,7 @@ type Network struct {
 	Message  string   `json:"message,omitempty"`  // why not ready
 	Config   string   `json:"config,omitempty"`   // the conflist in use, or "built in"
 	PodCIDRs []string `json:"podCIDRs,omitempty"` // of the built-in network
-	Repairs  *Repairs `json:"repairs,omitempty"`  // of the built-in network; nil: nothing was repaired
+	Repairs  *Repairs `json:"repairs,omitempty"`  // of the built-in network; nil if nothing was repaired
 }
 
 // Repairs counts parts of the pod network that another program removed or changed since the agent
@@ -167,7 +167,7 @@ type PodCounts struct {
 	Pending   int `json:"pending"`
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
-	Stuck     int `json:"stuck,omitempty"` // not ended, and unable to proceed without help
+	Stuck     int `json:"stuck,omitempty"` // pods that have not ended and cannot proceed without help
 }
 
 // Trouble is a pod that needs a person's attention: it failed, cannot start, or does not terminate.
@@ -190,7 +190,7 @@ type Ignored struct {
 type Source struct {
 	Name     string    `json:"name"`             // file, http, local, api
 	Origin   string    `json:"origin,omitempty"` // directory or URL
-	Spoken   bool      `json:"spoken"`           // it has delivered its pods since the agent started
+	Spoken   bool      `json:"spoken"`           // the source has delivered its pods since the agent started
 	Pods     int       `json:"pods"`
 	Problems []Problem `json:"problems,omitempty"`
 }
@@ -207,11 +207,11 @@ type Import struct {
 	Ref     string `json:"ref"`
 	Status  string `json:"status"`
 	Current int64  `json:"current,omitempty"` // bytes
-	Total   int64  `json:"total,omitempty"`   // bytes; 0: unknown
+	Total   int64  `json:"total,omitempty"`   // bytes; 0 if unknown
 	Error   string `json:"error,omitempty"`
 }
 
-// Disk is a file system that islet writes to.
+// Disk describes a file system that islet writes to.
 type Disk struct {
 	Path  string `json:"path"` // islet's directory there
 	Total uint64 `json:"total"`
@@ -220,19 +220,19 @@ type Disk struct {
 
 // Flash counts the bytes that were written to the disk of the state directory, by days in UTC.
 type Flash struct {
-	Device    string  `json:"device,omitempty"` // such as /dev/mmcblk0p2; empty: unknown, as for a file system in memory
-	Budget    uint64  `json:"budget,omitempty"` // bytes a day; 0: no budget
+	Device    string  `json:"device,omitempty"` // such as /dev/mmcblk0p2; empty if unknown, as for a file system in memory
+	Budget    uint64  `json:"budget,omitempty"` // bytes per day; 0 if there is no budget
 	Exceeded  bool    `json:"exceeded,omitempty"`
 	Today     Written `json:"today"`
 	Yesterday Written `json:"yesterday"`
-	Mean      Written `json:"mean"` // of the complete days that are recorded, at most seven
-	Days      int     `json:"days"` // how many days Mean covers
+	Mean      Written `json:"mean"` // the mean of the complete days that are recorded, at most seven
+	Days      int     `json:"days"` // the number of days that Mean covers
 }
 
 // Written counts bytes written to a disk, by origin.
 type Written struct {
 	Device   uint64 `json:"device"` // by all programs
-	Stack    uint64 `json:"stack"`  // by islet and its pods: the sum of the following
+	Stack    uint64 `json:"stack"`  // by islet and its pods: the sum of the following fields
 	Database uint64 `json:"database"`
 	Images   uint64 `json:"images"`
 	Logs     uint64 `json:"logs"`
@@ -242,7 +242,7 @@ type Written struct {
 // Store is islet's database.
 type Store struct {
 	Path    string `json:"path"`
-	Rebuilt bool   `json:"rebuilt,omitempty"` // it was corrupt at start, and was set aside and rebuilt
+	Rebuilt bool   `json:"rebuilt,omitempty"` // at the start it was corrupt, so it was set aside and rebuilt
 	Message string `json:"message,omitempty"`
 }
 
@@ -252,10 +252,10 @@ type Object struct {
 	Kind      string            `json:"kind"`
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
-	Source    string            `json:"source,omitempty"` // file, http, local; empty: no longer in a manifest
+	Source    string            `json:"source,omitempty"` // file, http, local; empty if it is no longer in a manifest
 	Origin    string            `json:"origin,omitempty"` // the file or URL
 	Created   time.Time         `json:"created,omitzero"` // when this node first saw it
-	Gone      bool              `json:"gone,omitempty"`   // removed from all manifests, kept for the pods that use it
+	Gone      bool              `json:"gone,omitempty"`   // it was removed from all manifests, and is kept for the pods that use it
 	Immutable bool              `json:"immutable,omitempty"`
 	Type      string            `json:"type,omitempty"` // of a Secret
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -267,8 +267,8 @@ type Object struct {
 // Claim is the state of a PersistentVolumeClaim from a manifest.
 type Claim struct {
 	Path     string `json:"path"`           // its directory, which is created for the first pod that uses it
-	Size     int64  `json:"size,omitempty"` // requested bytes; 0: no manifest has it
-	Used     int64  `json:"used"`           // bytes; -1: unknown
+	Size     int64  `json:"size,omitempty"` // requested bytes; 0 if it is in no manifest
+	Used     int64  `json:"used"`           // bytes; -1 if unknown
 	Enforced bool   `json:"enforced,omitempty"`
 	Exists   bool   `json:"exists,omitempty"` // the directory exists
 }
@@ -280,10 +280,11 @@ type Applied struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Action    string    `json:"action"`             // created, configured, unchanged
-	Warnings  []string  `json:"warnings,omitempty"` // fields without effect, and what happens instead
+	Warnings  []string  `json:"warnings,omitempty"` // the fields without effect, each with the effect that islet has instead
 }
 
-// Deleted is the result of deleting a pod or object: deletion has begun, or the reason why not.
+// Deleted is the result of a request to delete a pod or object. It contains the reason if the
+// deletion has not begun.
 type Deleted struct {
 	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`
@@ -295,7 +296,7 @@ type Deleted struct {
 }
 
 // EventAlive is the type of a line that only shows that the agent is alive. Every stream contains
-// such a line from time to time. In a stream whose lines have no type, it is an empty line.
+// such a line from time to time. A stream whose lines have no type contains an empty line instead.
 const EventAlive = "ALIVE"
 
 // PodEvent is one line of a watch. SYNCED follows the pods that existed when the watch began.
@@ -315,9 +316,9 @@ type Image struct {
 
 // Pruned is the result of removing unneeded images.
 type Pruned struct {
-	Removed []Image `json:"removed"` // removed, or to be removed in a dry run
+	Removed []Image `json:"removed"` // the images that were removed, or would be removed without the dry run
 	Kept    []Kept  `json:"kept"`
-	Rest    bool    `json:"rest,omitempty"`  // data of no image is removed as well: stopped downloads, lost layers
+	Rest    bool    `json:"rest,omitempty"`  // data that belongs to no image is removed as well, such as stopped downloads and lost layers
 	Freed   uint64  `json:"freed,omitempty"` // bytes freed by Rest, as measured on the disk; unknown in a dry run
 	Error   string  `json:"error,omitempty"` // why the removal stopped; the images in Removed are gone
 }
@@ -325,18 +326,18 @@ type Pruned struct {
 // Kept is an image that was not removed.
 type Kept struct {
 	Image
-	Why string `json:"why"` // such as: needed by pod default/web
+	Why string `json:"why"` // the reason, such as: needed by pod default/web
 }
 
-// Progress is one line about an import, a pull or an update. The last line has Done or Error; an
-// answer without such a line was cut off.
+// Progress is one line about an import, a pull or an update. Its last line has Done or Error. An
+// answer without such a line is incomplete.
 type Progress struct {
 	Ref     string   `json:"ref,omitempty"`
 	Status  string   `json:"status,omitempty"` // downloading, unpacking, testing, exists, done; of a shutdown: unconfigured
 	Current int64    `json:"current,omitempty"`
 	Total   int64    `json:"total,omitempty"`
 	Done    bool     `json:"done,omitempty"`
-	Images  []string `json:"images,omitempty"` // with Done: the images that are now present
-	Update  *Update  `json:"update,omitempty"` // with Done, of an update
+	Images  []string `json:"images,omitempty"` // only with Done: the images that are now present
+	Update  *Update  `json:"update,omitempty"` // only with Done of an update
 	Error   string   `json:"error,omitempty"`
 }

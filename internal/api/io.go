@@ -6,7 +6,7 @@ import "time"
 // disks.
 type DiskIO struct {
 	UID       string    `json:"uid"`                 // the pod's
-	Container string    `json:"container,omitempty"` // empty: the pod as a whole
+	Container string    `json:"container,omitempty"` // empty for the pod as a whole
 	At        time.Time `json:"at"`
 	Read      uint64    `json:"read"` // bytes
 	Written   uint64    `json:"written"`

@@ -1,14 +1,14 @@
 package api
 
 // PathUpdate is the endpoint that receives another version of islet (POST ?from=FILE|URL, ?older,
-// ?dryRun). The answer is lines of Progress. The last line is sent when the version has been
-// fetched and tested, before its trial.
+// ?dryRun). The response consists of Progress lines. The last line is sent when the version has
+// been fetched and tested, before its trial.
 const PathUpdate = "/islet/v1/update"
 
 // Update is a version that was fetched and tested.
 type Update struct {
 	Version string `json:"version"`
-	ID      string `json:"id,omitempty"` // the ID of its trial in PathConfiguration; empty: there is no trial
+	ID      string `json:"id,omitempty"` // the ID of its trial in PathConfiguration; empty if there is no trial
 }
 
 // UpdateOptions are the options of an update.

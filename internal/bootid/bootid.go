@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Paths below the root directory.
+// These are paths below the root directory.
 const (
 	bootFile  = "proc/sys/kernel/random/boot_id"
 	spaceFile = "proc/self/ns/pid"
@@ -21,10 +21,10 @@ const machineProcesses = "pid:[4026531836]"
 // /proc/PID/stat: it is field 22 of proc(5), and the first field after the name is field 3.
 const startField = 22 - 3
 
-// Read returns the ID of the current boot, or "" if the kernel has none.
+// Read returns the ID of the current boot, or "" if the kernel provides none.
 func Read() string { return In(os.DirFS("/")) }
 
-// In is Read for a host with the given root directory.
+// In does the same as Read for a host with the given root directory.
 func In(root fs.FS) string {
 	id := Kernel(root)
 	if id == "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 )
 
-// maxSize is the most bytes that the file may have.
+// maxSize is the maximum size of the file in bytes.
 const maxSize = 4 << 20
 
 // Read reads the certificate authorities that sign client certificates from a PEM file, the

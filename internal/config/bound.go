@@ -13,7 +13,7 @@ import (
 // consent.
 type BoundField struct{ Field, Why string }
 
-// Reasons that several fields share.
+// These reasons apply to several fields.
 const (
 	boundFile    = "a file or directory of this machine"
 	boundPods    = "a change ends the node's own pods"
@@ -75,9 +75,9 @@ func Held(now, next *Config, pods int) []error {
 }
 
 // Withheld returns an error for each field that belongs to the node and that next changes without
-// consent. own is the configuration by the node's files alone, nil if it is unknown. If own is
-// known, a field that gives power may return to the value in own without consent. The present value
-// may differ from own because of an earlier consent, or because the files have changed.
+// consent. own is the configuration from the node's files alone, or nil if it is unknown. A field
+// that gives power may return to its value in own without consent. The present value may differ
+// from own because of an earlier consent, or because the files have changed.
 func Withheld(now, next, own *Config, consent []string) []error {
 	var errs []error
 	others := map[string]bool{} // fields that next sets to another value than the node's own files
@@ -99,8 +99,8 @@ func Withheld(now, next, own *Config, consent []string) []error {
 	return errs
 }
 
-// advice returns how to resolve a forbidden change of the field, whose present value is now. With
-// back, the field would return to the value of the node's own files.
+// advice returns a hint how to resolve a forbidden change of the field, whose present value is now.
+// If back is set, the change would restore the value of the node's own files.
 func (b BoundField) advice(now any, back bool) string {
 	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
 	if !back {
@@ -113,7 +113,7 @@ func (b BoundField) advice(now any, back bool) string {
 			", and set it to the empty value to keep it empty"
 	case []any, map[string]any:
 	default:
-		if b.Field != "staticPodURL" { // which may contain a password
+		if b.Field != "staticPodURL" { // the value may contain a password
 			text = fmt.Sprintf("%v, which is in use now", now)
 		}
 	}
@@ -121,8 +121,8 @@ func (b BoundField) advice(now any, back bool) string {
 		text + ", or " + consent
 }
 
-// differing calls found for each of the fields whose values in now and next differ, with the value
-// in now.
+// differing calls found for each of the fields that differ between now and next, with the value in
+// now.
 func differing(now, next *Config, fields []BoundField, found func(BoundField, any)) error {
 	was, werr := tree(now)
 	will, nerr := tree(next)

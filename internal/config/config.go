@@ -26,36 +26,36 @@ type Config struct {
 	// Node identifies this machine.
 	Node Node
 	// PodLogQuota limits the logs of a pod, and FlashBudget the bytes written per day, both in
-	// bytes. 0: no limit.
+	// bytes. 0 means no limit.
 	PodLogQuota, FlashBudget int64
-	// Dead says how many exited containers are kept.
+	// Dead limits the exited containers that are kept.
 	Dead Dead
 
 	// Kubeconfig and BootstrapKubeconfig are files with the address of the API server. Without
 	// either, the node stands alone.
 	Kubeconfig, BootstrapKubeconfig string
-	// CredentialProviderConfig and CredentialProviderBinDir are for image credential provider
-	// plugins; empty: none.
+	// CredentialProviderConfig and CredentialProviderBinDir configure image credential provider
+	// plugins. They are empty if there are none.
 	CredentialProviderConfig, CredentialProviderBinDir string
 
-	// PodCIDRs are the pod networks of the built-in network until a control plane assigns others:
-	// one, or one of each IP family.
+	// PodCIDRs are the pod CIDRs of the built-in network until a control plane assigns others.
+	// There is one, or one for each IP family.
 	PodCIDRs []netip.Prefix
 	// LogLevel is --v as a slog level: klog's V(n) is level -n.
 	LogLevel slog.Level
 	// ContainerLogMaxSize is the parsed containerLogMaxSize, in bytes.
 	ContainerLogMaxSize int64
-	// CPUPeriod is the period of CPU quotas, in microseconds; negative: CPU limits are not
+	// CPUPeriod is the period of CPU quotas, in microseconds. If it is negative, CPU limits are not
 	// enforced.
 	CPUPeriod int64
 	// CrashMax is the longest restart back-off of a crashing container.
 	CrashMax time.Duration
-	// SwapUnasked says that the node stands alone and failSwapOn is not set. Swap then causes a
-	// warning, and the agent starts.
+	// SwapUnasked is set if the node stands alone and failSwapOn is not set. The agent then starts
+	// in spite of swap and logs a warning.
 	SwapUnasked bool
 
-	// RuntimeEndpoint and ImageEndpoint are the sockets of an external runtime; empty: islet's own
-	// runtime.
+	// RuntimeEndpoint and ImageEndpoint are the sockets of an external runtime. They are empty for
+	// islet's own runtime.
 	RuntimeEndpoint, ImageEndpoint string
 
 	flags []string
@@ -66,7 +66,7 @@ type Config struct {
 // flag shows the file's value. Values that may contain a password are shown as CLASSIFIED.
 func (c *Config) Flags() []string { return c.flags }
 
-// IDsPerPod returns how many user IDs a pod with a user namespace has.
+// IDsPerPod returns the number of user IDs in the user namespace of a pod.
 func (c *Config) IDsPerPod() uint32 {
 	if u := c.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod > 0 {
 		return uint32(*u.IDsPerPod) // validation has checked the range
@@ -97,7 +97,7 @@ type Dirs struct {
 // Node is the identity of this machine in a cluster.
 type Node struct {
 	Name          string       // lower case
-	IPs           []netip.Addr // --node-ip; empty: the addresses of the default route's interface; unspecified: the one of that IP family
+	IPs           []netip.Addr // --node-ip; empty for the addresses of the default route, unspecified for its address of that IP family
 	Labels        map[string]string
 	CloudProvider string // "" or "external"
 }
@@ -106,7 +106,7 @@ type Node struct {
 type Dead struct {
 	MinAge          time.Duration
 	MaxPerContainer int32 // exited instances of one container of a pod
-	Max             int32 // of the whole node; negative: no limit
+	Max             int32 // of the whole node; negative for no limit
 }
 
 // A Notice tells the user, once, that a setting has no effect.
@@ -124,10 +124,10 @@ func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text
 // --help and --version. Otherwise it joins a *FileError or field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
-// LoadWith is Load for a node that may have been sent a configuration: it calls sent with the
-// directories of the command line. The sent KubeletConfiguration replaces the --config file, except
-// for fields that belong to the node (see Bound). The sent EdgeConfiguration replaces the
-// --edge-config file in the same way. Drop-in files and flags override both.
+// LoadWith does the same as Load for a node that may have a sent configuration. It calls sent with
+// the directories of the command line. The KubeletConfiguration that sent returns replaces the
+// --config file, except for fields that belong to the node (see Bound). The EdgeConfiguration
+// replaces the --edge-config file in the same way. Drop-in files and flags override both.
 func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice, error) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	if err := newFlagSet(&first).parse(args); err != nil {
@@ -201,7 +201,8 @@ func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, error)
 	return e, nil
 }
 
-// mergeGates keeps the feature gates of the files that no flag sets.
+// mergeGates adds the feature gates in the files to those of the flags. A gate that a flag sets
+// keeps the value of the flag.
 func mergeGates(c *kubelet.KubeletConfiguration, files map[string]bool) {
 	for name, on := range files {
 		if _, given := c.FeatureGates[name]; !given {

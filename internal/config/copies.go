@@ -27,7 +27,7 @@ type ownFiles struct {
 	copies string       // path of the copies
 	before []copiedFile // the files of the last start
 	now    []copiedFile // the files that this Load has read, in order
-	faults []string     // messages for a person: the unreadable files, and what is used instead
+	faults []string     // messages about unreadable files, with the replacement that is used
 }
 
 type copiedFile struct {
@@ -39,7 +39,7 @@ type copiedFile struct {
 // read.
 func newOwnFiles(flags *options) *ownFiles {
 	dirs, err := deriveDirs(flags)
-	if err != nil { // derive returns this error
+	if err != nil { // derive returns the same error
 		return &ownFiles{}
 	}
 	o := &ownFiles{copies: filepath.Join(dirs.State, copiesFile)}
@@ -92,7 +92,7 @@ func (o *ownFiles) filesAtLastStart(dir string, err error) (names []string, ok b
 }
 
 // FileFaults returns a message for each of the node's own configuration files that could not be
-// read, with what is used instead.
+// read. The message names the replacement that is used.
 func (c *Config) FileFaults() []string {
 	if c.files == nil {
 		return nil

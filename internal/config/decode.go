@@ -15,7 +15,7 @@ import (
 // A FileError is a mistake in a configuration file and its place.
 type FileError struct {
 	File   string
-	Line   int    // counted from 1; 0: unknown
+	Line   int    // counted from 1; 0 if unknown
 	Field  string // path of the field, such as authentication.webhook.cacheTTL; may be empty
 	Detail string
 }
@@ -147,7 +147,8 @@ func yamlErrors(file string, err error) error {
 	return errors.Join(errs...)
 }
 
-// maxMistakes limits how many wrong values of a file are reported, because finding each takes time.
+// maxMistakes is the maximum number of wrong values that are reported for a file. Finding each
+// takes time.
 const maxMistakes = 100
 
 type wrongLeaf struct {

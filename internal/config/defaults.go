@@ -10,17 +10,17 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// The content types of requests to the API server.
+// These are the content types of requests to the API server.
 const (
 	ContentTypeProtobuf = "application/vnd.kubernetes.protobuf"
 	ContentTypeJSON     = "application/json"
 )
 
 // defaultKubelet returns the defaults of kubelet 1.36, as documented at
-// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two differ:
-// containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is false,
-// because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the directories
-// (see derive).
+// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two defaults differ from
+// it: containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is
+// false, because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the
+// directories (see derive).
 func defaultKubelet() kubelet.KubeletConfiguration {
 	return kubelet.KubeletConfiguration{
 		EnableServer:       new(true),
@@ -123,7 +123,7 @@ func seconds(n int) metav1.Duration {
 
 // setKubeletDefaults sets defaults for fields that are unset or zero. It is idempotent.
 func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
-	if c.NodeStatusReportFrequency.Duration == 0 { // defaults to the update frequency if that is set
+	if c.NodeStatusReportFrequency.Duration == 0 { // the default is the update frequency, if that is set
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
 	if c.SerializeImagePulls == nil {

@@ -24,8 +24,8 @@ func setEdgeDefaults(e *EdgeConfiguration) {
 	fill(reflect.ValueOf(e).Elem(), reflect.ValueOf(defaultEdge()))
 }
 
-// derive returns the Config: the parsed settings and the values that follow from other settings.
-// The Config is complete only if there are no errors.
+// derive returns the Config with the parsed settings and the values that are derived from them. The
+// Config is complete only if there are no errors.
 func derive(s *settings) (*Config, []error) {
 	var errs []error
 	k, o := &s.KubeletConfiguration, &s.Flags
@@ -75,7 +75,7 @@ func derive(s *settings) (*Config, []error) {
 }
 
 // ownSocket returns the path of a CRI endpoint in the run directory, or "" for other endpoints. An
-// endpoint in the run directory cannot be another runtime's: the user, or kubeadm with
+// endpoint in the run directory cannot belong to another runtime, so the user, or kubeadm with
 // --cri-socket, wants islet to serve it.
 func ownSocket(endpoint, run string) string {
 	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
@@ -104,8 +104,8 @@ func deriveDirs(o *options) (Dirs, error) {
 }
 
 // deriveMachineWide sets the paths that are the same for all kubelets of a machine: pod logs, links
-// to them, and cgroups. An agent with its own state directory gets its own ones, unless the user
-// sets them.
+// to them, and cgroups. An agent with its own state directory also has its own pod logs, links and
+// cgroups, unless the user sets them.
 func deriveMachineWide(k *kubelet.KubeletConfiguration, d *Dirs) {
 	state := d.State
 	own := state != defaultOptions().StateDir
@@ -144,7 +144,7 @@ func nodeName(override string) (string, error) {
 	return name, nil
 }
 
-// nodeIPs parses --node-ip: an address, or one of each IP family.
+// nodeIPs parses --node-ip: one address, or one for each IP family.
 func nodeIPs(s string) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	for _, part := range split(s, ",") {
@@ -163,7 +163,7 @@ func nodeIPs(s string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// podCIDRs parses podCIDR: a prefix, or one of each IP family.
+// podCIDRs parses podCIDR: one prefix, or one for each IP family.
 func podCIDRs(s string) ([]netip.Prefix, error) {
 	if strings.TrimSpace(s) == "" {
 		s = DefaultPodCIDR

@@ -16,7 +16,8 @@ func (d Dirs) Make() error {
 		if err != nil && needed {
 			return fmt.Errorf("make the root directory (--root-dir): %w", err)
 		}
-		// Pods run without the other directories. The packages that use them report errors.
+		// Errors are ignored for the other directories, because pods run without them. The packages
+		// that use them report errors.
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// The identity of a KubeletConfiguration document.
+// These identify a KubeletConfiguration document.
 const (
 	kubeletAPIVersion = "kubelet.config.k8s.io/v1beta1"
 	kubeletKind       = "KubeletConfiguration"

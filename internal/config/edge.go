@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The identity of an EdgeConfiguration document.
+// These identify an EdgeConfiguration document.
 const (
 	EdgeAPIVersion = "islet.dev/v1alpha1"
 	EdgeKind       = "EdgeConfiguration"

@@ -2,11 +2,11 @@ package config
 
 import "strings"
 
-// A fieldRow describes one field of settings: what it sets, and, if none is not empty, why it has
-// no effect.
+// A fieldRow describes one field of settings and its effect. If the field has no effect, none is
+// the reason.
 type fieldRow struct{ path, what, none string }
 
-// Reasons that several fields share.
+// These reasons apply to several fields.
 const (
 	noRotation = "only with podLogQuota of the EdgeConfiguration or with an external runtime; otherwise the shims " +
 		"of islet's own runtime rotate the logs that they write"

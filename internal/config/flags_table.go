@@ -1,8 +1,8 @@
 package config
 
 // A flagRow is one flag of the command line. field is the JSON path of the field in settings that
-// it sets. If field is empty, none says why the flag has no effect, and bare whether it may be
-// given without a value.
+// it sets. If field is empty, the flag has no effect, none is the reason, and bare is set if the
+// flag may be used without a value.
 type flagRow struct {
 	name, field, none string
 	bare              bool
@@ -12,7 +12,7 @@ type flagRow struct {
 // guides still use.
 func flagTable() []flagRow {
 	rows := []flagRow{
-		// Settings that are not in a KubeletConfiguration.
+		// These settings are not in a KubeletConfiguration.
 		{name: "root-dir", field: "flags.rootDir"},
 		{name: "state-dir", field: "flags.stateDir"},
 		{name: "run-dir", field: "flags.runDir"},
@@ -33,7 +33,7 @@ func flagTable() []flagRow {
 		{name: "maximum-dead-containers-per-container", field: "flags.maxDeadPerContainer"},
 		{name: "maximum-dead-containers", field: "flags.maxDeadContainers"},
 
-		// EdgeConfiguration, with the kubelet's former names.
+		// These flags set fields of the EdgeConfiguration, under the kubelet's former names.
 		{name: "cni-conf-dir", field: "edge.cniConfDir"},
 		{name: "cni-bin-dir", field: "edge.cniBinDirs"},
 

@@ -54,7 +54,8 @@ func (c *checker) featureGates() {
 	}
 }
 
-// on reports whether a feature gate is on: as configured, or else kubelet 1.36's default.
+// on reports whether a feature gate is on. A gate that is not configured has the default of kubelet
+// 1.36.
 func (c *checker) on(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
 
 func gateOn(given map[string]bool, gate string) bool {
@@ -103,7 +104,7 @@ func (c *Config) Features(f func(name, stage string, on bool)) {
 	f(gateQuotaPeriod, "", c.Gate(gateQuotaPeriod))
 }
 
-// The feature gates with an effect in islet.
+// These are the feature gates with an effect in islet.
 const (
 	gateAllAlpha         = "AllAlpha"
 	gateAllBeta          = "AllBeta"

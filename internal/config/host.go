@@ -26,8 +26,8 @@ func KernelSettings() map[string]int {
 }
 
 // KillsWholeContainers reports whether the kernel kills a whole container, not only one of its
-// processes, when it exceeds its memory limit. That needs cgroup v2 with the memory controller on
-// the host (given by its root directory), and can be turned off with singleProcessOOMKill.
+// processes, when it exceeds its memory limit. It requires cgroup v2 with the memory controller on
+// the host, which is given by its root directory. singleProcessOOMKill turns it off.
 func (c *Config) KillsWholeContainers(host fs.FS) bool {
 	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
 	single := c.Kubelet.SingleProcessOOMKill
@@ -112,7 +112,7 @@ const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"
 
 // CheckHost returns the reasons why an agent with this configuration cannot start on a host, given
 // by its root directory: swap with failSwapOn, cgroup v1 with failCgroupV1, kernel parameters with
-// protectKernelDefaults. Unreadable files are no reason.
+// protectKernelDefaults. Files that cannot be read are ignored.
 func (c *Config) CheckHost(host fs.FS) []error {
 	var errs []error
 	add := func(path string, value any, detail string) {

@@ -42,7 +42,7 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 			name := row.path
 			if gate, ok := strings.CutPrefix(path, "featureGates."); ok {
 				if gate == gateAllBeta || slices.Contains(gates(), gate) {
-					return // it has an effect
+					return // the setting has an effect
 				}
 				name = path
 			}

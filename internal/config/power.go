@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// Reasons why a field gives power over the node, or over data that others trust it with.
+// These are reasons why a field gives power over the node, or over data that is entrusted to it.
 const (
 	powerEnter   = "who may use the kubelet API: a command in a privileged container is root on the node"
 	powerServed  = "which data the kubelet API serves to authorized clients"
@@ -42,14 +42,15 @@ func powers() []BoundField {
 }
 
 // A FreeGroup is a set of fields that a sent configuration may change without the node's consent,
-// with the reason why they give no power.
+// with the reason why these fields give no power over the node.
 type FreeGroup struct {
 	Why    string
 	Fields []string
 }
 
 // Free returns the fields that a sent configuration may change without the node's consent, grouped
-// by the reason why they give no power. A test checks that every field is either here or in Bound.
+// by the reason why these fields give no power over the node. A test checks that every field is
+// either here or in Bound.
 func Free() []FreeGroup {
 	return []FreeGroup{
 		{"It is a period, a rate, or a limit of requests: the node becomes slower or faster.", []string{

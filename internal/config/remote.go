@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// noNative is the reason for settings that only islet's own runtime has.
+// noNative is the reason for settings that have no effect with an external runtime.
 const noNative = "containers run in the runtime at containerRuntimeEndpoint, which has its own configuration"
 
-// foreign reports whether an endpoint is that of an external runtime.
+// foreign reports whether an endpoint belongs to an external runtime.
 func foreign(endpoint, run string) bool { return endpoint != "" && ownSocket(endpoint, run) == "" }
 
 // nativeFields returns the fields that have no effect with an external runtime.

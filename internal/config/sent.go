@@ -18,13 +18,13 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// MaxSent is the most bytes of a sent document, the size limit of a ConfigMap.
+// MaxSent is the maximum size of a sent document in bytes. It is the size limit of a ConfigMap.
 const MaxSent = 1 << 20
 
-// Sent is a configuration that the node was sent while it was running.
+// Sent is a configuration that was sent to the running node.
 type Sent struct {
-	Name          string // its source, for messages
-	Kubelet, Edge []byte // YAML or JSON; empty: the node's own file is used
+	Name          string // the source of the configuration, for messages
+	Kubelet, Edge []byte // YAML or JSON; if it is empty, the node's own file is used
 	// Consent lists fields that belong to the node and that the configuration may also set to the
 	// empty value.
 	Consent []string
@@ -139,7 +139,7 @@ func edgePathNames() []string {
 	return []string{"cniConfDir", "cniBinDirs", "registryConfigDir", "imagesDir", "criSocket"}
 }
 
-// at returns a value in a decoded JSON tree by its path.
+// at returns the value at a path in a decoded JSON tree.
 func at(tree any, path string) (any, bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		m, ok := tree.(map[string]any)
@@ -208,7 +208,7 @@ func tree(c *Config) (any, error) {
 	return decodeTree(data)
 }
 
-// full returns nil for every form of an empty value, and otherwise v.
+// full returns v, or nil if v is any form of an empty value.
 func full(v any) any {
 	switch t := v.(type) {
 	case string:
@@ -294,7 +294,7 @@ func ConfigMapName(text string) (namespace, name string, err error) {
 	return namespace, name, nil
 }
 
-// Bounds on a sent document: the memory of its tree, and the number of aliases, each of which
+// These limit a sent document: the memory of its tree, and the number of aliases, each of which
 // repeats a part of it.
 const (
 	maxSentMemory  = 32 << 20

@@ -8,8 +8,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// suit sets the memory defaults for a machine with total bytes of memory. given reports which
-// fields are set. The notice warns of a setting that removes a protection of a small machine.
+// suit sets the memory defaults for a machine with total bytes of memory. given reports whether the
+// user set a field. The notice warns of a setting that removes a protection of a small machine.
 func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string) bool) []Notice {
 	aside := setAside(total)
 	if given("kubeReserved") || given("systemReserved") || given("reservedMemory") {
@@ -30,9 +30,9 @@ func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string
 }
 
 // keptFree returns the default of the hard threshold memory.available on a machine with the given
-// bytes of memory; 0: unknown. It is a kubelet's 100Mi, but at most an eighth of the memory: with
-// 100Mi, a machine of 128 MiB would have no memory for pods. Below 128 MiB it is a 32nd, because it
-// is subtracted from the little memory that pods may use.
+// bytes of memory, which is 0 if unknown. It is a kubelet's 100Mi, but at most an eighth of the
+// memory, because with 100Mi a machine of 128 MiB would have no memory for pods. Below 128 MiB it
+// is a 32nd of the memory, because it is subtracted from the little memory that pods may use.
 func keptFree(memory uint64) string {
 	if memory == 0 || memory >= roomy {
 		return defaultEvictionHard()["memory.available"]
@@ -44,20 +44,21 @@ func keptFree(memory uint64) string {
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
 }
 
-// roomy is the memory in bytes from which on a kubelet's defaults are used.
+// roomy is the memory in bytes of the smallest machine that gets a kubelet's defaults.
 const roomy = 800 << 20
 
-// tiny is the memory in bytes below which programs' file pages are the scarcest memory: the system
-// and islet use all but 30 MiB of a machine of 128 MiB when idle, and need 10 MiB of these for
-// their programs' pages.
+// tiny is the memory in bytes below which the file pages of programs are the scarcest memory. On an
+// idle machine of 128 MiB, the system and islet leave 30 MiB, and need 10 MiB of these for the file
+// pages of their programs.
 const tiny = 128 << 20
 
-// setAside returns the default of kubeReserved[memory] on a machine with the given bytes of memory;
-// empty: none. The kernel, the system's services and islet need about the same amount on every
-// machine. On a small machine without the reservation, a pod without a limit evicts the file pages
-// of all programs, and everything waits for disk reads for minutes before the kernel kills a
-// process. At most nine tenths are reserved: with five sixths of the 92 MiB that programs have on a
-// machine of 128 MiB, such a pod left only 5 MiB for the file pages of all other programs.
+// setAside returns the default of kubeReserved[memory] on a machine with the given bytes of memory,
+// or "" if there is no default. The kernel, the system's services and islet need about the same
+// amount on every machine. On a small machine without the reservation, a pod without a limit evicts
+// the file pages of all programs, and everything waits for disk reads for minutes before the kernel
+// kills a process. At most nine tenths are reserved: with five sixths of the 92 MiB that programs
+// have on a machine of 128 MiB, such a pod left only 5 MiB for the file pages of all other
+// programs.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {

@@ -60,7 +60,7 @@ func (c *checker) required(path, format string, args ...any) {
 	c.errs = append(c.errs, field.Required(field.NewPath(path), fmt.Sprintf(format, args...)))
 }
 
-// oneOf checks that a value is one of an enumeration.
+// oneOf checks that a value is in a list of allowed values.
 func oneOf[T ~string](c *checker, path string, value T, valid ...T) {
 	if !slices.Contains(valid, value) {
 		c.errs = append(c.errs, field.NotSupported(field.NewPath(path), value, valid))
@@ -111,7 +111,7 @@ func (c *checker) ip(path, value string) {
 	}
 }
 
-// numbers checks fields that have only a range.
+// numbers checks fields whose only rule is a range.
 func (c *checker) numbers() {
 	k := c.k
 	atLeast(c, "eventBurst", k.EventBurst, 0)
@@ -131,7 +131,8 @@ func (c *checker) numbers() {
 	atLeast(c, "podPidsLimit", *k.PodPidsLimit, -1)
 }
 
-// durations checks fields that are the period of a loop: a negative one would make it spin.
+// durations checks fields that are the period of a loop. A negative period would make the loop
+// spin.
 func (c *checker) durations() {
 	k := c.k
 	for path, d := range map[string]time.Duration{

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits of devices: every pattern is matched against every device whenever one is added or
-// removed.
+// These limit the settings of devices, because every pattern is matched against every device
+// whenever a device is added or removed.
 const (
 	maxDeviceClasses = 64
 	maxDeviceMatches = 32
@@ -23,7 +23,7 @@ const (
 	maxShared        = 1000
 )
 
-// Characters of the kernel's names.
+// These characters may be in names of the kernel.
 const (
 	hexadecimal = "0123456789abcdefABCDEF"
 	nameLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:+-"
@@ -54,7 +54,7 @@ func (c *checker) devices(root *field.Path) {
 	}
 }
 
-// badResource returns why a name is not valid for an extended resource, or "".
+// badResource returns the reason why a name is not valid for an extended resource, or "".
 func badResource(name string) string {
 	domain, _, ok := strings.Cut(name, "/")
 	switch {
@@ -65,7 +65,7 @@ func badResource(name string) string {
 	case strings.HasPrefix(domain, v1.DefaultResourceRequestsPrefix):
 		return "must not begin with " + v1.DefaultResourceRequestsPrefix
 	}
-	// The quota for the resource has a name with this prefix.
+	// The name of a quota for the resource has this prefix, so it counts for the length.
 	return strings.Join(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name), "; ")
 }
 
@@ -131,8 +131,9 @@ func (c *checker) devicePattern(at *field.Path, pattern string) {
 	}
 }
 
-// badDevicePath returns why a pattern is not valid for device paths, or "". It must stay below /dev
-// and begin with a part of a name: otherwise it would match disks, memory and terminals as well.
+// badDevicePath returns the reason why a pattern is not valid for device paths, or "". A pattern
+// must stay below /dev and begin with a part of a name, because otherwise it would match disks,
+// memory and terminals as well.
 func badDevicePath(p string) string {
 	rest, ok := strings.CutPrefix(p, "/dev/")
 	_, err := path.Match(p, "")
@@ -180,8 +181,8 @@ func goodGroup(g intstr.IntOrString) bool {
 	return g.StrVal != "" && g.StrVal != "root" && len(g.StrVal) <= 32 && consistsOf(g.StrVal, nameLetters)
 }
 
-// badContainerPath returns why a device cannot have a path in a container, or "". The runtime has
-// its own files in /dev.
+// badContainerPath returns the reason why a device cannot have a path in a container, or "". For
+// example, the runtime has its own files in /dev.
 func badContainerPath(p string) string {
 	rest, ok := strings.CutPrefix(p, "/dev/")
 	first, _, deeper := strings.Cut(rest, "/")

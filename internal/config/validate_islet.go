@@ -48,7 +48,7 @@ func (c *checker) edgeFields() {
 	}
 }
 
-// bytes checks a quantity of bytes; empty means none.
+// bytes checks a quantity of bytes. An empty text is valid and means that there is none.
 func (c *checker) bytes(path *field.Path, text string) {
 	if text == "" {
 		return
@@ -60,7 +60,7 @@ func (c *checker) bytes(path *field.Path, text string) {
 	}
 }
 
-// leastBytes is the smallest valid quantity of bytes. It catches mistakes such as 20m.
+// leastBytes is the smallest valid quantity of bytes. It rejects mistakes such as 20m.
 const leastBytes = 1 << 20
 
 // bytesOf returns a quantity that the method bytes has checked, or 0 for an empty text.

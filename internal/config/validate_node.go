@@ -37,8 +37,8 @@ func (c *checker) tls() {
 	}
 }
 
-// badImagePattern returns why a string is neither an image name without tag and digest nor a path
-// ending with /*, or "".
+// badImagePattern returns "" for an image name without tag and digest and for a path ending with
+// /*. For other strings it returns the reason why they are invalid.
 func badImagePattern(p string) string {
 	name, wild := strings.CutSuffix(p, "/*")
 	switch base := name[strings.LastIndex(name, "/")+1:]; {

@@ -9,9 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Container returns the effective limits of a container: its own, and the pod's for resources it
-// does not limit. The pod's cgroup enforces the latter anyway, but some programs read the limits of
-// their own cgroup.
+// Container returns the effective limits of a container: its own limits, and the pod's limits for
+// resources that it does not limit. The pod's cgroup enforces the pod's limits anyway, but some
+// programs read the limits of their own cgroup.
 func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	out := v1.ResourceList{}
 	if resource.IsPodLevelResourcesSet(pod) {
@@ -22,7 +22,7 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 		}
 	}
 	for name, q := range ctr.Resources.Limits {
-		// A zero limit means no limit for CPU and memory, and none allowed for huge pages.
+		// A limit of zero means no limit for CPU and memory, but no pages at all for huge pages.
 		if !q.IsZero() || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			out[name] = q
 		}
@@ -30,10 +30,10 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	return out
 }
 
-// Memory returns the memory request, in bytes, from which a container's OOM score is computed: its
-// own request and its part of the request that spec.resources has beyond those of the containers.
-// For a sidecar it is at least the smallest request of the main containers, so that the sidecar is
-// not killed before them.
+// Memory returns the memory request, in bytes, from which a container's OOM score is computed. If
+// the request in spec.resources exceeds the sum of the containers' requests, the container's equal
+// part of the difference is added to its own request. For a sidecar it is at least the smallest
+// request of the main containers, so that the sidecar is not killed before them.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2837-pod-level-resource-spec#oom-score-adjustment
 func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 	request := ctr.Resources.Requests.Memory().Value()
@@ -51,8 +51,8 @@ func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 	return request + share(pod)
 }
 
-// share returns each container's equal part of the memory request that exists only at the pod
-// level.
+// share returns the part of each container in the difference between the memory request of the pod
+// and those of its containers.
 func share(pod *v1.Pod) int64 {
 	if !resource.IsPodLevelRequestsSet(pod) {
 		return 0

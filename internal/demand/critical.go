@@ -6,7 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The priorities of the built-in priority classes. The lower one is the minimum of a system pod.
+// These are the priorities of the built-in priority classes. The lower one is the minimum priority
+// of a system pod.
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 const (
 	SystemCritical     = 2_000_000_000 // system-cluster-critical
@@ -19,8 +20,8 @@ var classes = map[string]int32{
 }
 
 // Rank sets the priority of a pod from its priority class, as the API server does, for pods that do
-// not come from the API server. It knows the two built-in classes; others are objects of a cluster,
-// which the node does not have. It does not change a priority that is already set.
+// not come from the API server. It knows only the two built-in classes, because the node does not
+// have the PriorityClass objects of a cluster. It does not change a priority that is already set.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 func Rank(pod *v1.Pod) {
 	if priority, known := classes[pod.Spec.PriorityClassName]; known && pod.Spec.Priority == nil {
@@ -28,15 +29,15 @@ func Rank(pod *v1.Pod) {
 	}
 }
 
-// Critical reports whether other pods may be preempted for this one: it is the node's own, or it
-// has a system priority.
+// Critical reports whether other pods may be preempted for this one, because it is the node's own
+// pod or has a system priority.
 func Critical(pod *v1.Pod) bool { return Own(pod) || System(pod) }
 
 // System reports whether a pod has a system priority. The node's own pods get it from their class
 // by Rank.
 func System(pod *v1.Pod) bool { return AtLeast(pod, SystemCritical) }
 
-// AtLeast reports whether a pod has at least the given priority.
+// AtLeast reports whether a pod's priority is not lower than the given one.
 func AtLeast(pod *v1.Pod, priority int32) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= priority
 }

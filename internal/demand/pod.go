@@ -26,13 +26,13 @@ func ContainerRequests(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerRequests(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
 
-// ContainerLimits is ContainerRequests for limits.
+// ContainerLimits does the same as ContainerRequests for limits.
 func ContainerLimits(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerLimits(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
 
-// Limited reports whether the pod as a whole has a limit of a resource: either spec.resources has
-// one, or each of its containers.
+// Limited reports whether a resource is limited for the pod as a whole, either by spec.resources or
+// because each of its containers has a limit.
 func Limited(pod *v1.Pod, name v1.ResourceName) bool {
 	if podLevel(pod, name) {
 		return true

@@ -11,15 +11,15 @@
 // are closed to make room: if all places are taken, the oldest stranger of the address with the
 // most strangers, in the network with the most strangers, is closed. This applies to a stranger in
 // any state: in the TLS handshake, in its headers, between requests, or slowly reading an answer. A
-// network is a /24 of IPv4, a /64 of IPv6, or 127.0.0.0/8. So the pods of a node are one network,
-// and so are the users of this machine.
+// network is a /24 of IPv4, a /64 of IPv6, or 127.0.0.0/8. So all pods of a node count as one
+// network, and so do all users of this machine.
 //
 // Strangers also share a limit on the bytes that they have sent since their last answer, because
 // the server keeps these decoded in memory. Beyond the limit, the stranger that sent most, in the
 // network that sent most, is closed.
 //
-// An address that authenticated before, and the API server's, is a network of its own, and its
-// first strangers are not closed.
+// An address that authenticated before, or that of the API server, counts as a network of its own,
+// and its first strangers are not closed.
 //
 // A blocked write blocks the writer, such as a container. It waits for a slow peer, and fails when
 // the connection of a lost peer is closed (see package pulse).

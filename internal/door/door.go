@@ -16,10 +16,10 @@ import (
 	"github.com/islet-edge/islet/internal/pulse"
 )
 
-// Limits of a listener.
+// These are the limits of a listener.
 const (
 	maxFriends = 16 // remembered addresses that authenticated
-	perFriend  = 8  // strangers of each such address that are not closed to make room
+	perFriend  = 8  // number of strangers of each such address that are not closed to make room
 	maxCalls   = 8  // concurrent connections from the agent itself
 )
 
@@ -30,8 +30,8 @@ type Config struct {
 	Sessions int    // hijacked connections at a time
 	// Friends are addresses that have reserved places from the start, such as the API server's.
 	Friends []netip.Addr
-	// Silence is how long a peer may leave everything unacknowledged while a write is blocked. 0
-	// means pulse.Silence.
+	// Silence is how long a peer may acknowledge nothing while a write is blocked. 0 means
+	// pulse.Silence.
 	Silence time.Duration
 	Log     *slog.Logger
 }
@@ -45,13 +45,13 @@ type Listener struct {
 	mu         sync.Mutex
 	conns      []*conn // strangers and known connections, the oldest first
 	known      int     // number of known connections in conns
-	leaving    int     // closed here, but not yet by the server
+	leaving    int     // connections that are closed here, but not yet by the server
 	sessions   int
 	unanswered int          // unanswered bytes of strangers
 	friends    []netip.Addr // addresses that authenticated, the latest last
 	calls      []netip.AddrPort
-	fullLogged bool // the log has the present flood
-	overLogged bool // the log has that maxUnanswered is exceeded
+	fullLogged bool // the present flood is already logged
+	overLogged bool // the excess over maxUnanswered is already logged
 }
 
 // Listen returns a Listener that bounds the connections of ln.
@@ -80,7 +80,7 @@ type conn struct {
 
 	unanswered int         // bytes that a stranger sent since its last answer
 	hijacked   bool        // its data no longer goes to the server
-	uncounted  atomic.Bool // known or hijacked: Read neither counts nor locks
+	uncounted  atomic.Bool // the connection is known or hijacked, so Read neither counts nor locks
 
 	blocked blockedWrites
 }
@@ -105,8 +105,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter reserves a place for a connection. victim is the connection to close for it, or nil. ok is
-// false if there is no place.
+// enter reserves a place for a connection. victim is the connection that has to be closed for it,
+// or nil. ok is false if there is no place.
 func (l *Listener) enter(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +157,7 @@ func (l *Listener) makeRoom(c *conn) (victim *conn, ok bool) {
 }
 
 // victim returns the oldest stranger of the address with the most strangers, in the network with
-// the most strangers or, if of is not nil, in the network of.
+// the most strangers or in the network of, if of is not nil.
 func (l *Listener) victim(of *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
@@ -199,7 +199,7 @@ func (l *Listener) network(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		bits = 24
 	}
-	p, _ := a.Prefix(bits) // for an invalid address: the zero value, which counts as a network
+	p, _ := a.Prefix(bits) // the zero value for an invalid address; it counts as a network
 	return p
 }
 
@@ -270,9 +270,10 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// admit makes a stranger known, and reserves places for its address. A quarter of the places stays
-// reserved for strangers, and an address may have at most half of the places as known connections.
-// Beyond that, it stays a stranger of an address with reserved places.
+// admit turns a stranger into a known connection and adds its address to the remembered ones. A
+// quarter of the places stays reserved for strangers, and an address may have at most half of the
+// places as known connections. Beyond these limits, the connection stays a stranger, but its
+// address is remembered.
 func (c *conn) admit() {
 	l, addr := c.l, c.from.Addr()
 	l.mu.Lock()
@@ -298,8 +299,8 @@ func (c *conn) admit() {
 	}
 }
 
-// hijack makes a hijacked connection a session. If there are too many sessions, it keeps its place
-// among the other connections.
+// hijack turns a hijacked connection into a session. If there are too many sessions, the connection
+// keeps its place among the other connections.
 func (c *conn) hijack() {
 	l := c.l
 	l.mu.Lock()
@@ -322,7 +323,7 @@ func (c *conn) idle() {
 	c.resetUnanswered()
 }
 
-// connOf returns the conn of this package inside a connection of the server, or nil.
+// connOf returns the conn of this package that a connection of the server wraps, or nil.
 func connOf(c net.Conn) *conn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

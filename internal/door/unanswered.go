@@ -2,9 +2,9 @@ package door
 
 import "net/netip"
 
-// maxUnanswered is the most bytes that all strangers together may have sent without an answer. The
-// server's decoded form of them takes up to twenty times as much memory: a header line of five
-// bytes becomes an entry of a map.
+// maxUnanswered is the maximum number of unanswered bytes of all strangers together. In the server,
+// the decoded bytes take up to twenty times as much memory, because a header line of five bytes
+// becomes a map entry.
 const maxUnanswered = 1 << 20
 
 // Read counts the bytes that a stranger sends. If all strangers together send too much, it closes
@@ -19,7 +19,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// charge counts n bytes of a connection. victim is the connection to close for them, or nil.
+// charge adds n bytes to the count of a connection. victim is the connection that has to be closed
+// because of them, or nil.
 func (l *Listener) charge(c *conn, n int) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 func Write(path string, data []byte, mode fs.FileMode) error {
 	dir, name := filepath.Split(path)
 	next := filepath.Join(dir, "."+name+".new")
-	_ = syscall.Unlink(next) // if it fails, OpenFile returns an error
+	_ = syscall.Unlink(next) // if this fails, OpenFile returns an error
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func Note(eventType, reason, message string) {
 }
 
 // Main runs the tests of a package and then compares their events with docs/events.md. TestMain
-// calls it. That every row of the package was emitted is checked only if all tests ran.
+// calls it. It checks that every row of the package was emitted only if all tests ran.
 func Main(m *testing.M, room string) int {
 	code := m.Run()
 	if code != 0 {
