@@ -87,8 +87,8 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 		if err != nil {
 			return nil, err
 		}
-		// A decoded page stays in memory until the last page is read.
-		memory += weight.Of(page)
+		// The decoded page stays in memory until the last page was read.
+		memory += weight.SizeOf(page)
 		if _, err := on.hold(ctx, int(memory)); err != nil {
 			return nil, err
 		}

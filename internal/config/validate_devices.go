@@ -181,8 +181,8 @@ func goodGroup(g intstr.IntOrString) bool {
 	return g.StrVal != "" && g.StrVal != "root" && len(g.StrVal) <= 32 && consistsOf(g.StrVal, nameLetters)
 }
 
-// badContainerPath returns the reason why a device cannot have a path in a container, or "". For
-// example, the runtime has its own files in /dev.
+// badContainerPath returns the reason why a device cannot have a path in a container, or "". Some
+// files in /dev exist in every container.
 func badContainerPath(p string) string {
 	rest, ok := strings.CutPrefix(p, "/dev/")
 	first, _, deeper := strings.Cut(rest, "/")

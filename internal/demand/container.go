@@ -32,8 +32,8 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 
 // Memory returns the memory request, in bytes, from which a container's OOM score is computed. If
 // the request in spec.resources exceeds the sum of the containers' requests, the container's equal
-// part of the difference is added to its own request. For a sidecar it is at least the smallest
-// request of the main containers, so that the sidecar is not killed before them.
+// part of the difference is added to its own request. The own request of a sidecar counts as at
+// least the smallest request of the main containers, so that the sidecar is not killed before them.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2837-pod-level-resource-spec#oom-score-adjustment
 func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 	request := ctr.Resources.Requests.Memory().Value()

@@ -1,6 +1,6 @@
 // Package inherit resets the state that a process inherited from its parent to what the agent and
-// the shim expect, before they do anything else. Otherwise a umask, an ignored signal or a limit of
-// somebody's shell would apply to the files of pods and to the pods themselves.
+// the shim expect, before they do anything else. Otherwise the umask, an ignored signal or a limit
+// of the shell that started islet would apply to the files of pods and to the pods themselves.
 //
 //	main of the agent, the shim --> Agent, Shim --exec of itself--> the same, with the state reset
 //	                                      '--> the process continues
@@ -8,7 +8,7 @@
 // Per-thread state (signal mask, nice value, scheduling policy, CPUs, personality) is inherited by
 // every thread of a Go program before its first line runs. So it is reset on one thread, which then
 // executes the program again. The process keeps its ID, arguments and descriptors. This happens
-// only if the state is not the expected one.
+// only if the state differs from the expected state.
 //
 //	                    agent           shim            commands
 //	umask               022             022             kept: files are the caller's

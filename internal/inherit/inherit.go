@@ -47,8 +47,8 @@ func Agent() error {
 	return nil
 }
 
-// Shim is Agent for the parent of containers. It ignores errors, because an agent without the
-// privilege cannot give its containers a better state.
+// Shim resets the state of a process that is the parent of containers. It ignores errors, because a
+// process without the privilege cannot provide a better state for its containers.
 func Shim() {
 	unix.Umask(umask)
 	_ = resetIgnoredSignals()
@@ -75,7 +75,7 @@ func reexec() error {
 
 // emptyMask unblocks all signals of this thread. It reports whether any were blocked.
 func emptyMask() (changed bool, err error) {
-	runtime.LockOSThread() // for the rest of the process, or until the exec: other threads keep their masks
+	runtime.LockOSThread() // the thread stays locked until the exec or the end of the process, because other threads keep their masks
 	var none, before unix.Sigset_t
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
 		return false, err
@@ -86,8 +86,8 @@ func emptyMask() (changed bool, err error) {
 	return changed, nil
 }
 
-// sigaction is the kernel's struct of rt_sigaction(2). Only its first word is read: the layout of
-// the rest differs between architectures. For SIG_DFL all of it is zero.
+// sigaction is the kernel's struct of rt_sigaction(2). Only its first word is read, because the
+// layout of the rest differs between architectures. All of it is zero for SIG_DFL.
 type sigaction struct {
 	handler uintptr
 	rest    [8]uintptr
@@ -102,8 +102,8 @@ const (
 
 // resetIgnoredSignals sets the default action for ignored signals, because child processes inherit
 // ignored signals. SIGHUP and SIGINT, which a caller such as nohup ignores to protect this process,
-// are caught and dropped instead: the process still survives them, but children do not inherit
-// that.
+// are caught and dropped instead. The process still survives them, but child processes do not
+// inherit that.
 func resetIgnoredSignals() error {
 	for sig := unix.Signal(1); sig <= lastSignal; sig++ {
 		var is sigaction
@@ -114,7 +114,7 @@ func resetIgnoredSignals() error {
 			continue
 		}
 		if sig == unix.SIGHUP || sig == unix.SIGINT {
-			signal.Notify(make(chan os.Signal, 1), sig) // nobody reads it
+			signal.Notify(make(chan os.Signal, 1), sig) // signals are dropped, because nothing reads the channel
 			continue
 		}
 		is = sigaction{handler: sigDefault}
@@ -143,7 +143,7 @@ func liftLimits(pid int, resources ...int) error {
 			continue
 		}
 		err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
-		if err != nil { // without CAP_SYS_RESOURCE, raise it to the hard limit
+		if err != nil { // without CAP_SYS_RESOURCE, raise the soft limit to the hard limit
 			err = errors.Join(err, unix.Prlimit(pid, resource, &unix.Rlimit{Cur: is.Max, Max: is.Max}, nil))
 		}
 		if err != nil && is.Max != unix.RLIM_INFINITY {
@@ -153,7 +153,8 @@ func liftLimits(pid int, resources ...int) error {
 	return nil
 }
 
-// closeOnExec closes descriptors from first on in the programs that this process starts.
+// closeOnExec sets the close-on-exec flag of the descriptors first and above, so that programs that
+// this process starts do not inherit them.
 func closeOnExec(first int) error {
 	err := unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
@@ -182,7 +183,7 @@ func cleanEnvironment() {
 	}
 	var dirs []string
 	for _, dir := range slices.Concat(strings.Split(os.Getenv("PATH"), ":"), strings.Split(programs, ":")) {
-		if strings.HasPrefix(dir, "/") && !slices.Contains(dirs, dir) { // drops relative directories
+		if strings.HasPrefix(dir, "/") && !slices.Contains(dirs, dir) { // without relative directories
 			dirs = append(dirs, dir)
 		}
 	}

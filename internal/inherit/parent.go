@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts a program that will be the parent of containers' processes and is not islet's shim:
-// an OCI runtime that runs a command in a container, or a containerd shim. The program gets the
-// limits and the thread state that Shim sets; the rest is the agent's. It returns the error of
-// cmd.Start. cmd must not set Pdeathsig, because the thread that starts it ends at once.
+// Start starts a program other than islet's shim that will be the parent of containers' processes:
+// an OCI runtime that runs a command in a container, or a containerd shim. The program starts with
+// the limits and the thread state that Shim sets, and otherwise with the agent's state. It returns
+// the error of cmd.Start. cmd must not set Pdeathsig, because the thread that starts it ends at
+// once.
 func Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
-		// The thread stays locked, so it ends with this goroutine: no other code of the agent may
-		// run with the state that it gets here.
+		// The thread stays locked, so it ends with this goroutine. No other code of the agent may
+		// run with the state that is set here.
 		runtime.LockOSThread()
 		normalizeThread()
 		done <- cmd.Start()
@@ -28,8 +29,8 @@ func Start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// setNormalLimits removes the limits of a process that will be the parent of containers, as far as
-// this process may. pid 0 means this process.
+// setNormalLimits removes the limits of a process that will be the parent of containers, if this
+// process has the privilege. pid 0 means this process.
 func setNormalLimits(pid int) {
 	_ = liftLimits(pid, unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS, unix.RLIMIT_RSS, unix.RLIMIT_NPROC)
 	const usual = 8 << 20 // the kernel's default, which C libraries use as the size of a thread's stack
@@ -76,9 +77,9 @@ func normalizeThread() (changed bool) {
 // whether a class had been set, for example by ionice.
 func resetIOPriority() (changed bool) {
 	const (
-		thisThread = 1             // IOPRIO_WHO_PROCESS, of ID 0
-		none       = 0             // the class that makes the nice value decide
-		usual      = 4             // the priority that a kernel reports then, with or without the class
+		thisThread = 1             // IOPRIO_WHO_PROCESS with ID 0, this thread
+		none       = 0             // the class with which the nice value decides
+		usual      = 4             // the priority that kernels report in that case, with or without the class
 		bestEffort = 2<<13 | usual // the class that follows from the nice value 0
 	)
 	is, _, errno := unix.RawSyscall(unix.SYS_IOPRIO_GET, thisThread, 0, 0)

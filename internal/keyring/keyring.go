@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The kinds of objects that a Credential can come from.
+// These are the kinds of objects that a Credential can come from.
 const (
 	Secret         = "Secret"
 	ServiceAccount = "ServiceAccount"
@@ -29,26 +29,26 @@ const (
 // A Credential is a credential for a registry.
 type Credential struct {
 	Auth *api.AuthConfig
-	// From is the Secret, or the service account whose token a plugin used. Zero: the credential
-	// belongs to the node and is for every pod.
+	// From is the Secret, or the service account whose token a plugin used. If it is zero, the
+	// credential belongs to the node and is for every pod.
 	From v1.ObjectReference
 }
 
 // Credentials are the credentials that a pod has for an image.
 type Credentials struct {
-	// Has are the known credentials, the best first.
+	// Has is the list of the known credentials, the best first.
 	Has []Credential
 	// Ask returns more credentials from plugins, to be tried after Has. It may run programs and use
-	// the network. The error contains the plugins that failed; the credentials of the others are
-	// valid. Nil: no plugin matches the image.
+	// the network. The error names the plugins that failed; the credentials of the other plugins
+	// are valid. Ask is nil if no plugin matches the image.
 	Ask func(ctx context.Context) ([]Credential, error)
 	// Account returns the service account for which plugins return credentials, without running
-	// them. Nil: for none.
+	// them. It is nil if there is none.
 	Account func(ctx context.Context) (v1.ObjectReference, error)
 	// Missing are the names of Secrets that could not be read.
 	Missing []string
-	// Scope names the pods that share the credentials of plugins: those of a service account, or
-	// else all pods of the node.
+	// Scope identifies the pods that share the credentials of plugins: the pods of a service
+	// account, or else all pods of the node.
 	Scope string
 }
 
@@ -58,14 +58,14 @@ func (c *Credentials) Private() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Has, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is Docker's name for the registry of images that name none.
+// hub is Docker's name for the registry of image names without a registry.
 const hub = "index.docker.io"
 
 // A Ring is a list of credentials by place. The host of a place may contain wildcards.
 type Ring []entry
 
-// maxMemory is how many bytes of memory one docker configuration may take once it is decoded. A
-// Secret has at most 1 MiB.
+// maxMemory is the maximum memory of one decoded docker configuration in bytes. A Secret has at
+// most 1 MiB.
 const maxMemory = 4 << 20
 
 type entry struct {
@@ -80,10 +80,10 @@ func (r *Ring) Add(name string, c Credential) {
 	}
 }
 
-// AddFile adds the credentials of a docker configuration: of a config.json, or, with legacy, of a
-// .dockercfg. It adds the valid entries, and returns an error that lists the invalid ones. It
-// rejects a file that takes more than maxMemory. Errors never contain values of the file, which may
-// be secret.
+// AddFile adds the credentials of a docker configuration: a config.json, or a .dockercfg if legacy
+// is set. It adds the valid entries, and returns an error that lists the invalid ones. It rejects a
+// file that takes more than maxMemory. Errors never contain values of the file, which may be
+// secret.
 func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error {
 	var file struct {
 		Auths map[string]json.RawMessage `json:"auths"`
@@ -185,8 +185,8 @@ func (r Ring) Lookup(image string) (found []Credential) {
 }
 
 // Matches reports whether an image, given by its full name, is at a place. Host names are compared
-// label by label, where the place's labels may have wildcards; ports must be equal; the image's
-// path must begin with the place's.
+// label by label, and labels of the place may contain wildcards. The ports must be equal, and the
+// image's path must begin with the place's path.
 func Matches(place, image string) bool {
 	wantHost, wantPath, _ := strings.Cut(place, "/")
 	host, at, _ := strings.Cut(image, "/")

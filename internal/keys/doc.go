@@ -1,3 +1,3 @@
 // Package keys defines the keys of annotations and labels: islet's own, and those of Kubernetes
-// that no library exports. Keys that k8s.io/api exports are used from there.
+// that no library exports. For the keys that k8s.io/api exports, use its constants.
 package keys

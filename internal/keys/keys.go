@@ -2,15 +2,15 @@ package keys
 
 import "k8s.io/kubelet/pkg/types"
 
-// Annotations by which a kubelet marks pods that do not come from the API server. The mirror pod of
-// such a pod has v1.MirrorPodAnnotationKey.
+// A kubelet marks pods that do not come from the API server with these annotations. The mirror pod
+// of such a pod also has v1.MirrorPodAnnotationKey.
 const (
 	ConfigHash   = "kubernetes.io/config.hash"   // identifies the pod's content
 	ConfigSource = "kubernetes.io/config.source" // the source of the pod
-	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; it is not a part of the pod's content
+	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; the hash of the pod's content does not include it
 )
 
-// Labels of sandboxes and containers. They are the kubelet's, so tools that read them work.
+// These are the labels that a kubelet sets on sandboxes and containers. Tools read them.
 const (
 	PodName       = types.KubernetesPodNameLabel
 	PodNamespace  = types.KubernetesPodNamespaceLabel
@@ -18,7 +18,7 @@ const (
 	ContainerName = types.KubernetesContainerNameLabel
 )
 
-// Annotations of containers: the kubelet's.
+// These are the annotations that a kubelet sets on containers.
 const (
 	ContainerHash = "io.kubernetes.container.hash"
 	RestartCount  = "io.kubernetes.container.restartCount"
@@ -27,14 +27,14 @@ const (
 	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// Annotations of sandboxes and containers: facts that the planner stores, and options for which CRI
-// has no field.
+// These annotations of sandboxes and containers are facts that the planner stores, and options for
+// which CRI has no field.
 const (
 	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
 	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
 	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
-	Streak   = "islet.dev/streak"    // of a container: how many crashes in a row preceded it
-	Round    = "islet.dev/round"     // of a container: how many restarts of all containers preceded it
+	Streak   = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
+	Round    = "islet.dev/round"     // of a container: the number of restarts of all containers before it
 	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that only a new container can change
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
@@ -45,7 +45,7 @@ const (
 	RunAsNonRoot = "islet.dev/run-as-non-root"
 )
 
-// Annotations of pods that islet passes to network plugins as capability arguments.
+// islet passes these annotations of pods to network plugins as capability arguments.
 const (
 	IngressBandwidth = "kubernetes.io/ingress-bandwidth" // in bits per second, as a quantity
 	EgressBandwidth  = "kubernetes.io/egress-bandwidth"
@@ -53,25 +53,26 @@ const (
 	MAC              = "islet.dev/mac"
 )
 
-// DefaultContainer is an annotation of pods: the container that a command uses when it names none.
+// DefaultContainer is an annotation of pods. It names the container that a command uses if the user
+// names none.
 const DefaultContainer = "kubectl.kubernetes.io/default-container"
 
-// Annotations and taints of Nodes through which a kubelet and controllers communicate.
+// A kubelet and controllers communicate through these annotations and taints of Nodes.
 const (
 	ControllerManagedAttachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
 	ProvidedNodeIP                = "alpha.kubernetes.io/provided-node-ip"           // the value of --node-ip, for a cloud provider
 	CloudUninitialized            = "node.cloudprovider.kubernetes.io/uninitialized" // a taint
 )
 
-// Keys of dynamic configuration. The condition is the one of the kubelet's former dynamic
-// configuration.
+// These are the keys of dynamic configuration. The condition has the same type as in the kubelet's
+// former dynamic configuration.
 const (
 	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that the node follows
 	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus that the node writes
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
 
-// Keys by which package edge/twin detects two machines with the same node name.
+// Package edge/twin detects two machines with the same node name by these keys.
 const (
 	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that owns the node name
 	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that wants the node name

@@ -1,7 +1,7 @@
 package keys
 
-// Values of ConfigSource, with a kubelet's names. SourceLocal is islet's own: pods that a person
-// applied at the local socket.
+// These are the values of ConfigSource, with a kubelet's names. Only islet has SourceLocal, for
+// pods that were applied at the local socket.
 const (
 	SourceFile  = "file"
 	SourceHTTP  = "http"

@@ -9,11 +9,11 @@ import (
 // A Kind is the kind of a container, which decides when it runs.
 type Kind int
 
-// The kinds, in the order in which their containers start.
+// These are the kinds, in the order in which their containers start.
 const (
 	Init      Kind = iota // runs to its end before the next container starts
 	Sidecar               // starts among the init containers and runs as long as the pod
-	Main                  // runs beside the other main containers
+	Main                  // runs at the same time as the other main containers
 	Ephemeral             // added to a running pod; it has no resources, ports or probes
 )
 
@@ -44,8 +44,8 @@ func Containers(spec *v1.PodSpec) iter.Seq2[Kind, *v1.Container] {
 	}
 }
 
-// Find returns the kind of the named container and the container, or nil if the pod has none of
-// that name.
+// Find returns the container with the given name and its kind. The container is nil if the pod has
+// none with this name.
 func Find(spec *v1.PodSpec, name string) (Kind, *v1.Container) {
 	for kind, c := range Containers(spec) {
 		if c.Name == name {

@@ -8,8 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Images returns the image references of a pod: those of all its containers and those of its image
-// volumes (KEP-4639).
+// Images returns the image references of all containers and all image volumes (KEP-4639) of a pod.
 func Images(spec *v1.PodSpec) (refs []string) {
 	add := func(ref string) {
 		if ref != "" {
@@ -28,8 +27,8 @@ func Images(spec *v1.PodSpec) (refs []string) {
 }
 
 // FullImage returns an image reference in the full form in which runtimes list it, with registry
-// and tag. If a reference has both a tag and a digest, the tag is removed. It returns a string that
-// is not a valid reference unchanged.
+// and tag. If a reference has both a tag and a digest, the tag is removed. An invalid reference is
+// returned unchanged.
 func FullImage(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if _, id := digest.Parse(ref); err != nil || id == nil {

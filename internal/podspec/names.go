@@ -2,7 +2,7 @@ package podspec
 
 import v1 "k8s.io/api/core/v1"
 
-// The kinds of namespaced objects that a pod may refer to.
+// These are the kinds of namespaced objects that a pod may refer to.
 const (
 	ConfigMap = "ConfigMap"
 	Secret    = "Secret"

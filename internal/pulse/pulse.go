@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silence is how long a peer may leave everything unacknowledged before it counts as lost.
+// Silence is how long a peer may acknowledge nothing before it counts as lost.
 const Silence = 30 * time.Second
 
-// minUnanswered is how many retransmissions or window probes in a row must be unacknowledged. A
-// single packet may be lost, and the probes of a closed window are minutes apart.
+// minUnanswered is the number of consecutive unacknowledged retransmissions or window probes after
+// which a peer may count as lost. One is not enough, because a single packet may be lost, and the
+// probes of a closed window are minutes apart.
 const minUnanswered = 2
 
 // Lost reports whether the peer of a TCP connection has sent nothing for the given time, not even

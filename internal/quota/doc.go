@@ -4,11 +4,11 @@
 //
 //	directory --project ID, inherited by everything below--> file system --EDQUOT--> a writer over the limit
 //
-// The project ID is stored in the directory's inode, so no other state is needed: it survives
-// restarts and updates. The limit is not a security boundary against root: a process that is root
-// on the host, outside a user namespace, can change the project ID of its files, as with a
-// kubelet's quotas, and the kernel does not enforce quotas for CAP_SYS_RESOURCE, which privileged
-// containers have.
+// The project ID is stored in the directory's inode, so it survives restarts and updates, and no
+// other state is needed. As with a kubelet's quotas, the limit is not a security boundary against
+// root. A process that is root outside a user namespace can change the project ID of its files. The
+// kernel does not enforce quotas for processes with CAP_SYS_RESOURCE, which privileged containers
+// have.
 //
 // https://www.kernel.org/doc/html/latest/filesystems/quota.html
 package quota

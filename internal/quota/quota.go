@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Constants from <linux/fs.h>, <linux/quota.h> and <linux/dqblk_xfs.h>.
+// These constants are from <linux/fs.h>, <linux/quota.h> and <linux/dqblk_xfs.h>.
 const (
 	getAttributes = 0x801c581f // FS_IOC_FSGETXATTR
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
@@ -27,20 +27,21 @@ const (
 	block       = 1024                  // bytes, the unit of limits
 )
 
-// The range of project IDs that this package assigns. IDs that administrators assign are small.
+// These bound the project IDs that this package assigns. IDs that administrators assign are usually
+// smaller.
 const (
 	firstID  = 1 << 20
 	idRange  = 1<<31 - firstID
-	maxTries = 1000 // attempts to find an unused ID
+	maxTries = 1000 // number of attempts to find an unused ID
 )
 
-// attributes are an inode's (struct fsxattr).
+// attributes are the attributes of an inode (struct fsxattr).
 type attributes struct {
 	flags, extent, extents, project, cow uint32
 	_                                    [8]byte
 }
 
-// limits are a project's (struct if_dqblk).
+// limits are the limits of a project (struct if_dqblk).
 type limits struct {
 	hard, soft             uint64 // blocks
 	used                   uint64 // bytes
@@ -61,7 +62,7 @@ type state struct {
 
 // Projects assigns project quotas to directories. The zero value is ready to use.
 type Projects struct {
-	assigning sync.Mutex // one ID at a time, so that no ID is assigned twice
+	assigning sync.Mutex // held while an ID is assigned, so that no ID is assigned twice
 }
 
 // Supported reports whether the file system of a directory enforces project quotas.
@@ -151,8 +152,8 @@ func unusedID(f *os.File, dir string) (uint32, error) {
 	return 0, errors.New("no project ID is unused")
 }
 
-// Usage returns how many bytes are below a directory that has a limit. known is false without a
-// limit.
+// Usage returns the number of bytes below a directory that has a limit. known is false if it has
+// none.
 func (p *Projects) Usage(dir string) (bytes int64, known bool) {
 	f, err := open(dir)
 	if err != nil {

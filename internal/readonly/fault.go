@@ -22,8 +22,9 @@ func Fault(err error) bool {
 	return false
 }
 
-// MkdirAll is os.MkdirAll, except for a directory that exists and cannot be read: there it returns
-// the disk's error, which Fault recognizes, and os.MkdirAll would return "file exists".
+// MkdirAll does the same as os.MkdirAll, except for a directory that exists and cannot be read. For
+// such a directory it returns the disk's error, which Fault recognizes. os.MkdirAll would return
+// "file exists".
 func MkdirAll(dir string, mode os.FileMode) error {
 	err := os.MkdirAll(dir, mode)
 	if errors.Is(err, os.ErrExist) {

@@ -29,7 +29,8 @@ func Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Read reads a regular file. A file of more than most bytes is an error. Its errors name the file.
+// Read reads a regular file. It returns an error if the file has more than most bytes. Its errors
+// name the file.
 func Read(name string, most int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {

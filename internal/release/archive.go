@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// Program is the name of islet's program in an archive: at the top, or in a single top-level
-	// folder. Files further below may have the same name, such as default/islet.
+	// Program is the name of islet's program in an archive. The program is at the top or in a
+	// single top-level folder. Files further below, such as default/islet, may have the same name.
 	Program = "islet"
-	// maxProgram is the most bytes of a program.
+	// maxProgram is the maximum size of a program in bytes.
 	maxProgram = 256 << 20
-	// maxEntries is how many entries of an archive are searched.
+	// maxEntries is the maximum number of entries of an archive that are searched.
 	maxEntries = 10_000
-	// maxUnpacked is the most bytes that are unpacked up to the end of the program.
+	// maxUnpacked is the maximum number of bytes that are unpacked up to the end of the program.
 	maxUnpacked = 2 * maxProgram
 )
 
@@ -42,8 +42,8 @@ var machines = map[string]struct {
 	"riscv64": {elf.ELFCLASS64, elf.EM_RISCV},
 }
 
-// Of returns the release of an archive, which it reads to its end.
-func Of(version, arch string, archive io.Reader) (*Release, error) {
+// Describe reads an archive to its end and returns its release, without signatures.
+func Describe(version, arch string, archive io.Reader) (*Release, error) {
 	sum := sha512.New()
 	n, err := io.Copy(sum, io.LimitReader(archive, MaxArchive+1))
 	if err != nil {
@@ -59,8 +59,8 @@ func Of(version, arch string, archive io.Reader) (*Release, error) {
 	return r, nil
 }
 
-// Save writes a received archive to a new file. It fails, and removes the file, if the archive is
-// not the signed one. It does not interpret the archive.
+// Save writes a received archive to a new file. If the archive is not the one that was signed, Save
+// removes the file and returns an error. It does not interpret the archive.
 func (r *Release) Save(archive io.Reader, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -93,9 +93,9 @@ func sizeText(n, size int64) string {
 }
 
 // Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns
-// its path. The caller removes the file. Before it creates the file, it calls room, which returns
-// an error if dir has no space for so many bytes. On failure no file is left, and the error names
-// the entry of the archive.
+// its path. The caller removes the file. Before it creates the file, it calls room with the size.
+// room returns an error if dir does not have the space. On failure Extract leaves no file, and the
+// error names the entry of the archive.
 func (r *Release) Extract(ctx context.Context, archive, dir string, room func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *Release) Extract(ctx context.Context, archive, dir string, room func(si
 	return r.extract(ctx, in, maxUnpacked, dir, room)
 }
 
-// extract is Extract with a limit of unpacked bytes.
+// extract does the work of Extract with the given limit of unpacked bytes.
 func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir string, room func(int64) error) (program string, err error) {
 	z, err := gzip.NewReader(readUntil(ctx, in))
 	if err != nil {
@@ -162,8 +162,8 @@ func (r *Release) program(in io.Reader, size int64, dir string, room func(int64)
 	if err := r.checkArch(f); err != nil {
 		return "", err
 	}
-	// Sync the directory too: a new program that is missing after a power loss would look like one
-	// that was moved to its final place.
+	// Sync the directory too. If the new program were missing after a power loss, the caller would
+	// conclude that it had been moved to its final place.
 	if err := errors.Join(f.Chmod(0o755), f.Sync(), durable.Dir(dir)); err != nil {
 		return "", err
 	}
@@ -175,8 +175,8 @@ type reader func(b []byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that fails when ctx has ended. Below gzip it is called often enough,
-// because a block of the file unpacks to at most some MiB.
+// readUntil returns a reader that fails when ctx has ended. It is below the gzip reader, which
+// calls it often enough, because a block of the file unpacks to at most some MiB.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return reader(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
@@ -214,7 +214,7 @@ func (r *Release) checkArch(f io.ReaderAt) error {
 		return fmt.Errorf("islet is not built for %q", r.Arch)
 	}
 	h := io.NewSectionReader(f, 0, int64(binary.Size(elf.Header64{})))
-	var e struct { // both classes begin so
+	var e struct { // the headers of both classes begin with these fields
 		Ident   [elf.EI_NIDENT]byte
 		Type    uint16
 		Machine uint16

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// MaxText is the most bytes of a release's text.
+	// MaxText is the maximum size of a release's text in bytes.
 	MaxText = 16 << 10
-	// MaxArchive is the most bytes of an archive.
+	// MaxArchive is the maximum size of an archive in bytes.
 	MaxArchive = 256 << 20
 
 	head = "islet release 1"
@@ -29,7 +29,7 @@ const (
 type Release struct {
 	Version string // without the leading v, such as 0.2.0
 	Arch    string // as GOARCH
-	Size    int64  // of the archive, bytes
+	Size    int64  // the size of the archive in bytes
 	SHA512  [sha512.Size]byte
 
 	signed     []byte // the text that the signatures cover

@@ -48,7 +48,7 @@ func TestSigned(t *testing.T) {
 	b, signB := newKey(t)
 	c, signC := newKey(t)
 	archive := packed(t, "islet", "x")
-	r, err := Of("0.2.0", "arm64", bytes.NewReader(archive))
+	r, err := Describe("0.2.0", "arm64", bytes.NewReader(archive))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestSigned(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	_, key := newKey(t)
-	r, err := Of("1.0.0-rc.1", "arm", strings.NewReader("archive"))
+	r, err := Describe("1.0.0-rc.1", "arm", strings.NewReader("archive"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestParse(t *testing.T) {
 // TestSave: either the signed archive is saved, or nothing.
 func TestSave(t *testing.T) {
 	archive := packed(t, "islet", strings.Repeat("x", 1000))
-	r, err := Of("0.2.0", "amd64", bytes.NewReader(archive))
+	r, err := Describe("0.2.0", "amd64", bytes.NewReader(archive))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func gzipped(text string) []byte {
 // FuzzParse: the parsed fields are the signed ones, whatever else a text contains.
 func FuzzParse(f *testing.F) {
 	key, private := newKey(f)
-	r, err := Of("0.2.0", "riscv64", strings.NewReader("archive"))
+	r, err := Describe("0.2.0", "riscv64", strings.NewReader("archive"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -20,15 +20,15 @@ const PIDs v1.ResourceName = "pid"
 // A Machine describes the resources of the machine.
 type Machine struct {
 	Capacity v1.ResourceList // as the Node reports it
-	CPUs     []int           // the IDs of the online CPUs; for reservedSystemCPUs
-	PIDs     int64           // how many processes and threads the kernel allows; 0: unknown
+	CPUs     []int           // the IDs of the online CPUs, to check reservedSystemCPUs
+	PIDs     int64           // the kernel's limit of processes and threads; 0 if unknown
 }
 
 // A Share is the division of a machine between pods and reservations.
 type Share struct {
 	Capacity     v1.ResourceList
 	Kube, System v1.ResourceList // reserved for the node's own programs, and for the rest of the system
-	Eviction     v1.ResourceList // reserved by evictionHard: pods may use it until they are evicted
+	Eviction     v1.ResourceList // reserved by evictionHard; pods may use it until they are evicted
 	pids         int64
 }
 
@@ -196,7 +196,7 @@ func (s Share) KeepsPIDs() bool {
 	return !kube.IsZero() || !system.IsZero()
 }
 
-// less returns a - b, but at least zero.
+// less returns a - b, or zero if that is negative.
 func less(a, b resource.Quantity) resource.Quantity {
 	out := a.DeepCopy()
 	out.Sub(b)

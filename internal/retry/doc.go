@@ -7,7 +7,8 @@
 //	Retry-After -----------------------------------------------------------------> + --> wait
 //
 // The wait is a random time within its window (full jitter), so that machines that failed at the
-// same time do not retry at the same time. A fleet that lost its server for an hour reconnects over
-// two minutes; one that lost it for a few seconds reconnects within five. See "Exponential Backoff
-// And Jitter", https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
+// same time do not retry at the same time. After an outage of an hour, a fleet reconnects over two
+// minutes. After an outage of a few seconds, it reconnects within five seconds. For the reasons see
+// "Exponential Backoff And Jitter",
+// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
 package retry

@@ -10,22 +10,23 @@ import (
 const (
 	// soon is the default of Backoff.Soon.
 	soon = 5 * time.Second
-	// share: after an outage, the window is the outage's length divided by share.
+	// share is the ratio of an outage's length to the window after it.
 	share = 32
-	// doublings is the most doublings of a window, so that nothing overflows.
+	// doublings is the maximum number of doublings of a window. It prevents an overflow.
 	doublings = 20
 )
 
 // A Backoff counts the failed attempts at one thing. It is not safe for concurrent use.
 type Backoff struct {
-	// First is the window of the first wait. Most is the largest window of any wait; a server's
-	// Retry-After is added to it. Soon is the window up to which windows double in a short outage,
-	// 5 s if it is 0. It may be longer for a caller that is notified when the outage ends.
+	// First is the window of the first wait. Most is the largest window of any wait. A server's
+	// Retry-After is added to it. Soon is the largest window in a short outage, up to which windows
+	// double. If it is 0, it is 5 s. It may be longer for a caller that is notified when the outage
+	// ends.
 	First, Soon, Most time.Duration
 
-	began time.Time // of the outage; zero: there is no outage
+	began time.Time // the start of the outage; zero if there is no outage
 	tries int
-	asked int // how many of the failures had a Retry-After
+	asked int // the number of failures with a Retry-After
 }
 
 // Next counts a failure and returns how long to wait. least is the server's Retry-After, or 0.
@@ -43,8 +44,8 @@ func (b *Backoff) Next(least time.Duration) time.Duration {
 }
 
 // Wait counts a failure and waits as long as Next returns. A signal from again means that an
-// attempt may succeed now: it ends the outage and the wait, but not before least has passed. Wait
-// reports whether there was a signal, and returns the error of ctx if ctx ended.
+// attempt may succeed now. It ends the outage, and it ends the wait as soon as least has passed.
+// Wait reports whether there was a signal, and returns the error of ctx if ctx ended.
 func (b *Backoff) Wait(ctx context.Context, least time.Duration, again <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
 	timer := time.NewTimer(b.Next(least))
@@ -63,7 +64,7 @@ func (b *Backoff) Wait(ctx context.Context, least time.Duration, again <-chan st
 	}
 }
 
-// Reset ends the outage: the next failure counts as the first.
+// Reset ends the outage. The next failure counts as the first one.
 func (b *Backoff) Reset() { *b = Backoff{First: b.First, Soon: b.Soon, Most: b.Most} }
 
 // Failing reports whether there were failures since the last Reset.

@@ -1,5 +1,5 @@
-// Package socket listens on the unix sockets of the agent. If somebody removes a socket while the
-// agent runs, also with its directory (rm -rf /run/islet), or hides it by a mount, the package
+// Package socket listens on the unix sockets of the agent. If a socket is removed while the agent
+// runs, alone or with its directory (rm -rf /run/islet), or if a mount hides it, the package
 // creates it again.
 //
 //	Listen(path) --> Accept, Accept ...      from the socket that is now at the path

@@ -24,7 +24,7 @@ type Listener struct {
 	sockets *Sockets
 
 	mu      sync.Mutex
-	current *net.UnixListener // nil: the socket could not be created yet because of a disk fault
+	current *net.UnixListener // nil if the socket could not be created yet because of a disk fault
 	file    os.FileInfo       // of the socket
 	closed  bool
 	ready   chan struct{} // closed when the first socket exists, and by Close
@@ -83,7 +83,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	return ln, fi, nil
 }
 
-// set replaces the socket. The caller holds mu, or no other goroutine knows l.
+// set replaces the socket. The caller holds mu, or no other goroutine has a reference to l yet.
 func (l *Listener) set(current *net.UnixListener, file os.FileInfo) {
 	if l.current == nil {
 		close(l.ready)
@@ -114,7 +114,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close removes the socket as well, unless another file is at its path.
+// Close ends the Listener and removes the socket, unless another file is at its path.
 func (l *Listener) Close() error {
 	l.sockets.forget(l)
 	l.mu.Lock()
@@ -164,8 +164,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if it is missing, and reports whether it did. It calls lost
-// before.
+// restore creates the socket again if it is missing, and reports whether it did. Before that it
+// calls lost.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *Listener) restore(lost func() error) (bool, error) {
 		return false, err
 	}
 	if l.current != nil {
-		l.current.Close() // no client can reach it any more; Accept continues with the new one
+		l.current.Close() // no client can reach the old socket any more; Accept continues with the new one
 	}
 	l.set(current, file)
 	return true, nil

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenLocal is Listen for root and the agent's own user only, with at most the given number of
-// concurrent connections. It closes other connections at once.
+// ListenLocal does the same as Listen, but its listener accepts only root and the agent's own user,
+// and at most the given number of concurrent connections. It closes other connections at once.
 func (s *Sockets) ListenLocal(path string, most int) (net.Listener, error) {
 	ln, err := s.Listen(path)
 	if err != nil {

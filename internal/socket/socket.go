@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// settleTime is the delay between an event and the check: the removal of a directory causes many
-// events and should be complete by then.
+// settleTime is the delay between an event and the check. The removal of a directory causes many
+// events and should be complete after this delay.
 const settleTime = 500 * time.Millisecond
 
 // lastRetry is the longest pause between two attempts to create a socket again.
@@ -25,11 +25,11 @@ const lastRetry = time.Minute
 
 // Config is the configuration of Sockets.
 type Config struct {
-	// Lost is called before a socket is created again, because its directory may have been lost
-	// with other files in it. nil: nothing else has to be restored.
+	// Lost, if it is not nil, is called before a socket is created again, so that the caller can
+	// restore other files that were lost with the directory.
 	Lost func() error
-	// Dirs are directories of islet, such as the run directory. Run also notices when one of
-	// them is renamed, or a directory between it and a socket. 0 or more.
+	// Dirs are directories of islet, such as the run directory. Run also notices when one of them
+	// is renamed, or a directory between one of them and a socket. Dirs may be empty.
 	Dirs []string
 	Log  *slog.Logger
 }
@@ -86,7 +86,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 		case e := <-w.Events:
 			event = s.concerns(e)
 			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-				delete(watched, e.Name) // the watch of a removed directory has ended
+				delete(watched, e.Name) // the watched directory was removed, which ends the watch
 			}
 		case <-w.Errors: // events were lost
 		case <-mounted:
@@ -103,7 +103,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 				logged = err.Error()
 			}
 			for _, err := range errs {
-				if !errors.Is(err, errTaken) { // the end of the other process's socket is an event
+				if !errors.Is(err, errTaken) { // when the other process closes its socket, that causes an event
 					check.Reset(backoff.Next(0))
 					break
 				}
@@ -146,7 +146,8 @@ func (s *Sockets) concerns(e fsnotify.Event) bool {
 	return false
 }
 
-// dirs returns the directory of a socket, and those above it up to the one of s.Dirs that it is in.
+// dirs returns the directory of a socket, and its parents up to the directory of s.Dirs that
+// contains it.
 func (s *Sockets) dirs(path string) []string {
 	dir := filepath.Dir(path)
 	dirs := []string{dir}
@@ -183,7 +184,7 @@ func (s *Sockets) restoreAll(w *fsnotify.Watcher, watched map[string]bool) (errs
 			if watched[dir] && !made {
 				continue
 			}
-			_ = w.Remove(dir) // the watch may be of a removed directory
+			_ = w.Remove(dir) // an existing watch may belong to a removed directory
 			delete(watched, dir)
 			if err := w.Add(dir); err != nil {
 				errs = append(errs, fmt.Errorf("watch %s: %w", dir, err)) // ENOSPC: the limit of watches

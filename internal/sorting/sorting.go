@@ -2,10 +2,10 @@ package sorting
 
 import "sort"
 
-// By sorts a list as cmp orders its elements: like slices.SortFunc, it is not stable.
+// By sorts a list in the order that cmp defines. Like slices.SortFunc, it is not stable.
 func By[E any](list []E, cmp func(a, b E) int) { sort.Sort(ordered[E]{list, cmp}) }
 
-// StableBy is By that keeps the order of equal elements.
+// StableBy does the same as By, but keeps the order of equal elements.
 func StableBy[E any](list []E, cmp func(a, b E) int) { sort.Stable(ordered[E]{list, cmp}) }
 
 // ordered implements sort.Interface.

@@ -13,16 +13,16 @@ import (
 // ErrNotRegular is the error for a directory, FIFO, device, socket or symlink.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrFIFO is the ErrNotRegular for a FIFO, where a plain open may block forever.
+// ErrFIFO wraps ErrNotRegular. It is the error for a FIFO, where a plain open may block forever.
 var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 
-// Open opens the regular file name below the directory root for reading. A symlink as the last
-// component of name is ErrNotRegular, and one before it is another error. Root itself is trusted
-// and may be a symlink.
+// Open opens the regular file name below the directory root for reading. It returns ErrNotRegular
+// if the last component of name is a symlink, and another error if an earlier component is one. The
+// directory root is trusted and may be a symlink.
 func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
 
-// OpenFile is Open with the flags of os.OpenFile. os.O_CREATE creates a missing file with perm in
-// an existing directory. os.O_TRUNC truncates regular files only.
+// OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file
+// with perm in an existing directory. os.O_TRUNC truncates regular files only.
 func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	f, err := openFile(root, name, flag, perm, refuse)
 	if err != nil {
@@ -103,12 +103,13 @@ func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File
 		if !errors.Is(err, unix.EEXIST) || flag&os.O_EXCL != 0 {
 			return nil, err
 		}
-		w.parts = []string{last} // another process created it first: walk again
+		w.parts = []string{last} // another process created it first, so walk again
 	}
 	return nil, unix.EAGAIN
 }
 
-// swaps is how many times a file may be created and removed by others while openFile creates it.
+// swaps is the maximum number of times that other processes may create and remove a file while
+// openFile creates it.
 const swaps = 8
 
 // reopen opens the file of an O_PATH descriptor for I/O.
@@ -127,7 +128,7 @@ func reopen(path int, name string, flag int) (*os.File, error) {
 	if flag&os.O_EXCL != 0 {
 		return nil, unix.EEXIST
 	}
-	// O_NONBLOCK: a file lease that another process holds would delay the open.
+	// O_NONBLOCK is set because a file lease of another process would delay the open.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), flag&^os.O_CREATE|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

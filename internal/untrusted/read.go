@@ -10,8 +10,8 @@ import (
 // ErrTooLarge is the error for a file of more bytes than its reader accepts.
 var ErrTooLarge = errors.New("too large")
 
-// ReadFile reads the whole file that Open opens. A file with more than limit bytes is ErrTooLarge,
-// whatever size the file system reports.
+// ReadFile reads the whole file that Open opens. It returns ErrTooLarge if the file has more than
+// limit bytes, whatever size the file system reports.
 func ReadFile(root, name string, limit int64) ([]byte, error) {
 	f, err := Open(root, name)
 	if err != nil {
@@ -20,7 +20,7 @@ func ReadFile(root, name string, limit int64) ([]byte, error) {
 	return readAll(f, root, name, limit)
 }
 
-// ReadInRoot is ReadFile for OpenInRoot.
+// ReadInRoot reads the whole file that OpenInRoot opens, with the same limit as ReadFile.
 func ReadInRoot(root, name string, limit int64) ([]byte, error) {
 	f, err := OpenInRoot(root, name)
 	if err != nil {

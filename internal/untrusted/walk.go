@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links says how a walk treats symlinks.
+// links defines how a walk treats symlinks.
 type links bool
 
 const (
@@ -16,8 +16,8 @@ const (
 	follow links = true
 )
 
-// Bounds of a walk. The first two are the kernel's. maxDepth is how many directories it may be
-// below root, each of which it keeps open.
+// These limit a walk. The first two are the same as the kernel's. maxDepth is the maximum number of
+// directories below root that a walk keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
@@ -25,7 +25,7 @@ const (
 )
 
 // A walk resolves a name from root. It keeps a descriptor of each directory on its path, so that
-// ".." is the directory it came from even if that was renamed.
+// ".." is the previous directory even if a directory was renamed in between.
 type walk struct {
 	on     links
 	dirs   []int    // the first is root
@@ -60,7 +60,7 @@ func split(name string) []string {
 func (w *walk) dir() int { return w.dirs[len(w.dirs)-1] }
 
 // walk resolves the whole name and returns an O_PATH descriptor. If only the last component could
-// not be opened, last is its name, and dir is the directory where it would be.
+// not be opened, last is its name, and dir is its directory.
 func (w *walk) walk() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]

@@ -9,8 +9,8 @@ import (
 
 // JSON returns ErrTooHeavy if the JSON value in data takes more than most bytes of memory when it
 // is decoded into the type of into, a pointer, and ErrTooDeep if it is nested too deeply. A nil
-// into means a tree of maps and slices of any. For invalid JSON it returns nil: the decoder has the
-// better error message, and fails before it allocates anything.
+// into means a tree of maps and slices of any. It returns nil for invalid JSON, because the decoder
+// has the better error message and fails before it allocates anything.
 func JSON(data []byte, into any, most int64) error {
 	if !json.Valid(data) {
 		return nil
@@ -181,7 +181,7 @@ var structs sync.Map // reflect.Type -> *members
 // find returns the type of a member by its quoted name, as leniently as the most lenient decoder.
 // It returns skipped for a name without a field.
 func (m *members) find(quoted []byte) reflect.Type {
-	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, which copies nothing
+	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, without a copy
 		return t
 	}
 	name := string(quoted[1 : len(quoted)-1])

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// block is the memory for a PEM block beside its bytes, which a caller keeps and encodes again.
+// block is the memory that a decoded PEM block needs in addition to its bytes.
 const block = 256
 
 // PEM returns ErrTooHeavy if PEM texts take more than most bytes of memory when all their blocks

@@ -22,7 +22,7 @@ func Protobuf(data []byte, into any, most int64) error {
 	return err
 }
 
-// OfProtobuf is Protobuf and also returns the weight in bytes.
+// OfProtobuf does the same as Protobuf and also returns the weight in bytes.
 func OfProtobuf(data []byte, into any, most int64) (int64, error) {
 	t := reflect.TypeOf(into)
 	for t.Kind() == reflect.Pointer {
@@ -41,9 +41,9 @@ func OfProtobuf(data []byte, into any, most int64) (int64, error) {
 // fields are the types of a message's fields by number.
 type fields map[protowire.Number]reflect.Type
 
-// oneof is a number that no field has. It stands for the members of a oneof, whose types the struct
-// does not show. Such a value gets the largest possible weight: a wrapper and a message, and
-// anyItem for each byte.
+// oneof is a field number that does not exist. It stands for the members of a oneof, because the
+// struct does not contain their types. Such a value gets the largest possible weight: a wrapper and
+// a message, and anyItem for each byte.
 const (
 	oneof      = 0
 	oneofBytes = 128

@@ -15,10 +15,10 @@ var ErrTooDeep = errors.New("is nested too deeply")
 const (
 	// maxDepth is the deepest nesting that is accepted. The types of a pod have about 20 levels.
 	maxDepth = 100
-	// entry is the memory for a map entry beside its key and value: its part of the table, which is
-	// at most half empty after it has grown.
+	// entry is the memory for a map entry in addition to its key and value, in a table that is half
+	// empty because it has just grown.
 	entry = 48
-	// growth is how much larger than its content a growing slice may be.
+	// growth is the maximum ratio of a growing slice's capacity to its length.
 	growth = 2
 	word   = 8
 )
@@ -39,9 +39,9 @@ func item(t reflect.Type) int { return growth * int(t.Size()) }
 // pair returns the weight of one more entry of a map.
 func pair(t reflect.Type) int { return entry + growth*int(t.Key().Size()+t.Elem().Size()) }
 
-// Of returns how many bytes of memory an object and everything that it refers to occupy. Memory
-// that two pointers refer to is counted twice.
-func Of(object any) int64 {
+// SizeOf returns the number of bytes of memory that an object and everything that it refers to
+// occupy. It counts memory twice if two pointers refer to it.
+func SizeOf(object any) int64 {
 	v := reflect.ValueOf(object)
 	if !v.IsValid() {
 		return 0

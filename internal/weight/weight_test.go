@@ -195,7 +195,7 @@ func TestEstimate(t *testing.T) {
 	if err := has.Unmarshal(asProtobuf); err != nil {
 		t.Fatal(err)
 	}
-	if of, took := weight.Of(&has), allocated(func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) }); of < took/6 || of > 2*took {
+	if of, took := weight.SizeOf(&has), allocated(func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) }); of < took/6 || of > 2*took {
 		t.Errorf("the object's weight is %d and takes %d", of, took)
 	}
 }

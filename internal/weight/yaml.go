@@ -1,6 +1,6 @@
 package weight
 
-// node is the memory of one YAML node: in the parser and in the resulting tree.
+// node is the memory of one YAML node in the parser and in the resulting tree together.
 const node = 320
 
 // YAML returns ErrTooHeavy if YAML text may take more than most bytes of memory as a tree. It
@@ -36,7 +36,7 @@ func YAML(data []byte, most int64) error {
 	return nil
 }
 
-// Aliases returns how many aliases YAML text may contain.
+// Aliases returns an upper estimate of the number of aliases in YAML text.
 func Aliases(data []byte) (n int) {
 	for i, c := range data {
 		if c != '*' || i+1 >= len(data) || data[i+1] <= ' ' {

@@ -82,7 +82,7 @@ func sign(version, arch, archive string, files []string) error {
 		return err
 	}
 	defer f.Close()
-	r, err := release.Of(version, arch, f)
+	r, err := release.Describe(version, arch, f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", archive, err)
 	}

@@ -1,6 +1,6 @@
-// Command badislet is a version of islet that is no good. How is said by its last line, which a
-// test appends: the version, and one of these with what it needs. Those that begin with "test"
-// fail in the self-test, the others pass it and fail as an agent.
+// Command badislet is a faulty version of islet. A test appends a last line to the program: the
+// version, and one of the following faults with its argument. Faults that begin with "test" happen
+// in the self-test. The others pass the self-test and happen in the agent.
 //
 //	crash          panics at once
 //	exit CODE      ends at once
@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// child is what a process that this one leaves behind is called by.
+// child is the argument of a process that outlives this one.
 const child = "child"
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	inTest, isTest := strings.CutPrefix(how, "test")
 	switch testing := len(os.Args) == 2 && os.Args[1] == "self-test"; {
 	case len(os.Args) == 2 && os.Args[1] == child:
-		time.Sleep(time.Hour) // longer than any test: whoever started it has to end it
+		time.Sleep(time.Hour) // longer than any test, because islet has to end it
 	case testing && isTest && inTest == "other":
 		fmt.Println("islet 9.9.9 can run here")
 	case testing && !isTest:
@@ -60,7 +60,7 @@ func main() {
 }
 
 func fail(how, what string) {
-	n, _ := strconv.Atoi(what) // not all have a number
+	n, _ := strconv.Atoi(what) // some faults have no number
 	switch how {
 	case "crash":
 		panic("this agent crashes")
@@ -71,7 +71,7 @@ func fail(how, what string) {
 	case "stop":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "later":
-		time.Sleep(time.Duration(n) * time.Millisecond) // the fault itself: the test draws how late
+		time.Sleep(time.Duration(n) * time.Millisecond) // this is the fault; the test chooses a random time
 		os.Exit(3)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
@@ -102,21 +102,21 @@ func fail(how, what string) {
 	case "blind":
 		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
-	time.Sleep(time.Hour) // the fault itself: nothing, which Go would end as a deadlock if it waited for a channel
+	time.Sleep(time.Hour) // this is the fault; if the process waited for a channel, Go would end it as a deadlock
 }
 
-// eat takes so many MiB, or without a number all there are.
+// eat allocates the given MiB, or all memory without a number.
 func eat(mib int) {
 	var kept [][]byte
 	for i := 0; mib == 0 || i < mib; i++ {
 		kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))
-		time.Sleep(time.Millisecond) // little by little, as a leak does: 1 GiB a second at most
+		time.Sleep(time.Millisecond) // gradually, like a leak: at most 1 GiB per second
 	}
-	time.Sleep(time.Hour) // what it took stays taken
+	time.Sleep(time.Hour) // keep the memory
 	runtime.KeepAlive(kept)
 }
 
-// elsewhere makes this process the agent that it is to replace, without a link.
+// elsewhere executes the given agent in a network namespace that has no link.
 func elsewhere(program string) error {
 	runtime.LockOSThread()
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {

@@ -17,23 +17,23 @@ import (
 	"time"
 )
 
-// A Node is what the checks look at.
+// A Node describes the node that the checks inspect.
 type Node struct {
-	Root       string // of its file system, as this process sees it
+	Root       string // the root of its file system, as a path of this process
 	Units      []string
-	Kubeconfig string // empty: it has none, as it is of no cluster
-	ConfigFile string // empty: it has none
+	Kubeconfig string // empty if the node is in no cluster
+	ConfigFile string // empty if there is none
 	Args       []string
 	Kubelet    Kubelet
-	// Ask asks the kubelet API for a path without credentials. Nil: it has no port.
+	// Ask requests a path of the kubelet API without credentials. It is nil if the API has no port.
 	Ask func(path string) (status int, err error)
-	// Ciphers are those of TLS 1.2 that the kubelet API takes, by Go's names.
+	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
 	Ciphers []string
-	// PodPids is the limit of a pod that names none; 0: none.
+	// PodPids is the limit of processes of a pod that does not set one. 0 means no limit.
 	PodPids int64
 }
 
-// Kubelet is what the checks need of the KubeletConfiguration in force.
+// Kubelet has the fields of the KubeletConfiguration in force that the checks need.
 type Kubelet struct {
 	Authentication struct {
 		X509      struct{ ClientCAFile string }
@@ -50,29 +50,29 @@ type Kubelet struct {
 	SeccompDefault                         *bool
 }
 
-// A Check is one recommendation. Look says why a node does not follow it.
+// A Check is one recommendation. Look returns an error if a node does not follow it.
 type Check struct {
 	ID, Text string
 	Look     func(*Node) error
 }
 
-// proxy is where kubeadm's kube-proxy would have a kubeconfig if it ran outside a pod.
+// proxy is the path of the kubeconfig of kubeadm's kube-proxy if it ran outside a pod.
 const proxy = "/var/lib/kube-proxy/kubeconfig"
 
-// strong are the cipher suites that the benchmark names.
+// strong lists the cipher suites that the benchmark recommends.
 var strong = []string{
 	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table is the section. Recommendations that the benchmark has a person judge are judged by what
-// the node does, where its configuration does not say it.
+// Table returns the checks of the section. For a recommendation that a person has to judge, the
+// check tests the node's behaviour, if its configuration does not decide it.
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
 		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.owned(n.Units...) }},
-		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.there(proxy)...) }},
-		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.owned(n.there(proxy)...) }},
+		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.existing(proxy)...) }},
+		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.owned(n.existing(proxy)...) }},
 		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.Kubeconfig) }},
 		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.owned(n.Kubeconfig) }},
 		{"4.1.7", "the file of authorities has mode 644 or less",
@@ -141,7 +141,7 @@ func Table() []Check {
 		}},
 		{"4.2.14", "seccompDefault is on", func(n *Node) error { return want("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
 		{"4.3.1", "no kube-proxy of the host's listens", func(n *Node) error {
-			if len(n.there(proxy)) > 0 {
+			if len(n.existing(proxy)) > 0 {
 				return errors.New("there is one")
 			}
 			return nil
@@ -156,8 +156,8 @@ func want[T comparable](what string, have, want T) error {
 	return nil
 }
 
-// there are the files that exist.
-func (n *Node) there(files ...string) (out []string) {
+// existing returns those of the files that exist.
+func (n *Node) existing(files ...string) (out []string) {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {
 			out = append(out, f)
@@ -166,7 +166,8 @@ func (n *Node) there(files ...string) (out []string) {
 	return out
 }
 
-// each looks at files that must be there; an empty name is one that this node has not.
+// each calls look for each of the files, which must exist. It skips an empty name, which stands for
+// a file that this node does not need.
 func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
@@ -217,7 +218,8 @@ func (n *Node) anonymous() error {
 	return nil
 }
 
-// clients: a node of no cluster knows no authority and lets nobody in.
+// clients checks the authority for client certificates. A node in no cluster has no authority and
+// accepts no client.
 func (n *Node) clients() error {
 	if n.Kubeconfig == "" {
 		return n.anonymous()
@@ -228,7 +230,8 @@ func (n *Node) clients() error {
 	return nil
 }
 
-// tls: a node that is given no certificate makes one, or has the cluster sign it.
+// tls checks the serving certificate. A node without a configured certificate creates one, or
+// requests one from the cluster.
 func (n *Node) tls() error {
 	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
 		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Install runs install.sh in a machine that has /etc and /usr/local to itself, from the packaging
-// of the checkout and the program under test. No unit is started.
+// Install runs install.sh in a machine that has its own /etc and /usr/local, with the packaging of
+// the checkout and the program under test. It starts no unit.
 func Install(t testing.TB, m *machine.Machine, args ...string) {
 	t.Helper()
 	from, to := filepath.Join(machine.Root(t), "packaging"), filepath.Join(m.Disk, "archive")
@@ -25,7 +25,7 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 		t.Fatal(err)
 	}
 	kept := ""
-	for line := range strings.Lines(string(table)) { // all but what has to be built, besides the program
+	for line := range strings.Lines(string(table)) { // all files except those that have to be built
 		if f := strings.Fields(line); len(f) < 4 || f[1] != "doc" && f[1] != "man" && !strings.HasPrefix(f[3], "completion/") &&
 			!strings.HasPrefix(f[3], "lib/") {
 			kept += line
@@ -42,8 +42,8 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 	m.Run("env", append([]string{"DESTDIR=/", "sh", to + "/install.sh"}, args...)...)
 }
 
-// PidsLimit is the least limit of processes that a container's process is below, and that the node
-// has set: of its cgroup or one above it below top. 0: there is none.
+// PidsLimit returns the lowest limit of processes that the node has set for a container's process:
+// the limit of its cgroup or of a parent cgroup below top. It returns 0 if there is none.
 func PidsLimit(t testing.TB, pid int, top string) (least int64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Look fills in what a running node says: its settings by its socket, its kubelet API by a
-// dialer into its network.
+// Look sets the fields that come from a running node: its settings from its socket, and the kubelet
+// API through a dialer into its network.
 func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	t.Helper()
 	local := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -30,13 +30,13 @@ func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, 
 	}
 	address := net.JoinHostPort("127.0.0.1", fmt.Sprint(n.Kubelet.Port))
 	if c, err := dial(t.Context(), "tcp", address); n.Kubeconfig == "" && errors.Is(err, syscall.ECONNREFUSED) {
-		return // where nobody could use it, the kubelet API has no port
+		return // without an authority for clients, the kubelet API has no port
 	} else if err != nil {
 		t.Fatal(err)
 	} else {
 		c.Close()
 	}
-	trusting := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // what it is asked has no answer
+	trusting := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the body is not needed
 	api := http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: trusting, DisableKeepAlives: true}}
 	n.Ask = func(path string) (int, error) {
 		a, err := api.Get("https://" + address + path)
@@ -59,7 +59,7 @@ func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, 
 	}
 }
 
-// Judge fails a test for each recommendation that the node does not follow.
+// Judge reports a test failure for each recommendation that the node does not follow.
 func (n *Node) Judge(t testing.TB) {
 	t.Helper()
 	for _, c := range Table() {

@@ -40,17 +40,17 @@ func (c *Cluster) makeClient() error {
 	return err
 }
 
-// Admin is a client of an administrator.
+// Admin returns a client with an administrator's credentials.
 func (c *Cluster) Admin() kubernetes.Interface { return c.admin }
 
-// Config is a copy of the administrator's client configuration, whose
-// credentials a test may exchange for others.
+// Config returns a copy of the administrator's client configuration. A test may replace its
+// credentials.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.conf) }
 
-// Token is a bootstrap token.
+// Token returns a bootstrap token.
 func (c *Cluster) Token() string { return c.token }
 
-// Name is the test's name in the form that names of objects have.
+// Name returns the test's name as a valid name of an object.
 func Name(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -64,15 +64,15 @@ func Name(t testing.TB) string {
 	return strings.Trim(name[:min(len(name), 50)], "-")
 }
 
-// Namespace makes a namespace for the test, whose pods run on the test's node only,
-// and removes it when the test ends.
+// Namespace creates a namespace for the test, and removes it when the test ends. Its pods run only
+// on the test's node.
 func (c *Cluster) Namespace(t testing.TB) string {
 	t.Helper()
 	ctx, name := t.Context(), Name(t)
 	own := map[string]string{"scheduler.alpha.kubernetes.io/node-selector": corev1.LabelHostname + "=" + name}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: own}}
 	_, err := c.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) { // the test has run before
+	if apierrors.IsAlreadyExists(err) { // the test has run before in this process
 		c.Kubectl(t, "wait", "--for=delete", "namespace/"+name, "--timeout=90s")
 		_, err = c.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 	}
@@ -85,7 +85,8 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return name
 }
 
-// removeNamespace does not wait for nodes, which are off by now.
+// removeNamespace deletes a namespace and its pods. It does not wait for the nodes, because they
+// are already off.
 func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 	defer cancel()
@@ -99,9 +100,9 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches the object of a resource of the core group, or of storage.k8s.io,
-// until ok holds of it, over restarts of the apiserver, and returns it; kind is an empty
-// object.
+// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for it,
+// and returns the object. It continues after restarts of the API server. kind is an empty object of
+// the type.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
@@ -125,14 +126,14 @@ func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind 
 	return last
 }
 
-// AwaitPod waits until ok holds of a pod as the API shows it.
+// AwaitPod waits until ok returns true for a pod from the API server.
 func (c *Cluster) AwaitPod(t testing.TB, namespace, name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	return c.AwaitAny(t, "pods", namespace, name, &corev1.Pod{}, what,
 		func(o runtime.Object) bool { return ok(o.(*corev1.Pod)) }).(*corev1.Pod)
 }
 
-// AwaitReady waits until pods are ready, and returns them by name.
+// AwaitReady waits until the pods are ready, and returns them by name.
 func (c *Cluster) AwaitReady(t testing.TB, namespace string, names ...string) map[string]*corev1.Pod {
 	t.Helper()
 	pods := map[string]*corev1.Pod{}
@@ -142,14 +143,14 @@ func (c *Cluster) AwaitReady(t testing.TB, namespace string, names ...string) ma
 	return pods
 }
 
-// AwaitNode waits until ok holds of a Node.
+// AwaitNode waits until ok returns true for a Node.
 func (c *Cluster) AwaitNode(t testing.TB, name, what string, ok func(*corev1.Node) bool) *corev1.Node {
 	t.Helper()
 	return c.AwaitAny(t, "nodes", "", name, &corev1.Node{}, what,
 		func(o runtime.Object) bool { return ok(o.(*corev1.Node)) }).(*corev1.Node)
 }
 
-// AwaitGone waits until the API has no pod of that name and UID.
+// AwaitGone waits until the API server has no pod with the given name and UID.
 func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
@@ -166,22 +167,22 @@ func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 	}
 }
 
-// PodReady says whether a pod's Ready condition holds.
+// PodReady reports whether a pod's Ready condition is true.
 func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// NodeReady says whether a Node's Ready condition holds.
+// NodeReady reports whether a Node's Ready condition is true.
 func NodeReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// ApproveServing waits for a node's request for a serving certificate, which no
-// controller approves, and approves it.
+// ApproveServing waits for a node's request for a serving certificate and approves it. No
+// controller approves such requests.
 func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
@@ -206,20 +207,20 @@ func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	}
 }
 
-// BootstrapKubeconfig is what lets a new node ask for its credentials, at the
-// apiserver or at a proxy's address.
+// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials, from
+// the API server or through a proxy's address.
 func (c *Cluster) BootstrapKubeconfig(server string) string {
 	return c.kubeconfig(server, "token: "+c.token)
 }
 
-// NodeKubeconfig is what an administrator gives a node whose credentials are worth
-// nothing: the CA of now, and a client certificate that it signed, as Certificate makes it.
+// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials
+// have become invalid: the present CA and a client certificate from Certificate.
 func (c *Cluster) NodeKubeconfig(certificate string) string {
 	pair := base64.StdEncoding.EncodeToString([]byte(certificate))
 	return c.kubeconfig(gateway+":6443", fmt.Sprintf("client-certificate-data: %[1]s, client-key-data: %[1]s", pair))
 }
 
-// Authority is the certificate of the cluster's CA, in PEM.
+// Authority returns the certificate of the cluster's CA in PEM.
 func (c *Cluster) Authority() string { return string(c.conf.CAData) }
 
 func (c *Cluster) kubeconfig(server, user string) string {

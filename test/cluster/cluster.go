@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// dir is where the control plane keeps its files, on its host's tmpfs.
+// dir is the directory of the control plane's files, on its host's tmpfs.
 const dir = "/run/control"
 
-// A Cluster is a running control plane. Its methods may be called by several
-// goroutines, except for those that stop and start parts of it.
+// A Cluster is a running control plane. Its methods are safe for concurrent use, except those that
+// stop or start parts of it.
 type Cluster struct {
 	host  *machine.Host
 	bin   string // folder of the binaries
@@ -33,14 +33,14 @@ type Cluster struct {
 
 	procs map[string]*machine.Process
 
-	mu    sync.Mutex // guards what follows
-	cable int        // cables plugged in so far: names of interfaces are not used twice
-	hosts int        // addresses given to machines so far
-	ports int        // ports given to proxies so far
+	mu    sync.Mutex // guards the following fields
+	cable int        // number of cables so far, so that no name of an interface is used twice
+	hosts int        // number of addresses of machines so far
+	ports int        // number of ports of proxies so far
 }
 
-// shared is the control plane of this test program: it takes seconds to start,
-// and tests keep apart by nodes and namespaces of their own.
+// shared is the control plane of all tests of this program, because it takes seconds to start. Each
+// test has its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -52,7 +52,7 @@ func Main(m *testing.M) {
 	machine.Main()
 	code := m.Run()
 	if shared.Cluster != nil {
-		shared.host.Halt() // its namespaces, and so all it is, end with it
+		shared.host.Halt() // its namespaces and all its processes end with it
 	}
 	os.Exit(code)
 }
@@ -94,7 +94,7 @@ func start() (_ *Cluster, err error) {
 	return c, nil
 }
 
-// Programs is the folder of the control plane's programs and kubeadm.
+// Programs returns the folder of the control plane's programs and kubeadm.
 func Programs(t testing.TB) string {
 	t.Helper()
 	bin, err := build()
@@ -104,7 +104,7 @@ func Programs(t testing.TB) string {
 	return bin
 }
 
-// build makes the binaries, unless they are there, and returns their folder.
+// build builds the binaries unless they exist, and returns their folder.
 func build() (string, error) {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -119,7 +119,7 @@ func build() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubeadmConfig makes kubeadm's phases work without a look at the internet.
+// kubeadmConfig is a configuration with which kubeadm's phases need no access to the internet.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
@@ -162,7 +162,7 @@ func (c *Cluster) certify() error {
 	return c.credentials()
 }
 
-// credentials makes those certificates and kubeconfigs that are not there.
+// credentials creates the missing certificates and kubeconfigs.
 func (c *Cluster) credentials() error {
 	if err := c.kubeadm("certs", "all"); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (c *Cluster) credentials() error {
 	return c.kubeadm("kubeconfig", "all", "--kubeconfig-dir="+dir)
 }
 
-// allowJoin makes the rules and objects by which nodes bootstrap and kubeadm joins.
+// allowJoin creates the rules and objects that nodes need to bootstrap and kubeadm needs to join.
 func (c *Cluster) allowJoin() error {
 	admin := "--kubeconfig=" + dir + "/super-admin.conf"
 	if err := c.kubeadm("upload-config", "all", admin); err != nil {
@@ -194,12 +194,12 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// path is a file of the control plane as this process sees it.
+// path returns the path of a control plane's file for this process.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }
 
-// launch starts a part of the control plane, whose output goes to its log.
+// launch starts a part of the control plane with its output in a log file.
 func (c *Cluster) launch(name string, args ...string) error {
 	log, err := os.OpenFile(c.path(name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -216,13 +216,13 @@ func (c *Cluster) launch(name string, args ...string) error {
 	return nil
 }
 
-// halt kills a part of the control plane and returns when it is gone.
+// halt kills a part of the control plane and waits for its end.
 func (c *Cluster) halt(name string) {
 	syscall.Kill(c.procs[name].Pid, syscall.SIGKILL)
 	<-c.procs[name].Ended
 }
 
-// await asks again and again, since the parts say nothing when they are ready.
+// await polls, because the parts do not signal that they are ready.
 func (c *Cluster) await(part string, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 	defer cancel()
@@ -243,7 +243,7 @@ func (c *Cluster) await(part string, ready func(context.Context) error) error {
 	}
 }
 
-// Log is the end of what a part of the control plane wrote.
+// Log returns the end of the log of a part of the control plane.
 func (c *Cluster) Log(part string, most int) string {
 	b, _ := os.ReadFile(c.path(part + ".log"))
 	return string(b[max(0, len(b)-most):])

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// A Backup is a copy of etcd's data at one moment.
+// A Backup is a snapshot of etcd's data.
 type Backup struct{ dir string }
 
-// Backup copies etcd's data while etcd is off, which nodes hardly notice. The copy is
-// removed when the test ends.
+// Backup copies etcd's data while etcd is stopped, which is too short for most nodes to notice. The
+// copy is removed when the test ends.
 func (c *Cluster) Backup(t testing.TB) Backup {
 	t.Helper()
 	b := Backup{dir: dir + "/backup-" + Name(t)}
@@ -29,7 +29,8 @@ func (c *Cluster) Backup(t testing.TB) Backup {
 	return b
 }
 
-// copyData replaces a folder by a copy of another. Files of etcd are mostly holes.
+// copyData replaces a folder by a copy of another folder. It preserves holes, because etcd's files
+// are sparse.
 func (c *Cluster) copyData(from, to string) error {
 	if err := c.run("", "rm", "-rf", to); err != nil {
 		return err
@@ -37,8 +38,8 @@ func (c *Cluster) copyData(from, to string) error {
 	return c.run("", "cp", "-a", "--sparse=always", from, to)
 }
 
-// Restore takes the control plane back to a backup. All its parts are started anew, as
-// those that go on would hear nothing: their versions are of the future.
+// Restore returns the control plane to a backup. It restarts all parts, because a running part
+// would get no watch events: its resource version is later than the backup's.
 func (c *Cluster) Restore(t testing.TB, b Backup) {
 	t.Helper()
 	err := c.renew(func() error { return c.copyData(b.dir, dir+"/etcd") })
@@ -47,7 +48,7 @@ func (c *Cluster) Restore(t testing.TB, b Backup) {
 	}
 }
 
-// Wipe makes another, empty cluster, with the certificates and credentials of this one.
+// Wipe replaces the cluster by an empty one with the same certificates and credentials.
 func (c *Cluster) Wipe(t testing.TB) {
 	t.Helper()
 	err := c.renew(func() error { return os.RemoveAll(c.path("etcd")) })
@@ -59,8 +60,8 @@ func (c *Cluster) Wipe(t testing.TB) {
 	}
 }
 
-// ReplaceAuthority gives the cluster another CA, with all certificates and credentials that
-// the former one had signed. The data stay. What the nodes have is worth nothing then.
+// ReplaceAuthority replaces the cluster's CA, and all certificates and credentials that the former
+// CA has signed. The cluster's data stays. The credentials of the nodes become invalid.
 func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	t.Helper()
 	err := c.renew(func() error {
@@ -80,7 +81,8 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info") // it has the former CA, and is only made where there is none
+	// It contains the former CA, and is created only if it does not exist.
+	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}

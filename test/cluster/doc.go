@@ -15,6 +15,6 @@
 //	  +--> Admin(): a client; Kubectl(t, ...): kubectl; both inside the host
 //	  +--> Proxy(t): what a node may be given for the apiserver, with faults
 //
-// Certificates, kubeconfigs, and the rules for joining are kubeadm's own. All of
-// it lives in namespaces and on a tmpfs that end with the test program.
+// kubeadm creates the certificates, the kubeconfigs and the rules for joining. Everything is in
+// namespaces and on a tmpfs, which end with the test program.
 package cluster

@@ -13,15 +13,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// gateway is the control plane's address in the network of the machines, and
-// their way to everywhere.
+// gateway is the control plane's address in the network of the machines, and their default gateway.
 const gateway = "10.97.0.1"
 
-// bridge makes the network of the machines, and the filter that Silence uses. Nothing
-// is said to all machines: what one receives (Bytes) is for it alone.
+// bridge creates the network of the machines, and the filter for Silence. No packet is broadcast to
+// all machines, so that each machine receives (see Bytes) only its own packets.
 func (c *Cluster) bridge() error {
-	// With an address of its own: else it takes that of a cable, and who speaks with
-	// the control plane loses it for half a minute when another machine goes.
+	// The bridge gets a fixed hardware address. Otherwise it would use the address of a cable, and
+	// every connection to the control plane would be interrupted for half a minute when that cable
+	// is removed.
 	err := c.ip(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none",
 		"addr add "+gateway+"/24 dev lan0", "link set lan0 up")
 	if err != nil {
@@ -34,13 +34,14 @@ func (c *Cluster) bridge() error {
 }`, "nft", "-f", "-")
 }
 
-// ip runs commands of ip, one a line, on the control plane's host, or in the
-// network namespace of another process.
+// ip runs commands of ip, one per line, on the control plane's host, or in the network namespace of
+// another process.
 func (c *Cluster) ip(pid int, lines ...string) error {
 	if pid == 0 {
 		pid = c.host.Pid()
 	}
-	// Not inside the host's process namespace: a pid in a line is one of ours.
+	// It does not enter the host's PID namespace, because a pid in a line is one of this process's
+	// namespace.
 	cmd := exec.Command("nsenter", "-t", strconv.Itoa(pid), "-n", "ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -49,8 +50,8 @@ func (c *Cluster) ip(pid int, lines ...string) error {
 	return nil
 }
 
-// A Link is the cable between a machine and the control plane. It keeps its
-// state over the machine's reboots. Used by one goroutine at a time.
+// A Link is the cable between a machine and the control plane. It keeps its state when the machine
+// reboots. It is not safe for concurrent use.
 type Link struct {
 	Addr string // of the machine
 
@@ -61,7 +62,7 @@ type Link struct {
 	silent bool
 }
 
-// Plug gives a machine that is off a cable, which is there whenever it is on.
+// Plug connects a machine that is off by a cable. The cable is present whenever the machine is on.
 func (c *Cluster) Plug(m *machine.Machine) *Link {
 	c.mu.Lock()
 	c.hosts++
@@ -71,29 +72,30 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	return l
 }
 
-// Wire lays a cable between two machines that run, since the control plane's network
-// carries nothing from one to another, and returns their addresses at its ends. When the
-// first machine boots again it gets a new one.
+// Wire connects two running machines by a cable and returns their addresses at its ends. It is
+// needed because the control plane's network forwards nothing between machines. The first machine
+// gets a new cable when it boots again.
 func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	t.Helper()
 	addrA, addrB = "10.98.0.1", "10.98.0.2"
 	last := ""
 	lay := func(pid int) error {
-		if last != "" { // it goes with the machine that was turned off, sooner or later
+		if last != "" { // the kernel removes it some time after the machine was turned off
 			_ = c.ip(b.Pid(), "link delete "+last)
 		}
 		c.mu.Lock()
 		c.cable++
 		last = fmt.Sprint("wire", c.cable)
 		c.mu.Unlock()
-		return errors.Join( // with one hardware address: the other machine remembers it
+		return errors.Join( // always with the same hardware address, because the other machine remembers it
 			c.ip(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()),
 				"link set "+last+" up", "addr add "+addrA+"/24 dev "+last),
 			c.ip(b.Pid(), "link set "+last+" master wires up"))
 	}
 	plug := a.OnBoot
 	a.OnBoot = func(pid int) error { return errors.Join(plug(pid), lay(pid)) }
-	// The second machine's end is a bridge, whose address and routes stay without a cable.
+	// The second machine's end is a port of a bridge, which keeps its address and routes without a
+	// cable.
 	err := errors.Join(c.ip(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
 	if err != nil {
 		t.Fatal(err)
@@ -119,15 +121,15 @@ func (l *Link) plug(pid int) error {
 	return l.c.ip(0, "link set "+l.port+" up")
 }
 
-// Cut pulls the cable: the machine's interface has no carrier.
+// Cut disconnects the cable, so the machine's interface has no carrier.
 func (l *Link) Cut(t testing.TB) {
 	t.Helper()
 	l.cut = true
 	l.set(t, "down")
 }
 
-// Silence loses every packet in both directions and tells neither side:
-// connections stay half open.
+// Silence drops every packet in both directions without a signal to either side, so connections
+// stay half open.
 func (l *Link) Silence(t testing.TB) {
 	t.Helper()
 	l.silent = true
@@ -146,8 +148,7 @@ func (l *Link) Restore(t testing.TB) {
 	l.cut, l.silent = false, false
 }
 
-// Flap cuts and restores the link again and again, and returns when it is up
-// for good.
+// Flap cuts and restores the link several times, and returns when it is up at the end.
 func (l *Link) Flap(t testing.TB, times int, down, up time.Duration) {
 	t.Helper()
 	for range times {
@@ -158,7 +159,7 @@ func (l *Link) Flap(t testing.TB, times int, down, up time.Duration) {
 	}
 }
 
-// Pass lets a span of time pass that is a test's subject: an outage, a measurement.
+// Pass waits for a period that is the subject of a test, such as an outage or a measurement.
 func Pass(d time.Duration) { <-time.After(d) }
 
 func (l *Link) set(t testing.TB, state string) {
@@ -175,8 +176,8 @@ func (l *Link) filter(t testing.TB, verb string) {
 	}
 }
 
-// Bytes is what the machine has received and sent by its cable since it was
-// turned on, at the IP level.
+// Bytes returns the bytes of IP packets that the machine has received and sent through its cable
+// since it was turned on.
 func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", l.c.host.Pid()))
@@ -190,7 +191,7 @@ func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 		}
 		f := strings.Fields(figures)
 		at := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
-		const ethernet = 14 // bytes of each packet that are not IP
+		const ethernet = 14 // bytes of the Ethernet header of each packet
 		return at(8) - ethernet*at(9), at(0) - ethernet*at(1)
 	}
 	t.Fatalf("interface %s is gone", l.port)

@@ -20,15 +20,15 @@ type Node struct {
 	t testing.TB
 }
 
-// Node boots a machine with a cable and the test image, named after the test.
-// Its files make islet bootstrap when it is started; server is the apiserver's
-// address to use, empty for its own (see Proxy).
+// Node boots a machine with a cable and the test image, named after the test. Its files make islet
+// bootstrap at its start. server is the address of the API server or of a Proxy; if it is empty,
+// the node uses the API server's own address.
 func (c *Cluster) Node(t testing.TB, server string) *Node {
 	t.Helper()
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	t.Cleanup(func() { c.forget(t, Name(t)) }) // last of all: an agent would register again
+	t.Cleanup(func() { c.forget(t, Name(t)) }) // after everything else, because a running agent would register again
 	m := machine.New(t, Name(t))
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
 	m.InstallImage()
@@ -59,8 +59,8 @@ rotateCertificates: true
 	return n
 }
 
-// Guest is for a machine that the test makes by itself, as the node of the test's name:
-// the pid of a process in whose network the API server is. The node is removed when the test
+// Guest returns the pid of a process whose network contains the API server. It is for a test that
+// creates a machine itself, as the node with the test's name. The node is removed when the test
 // ends.
 func (c *Cluster) Guest(t testing.TB) (pid int) {
 	t.Helper()
@@ -76,30 +76,30 @@ func (c *Cluster) forget(t testing.TB, name string) {
 	}
 }
 
-// Flags are islet's flags on this node, besides those of every machine.
+// Flags returns islet's flags on this node, in addition to the flags on every machine.
 func (n *Node) Flags() []string {
 	return []string{"--kubeconfig=" + n.Disk + "/kubelet.conf", "--bootstrap-kubeconfig=" + n.Disk + "/bootstrap.conf",
 		"--cert-dir=" + n.Disk + "/pki", "--node-ip=" + n.Addr}
 }
 
-// Start starts islet and returns when it answers, connected or not.
+// Start starts islet and waits until it answers, whether it is connected or not.
 func (n *Node) Start(extra ...string) { n.t.Helper(); n.StartAgent(append(n.Flags(), extra...)...) }
 
-// Join starts islet and returns when its Node is ready.
+// Join starts islet and waits until its Node is ready.
 func (n *Node) Join(extra ...string) *corev1.Node {
 	n.t.Helper()
 	n.Start(extra...)
 	return n.c.AwaitNode(n.t, n.Name, "to be ready", NodeReady)
 }
 
-// Reboot cuts the power and boots again; islet is not started.
+// Reboot cuts the power and boots the machine again. It does not start islet.
 func (n *Node) Reboot() {
 	n.t.Helper()
 	n.PowerOff()
 	n.Boot()
 }
 
-// Describe is kubectl describe, for a test that failed.
+// Describe returns the output of kubectl describe, for a failed test.
 func (c *Cluster) Describe(args ...string) string {
 	out, err := c.TryKubectl("", append([]string{"--request-timeout=5s", "describe"}, args...)...)
 	if err != nil {

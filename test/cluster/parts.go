@@ -18,7 +18,7 @@ func (c *Cluster) startEtcd() error {
 		"--initial-cluster=default=http://127.0.0.1:2380", "--quota-backend-bytes=268435456")
 }
 
-// startAPIServer starts it as kubeadm's manifest does.
+// startAPIServer starts the API server with the flags of kubeadm's manifest.
 func (c *Cluster) startAPIServer() error {
 	pki := dir + "/pki/"
 	return c.launch("kube-apiserver",
@@ -28,7 +28,7 @@ func (c *Cluster) startAPIServer() error {
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction,PodNodeSelector",
 		"--enable-bootstrap-token-auth=true",
-		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true", // beta, and off
+		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true", // a beta version, which is off by default
 		"--runtime-config=certificates.k8s.io/v1beta1=true",
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--service-cluster-ip-range=10.96.0.0/16",
@@ -51,7 +51,7 @@ func (c *Cluster) startAPIServer() error {
 	)
 }
 
-// connect waits for the apiserver and makes the client of the tests.
+// connect waits for the API server and creates the tests' client.
 func (c *Cluster) connect() error {
 	if err := c.makeClient(); err != nil {
 		return err
@@ -64,8 +64,8 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return err
 }
 
-// startControllers starts the controller manager and the scheduler, which need
-// no leader election where there is one of each.
+// startControllers starts the controller manager and the scheduler. They need no leader election,
+// because there is only one of each.
 func (c *Cluster) startControllers() error {
 	pki, conf := dir+"/pki/", dir+"/controller-manager.conf"
 	err := c.launch("kube-controller-manager",
@@ -92,8 +92,8 @@ func (c *Cluster) startControllers() error {
 		"--bind-address=127.0.0.1", "--leader-elect=false")
 }
 
-// StopAPIServer kills the apiserver: connections end, new ones are refused. It
-// is started again when the test ends, if the test does not.
+// StopAPIServer kills the API server. Connections end, and new ones are refused. When the test
+// ends, the API server is started again, unless the test has done it.
 func (c *Cluster) StopAPIServer(t testing.TB) {
 	t.Helper()
 	c.halt("kube-apiserver")
@@ -117,8 +117,8 @@ func (c *Cluster) StartAPIServer(t testing.TB) {
 	}
 }
 
-// Kubectl runs kubectl as an administrator on the control plane's host and
-// demands success.
+// Kubectl runs kubectl as an administrator on the control plane's host. The test fails if the
+// command fails.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := c.TryKubectl("", args...)
@@ -128,8 +128,8 @@ func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	return out
 }
 
-// TryKubectl is Kubectl with something on its standard input; the output is
-// standard output and, when it fails, standard error.
+// TryKubectl runs kubectl with the given standard input. It returns standard output and, if the
+// command fails, standard error.
 func (c *Cluster) TryKubectl(stdin string, args ...string) (string, error) {
 	cmd := c.KubectlCommand(args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -141,22 +141,22 @@ func (c *Cluster) TryKubectl(stdin string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// KubectlCommand is kubectl as an administrator on the control plane's host, for
-// machine.StartProcess, say.
+// KubectlCommand returns a command that runs kubectl as an administrator on the control plane's
+// host, for example for machine.StartProcess.
 func (c *Cluster) KubectlCommand(args ...string) *exec.Cmd {
 	all := append([]string{"HOME=" + dir, "KUBECONFIG=" + dir + "/super-admin.conf", c.bin + "/kubectl"}, args...)
 	return c.host.Command("env", all...)
 }
 
-// RunAsAdmin runs a program as AdminCommand makes it and gives its output.
+// RunAsAdmin runs the command that AdminCommand returns, and returns its output.
 func (c *Cluster) RunAsAdmin(variable string, args ...string) (string, error) {
 	out, err := c.AdminCommand(variable, args...).CombinedOutput()
 	return string(out), err
 }
 
-// AdminCommand is a program on the control plane's host. The variable of its environment
-// names an administrator's kubeconfig; arguments of the form NAME=VALUE before the program
-// are variables too.
+// AdminCommand returns a command that runs a program on the control plane's host. The given
+// environment variable contains the path of an administrator's kubeconfig. Arguments of the form
+// NAME=VALUE before the program are environment variables too.
 func (c *Cluster) AdminCommand(variable string, args ...string) *exec.Cmd {
 	return c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...)
 }
@@ -169,7 +169,7 @@ func (c *Cluster) Apply(t testing.TB, manifest string) {
 	}
 }
 
-// JoinCommand is the command that a person is told to run on a new node.
+// JoinCommand returns the command that kubeadm prints for joining a new node.
 func (c *Cluster) JoinCommand(t testing.TB) []string {
 	t.Helper()
 	out, err := c.host.Command(c.bin+"/kubeadm", "token", "create", "--print-join-command",
@@ -180,7 +180,7 @@ func (c *Cluster) JoinCommand(t testing.TB) []string {
 	return append([]string{c.bin + "/kubeadm"}, strings.Fields(string(out))[1:]...)
 }
 
-// Dial opens a connection from the control plane's host, to a node's port, say.
+// Dial opens a connection from the control plane's host, for example to a port of a node.
 func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var conn net.Conn
 	err := machine.InNetwork(c.host.Pid(), func() (err error) {

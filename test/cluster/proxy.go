@@ -19,21 +19,21 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Proxy stands between nodes and the apiserver. It knows nodes by their client
-// certificates, as the apiserver does, and speaks for them (as an aggregating
-// front proxy), so a node sees no difference until the proxy is told to fail.
+// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client
+// certificates and sends their names to the API server as an aggregating front proxy does. So a
+// node sees no difference until a test makes the proxy fail.
 type Proxy struct {
-	Addr string // to be used by nodes in the apiserver's place
+	Addr string // the address that nodes use instead of the API server's
 
 	mu       sync.Mutex
-	status   int // answer to everything, 0: the apiserver's
+	status   int // the status of every response; 0 for the API server's own
 	retry    time.Duration
 	delay    time.Duration
-	ahead    time.Duration // of the clock that answers show
+	ahead    time.Duration // the offset of the time in responses
 	requests map[string]int
 }
 
-// Proxy starts a proxy that ends with the test.
+// Proxy starts a proxy that runs until the test ends.
 func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	t.Helper()
 	c.mu.Lock()
@@ -91,8 +91,8 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	return p
 }
 
-// speakFor puts the node's name, as its certificate has it, into the request. A
-// request with a token is the apiserver's to judge.
+// speakFor adds the node's name, from its certificate, to the request. It does not change a request
+// with a token, which the API server authenticates.
 func speakFor(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if strings.HasPrefix(name, "X-Remote-") {
@@ -133,8 +133,8 @@ func (p *Proxy) fault(next http.Handler) http.Handler {
 	})
 }
 
-// kindOf tells requests apart: by method and path, and those about one object of a
-// list by its name.
+// kindOf returns the method and path of a request, and the object's name if the request selects one
+// object of a list.
 func kindOf(r *http.Request) string {
 	method, q := r.Method, r.URL.Query()
 	if q.Get("watch") == "true" {
@@ -146,14 +146,14 @@ func kindOf(r *http.Request) string {
 	return method + " " + r.URL.Path
 }
 
-// Fail answers every new request with a status, and with Retry-After unless zero.
+// Fail answers every new request with a status, and with Retry-After unless that is zero.
 func (p *Proxy) Fail(status int, retry time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status, p.retry = status, retry
 }
 
-// date shows another time in an answer.
+// date changes the time in a response.
 func (p *Proxy) date(r *http.Response) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *Proxy) date(r *http.Response) error {
 	return nil
 }
 
-// Ahead lets the server's clock be ahead of the nodes': theirs are slow, for them.
+// Ahead sets the server's clock ahead, so that the nodes' own clocks look slow to them.
 func (p *Proxy) Ahead(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

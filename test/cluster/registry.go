@@ -16,15 +16,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Registry has one image, the test image, and gives it only to who has the password.
+// A Registry serves one image, the test image, to clients with the password.
 type Registry struct {
-	Addr     string // host and port; its certificate is of the cluster's CA
-	Image    string // reference of the image
+	Addr     string // host and port; the cluster's CA has signed its certificate
+	Image    string // the reference of the image
 	User     string
 	Password string
 }
 
-// Registry starts a registry that ends with the test.
+// Registry starts a registry that runs until the test ends.
 // https://distribution.github.io/distribution/spec/api/
 func (c *Cluster) Registry(t testing.TB) *Registry {
 	t.Helper()
@@ -64,7 +64,7 @@ func (c *Cluster) Registry(t testing.TB) *Registry {
 	return r
 }
 
-// Listen gives a port on the control plane's host, which all machines reach.
+// Listen listens on a port of the control plane's host, to which all machines can connect.
 func (c *Cluster) Listen(t testing.TB) (l net.Listener) {
 	t.Helper()
 	c.mu.Lock()
@@ -82,8 +82,8 @@ const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
 func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// blobs are config, layers and manifest of the test image, by digest, and the manifest
-// by its tag too.
+// blobs returns the config, layers and manifest of the test image by digest, and the manifest also
+// by its tag.
 func (r *Registry) blobs(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(machine.Archive(t))
@@ -132,7 +132,7 @@ func (r *Registry) blobs(t testing.TB) map[string][]byte {
 	return blobs
 }
 
-// HostsFile is the hosts.toml that lets a machine trust the registry.
+// HostsFile returns the hosts.toml that makes a machine trust the registry.
 func (r *Registry) HostsFile(ca string) string {
 	return fmt.Sprintf("server = \"https://%[1]s\"\n[host.\"https://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\nca = %[2]q\n",
 		r.Addr, ca)

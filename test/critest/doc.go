@@ -3,8 +3,8 @@
 //
 //	critest, crictl --> CRI socket --> islet --> registry (tool) --> images
 //
-// The suite's images are in registries that a test machine does not reach. The images
-// here have their names and what the suite uses of them: busybox, and Go programs that
-// play a web server, a program with the setuid bit, and pause. A registry on the
-// machine's loopback gives them to the node as a mirror of all registries.
+// A test machine cannot access the registries with the suite's images. The images here have the
+// same names and the content that the suite needs: busybox, and Go programs for a web server, a
+// program with the setuid bit, and pause. A registry on the machine's loopback interface serves
+// them to the node as a mirror of all registries.
 package critest

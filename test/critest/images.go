@@ -15,16 +15,16 @@ import (
 	"testing"
 )
 
-// An image is one of the suite's.
+// An image is an image of the suite.
 type image struct {
 	user    string
 	command []string
 }
 
-// sleep is what the suite's images run that are made from busybox.
+// sleep is the command of the suite's images that contain busybox.
 var sleep = []string{"sh"}
 
-// images are those that the suite names. Where a registry is not named it is any.
+// images are the images that the suite uses. A name without a registry is for any registry.
 func images() map[string]image {
 	web := func(port string) image { return image{command: []string{"/usr/sbin/nginx", "master process", port}} }
 	return map[string]image{
@@ -49,7 +49,7 @@ func images() map[string]image {
 	}
 }
 
-// pgrep is one of the two programs that Debian's busybox lacks.
+// pgrep is one of the two programs that Debian's busybox does not have.
 const pgrep = `#!/bin/sh
 for d in /proc/[0-9]*; do
 	read -r c <$d/comm 2>/dev/null && [ "$c" = "$1" ] && echo ${d#/proc/} && found=1
@@ -57,8 +57,7 @@ done
 [ -n "$found" ]
 `
 
-// base is the layer of all images: busybox with its names, accounts, and the tool
-// under its names.
+// base returns the common layer of all images: busybox and the tool with their links, and accounts.
 func base(t testing.TB, busybox, tool string) []byte {
 	t.Helper()
 	box, err := os.ReadFile(busybox)
@@ -116,8 +115,8 @@ func base(t testing.TB, busybox, tool string) []byte {
 	return b.Bytes()
 }
 
-// plainShell is busybox that, as sh, runs /bin/ls. Debian's runs what it has itself,
-// whatever the file system says, and the suite masks /bin/ls.
+// plainShell returns a busybox whose sh executes /bin/ls from the file system. Debian's busybox
+// runs its own ls instead, but the suite masks /bin/ls.
 func plainShell(t testing.TB, box []byte) []byte {
 	t.Helper()
 	before, after := []byte("\x00lpr\x00ls\x00"), []byte("\x00lpr\x00lz\x00")
@@ -132,7 +131,7 @@ func plainShell(t testing.TB, box []byte) []byte {
 	return bytes.Replace(box, before, after, 1)
 }
 
-// writeImages writes all images below dir, as the tool's registry serves them.
+// writeImages writes all images below dir, in the layout that the tool's registry serves.
 func writeImages(t testing.TB, dir, busybox, tool string) {
 	t.Helper()
 	put := func(path string, data []byte) {

@@ -1,10 +1,10 @@
-// Command csidriver is a CSI driver for tests: a volume is a directory below DATA, or in
-// block mode the block device DATA/HANDLE; it is bound to where it is wanted. It registers
-// itself, as node-driver-registrar does.
+// Command csidriver is a CSI driver for tests: a volume is a directory below DATA, or in block mode
+// the block device DATA/HANDLE; it is bind-mounted to the target path. The driver registers itself,
+// as node-driver-registrar does.
 //
 //	csidriver NAME ROOT-DIR DATA
 //
-// A driver for everybody to use is csi-driver-host-path.
+// For a driver outside of these tests, use csi-driver-host-path.
 package main
 
 import (
@@ -98,7 +98,7 @@ func (d *driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return out, nil
 }
 
-// bind makes a volume appear at a path.
+// bind bind-mounts a volume at a path.
 func (d *driver) bind(handle, to string, block bool) error {
 	if strings.ContainsAny(handle, "/\x00") || strings.HasPrefix(handle, ".") {
 		return status.Error(codes.InvalidArgument, "that is no volume")
@@ -158,7 +158,7 @@ func (d *driver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeR
 	return &spec.NodePublishVolumeResponse{}, err
 }
 
-// note adds what a volume was published with to a file beside it.
+// note appends the parameters with which a volume was published to a file next to the volume.
 func (d *driver) note(handle, tokens string) error {
 	f, err := os.OpenFile(filepath.Join(d.data, handle+".tokens"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

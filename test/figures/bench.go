@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Idle skips a test that measures unless make bench, or bench-packages, runs it, and gives how long it looks at a node
-// that does nothing.
+// Idle returns how long a benchmark observes an idle node. It skips the test unless make bench or
+// bench-packages runs it.
 func Idle(t testing.TB) time.Duration {
 	t.Helper()
 	Bench(t)
@@ -22,7 +22,7 @@ func Idle(t testing.TB) time.Duration {
 	return idle
 }
 
-// Bench skips a test that measures unless make bench, or bench-packages, runs it.
+// Bench skips a benchmark unless make bench or bench-packages runs it.
 func Bench(t testing.TB) {
 	t.Helper()
 	if os.Getenv("ISLET_BENCH") == "" {

@@ -12,29 +12,30 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Rules is what test/prometheus tells of the rules made for a kubelet, after it has scraped a node.
+// Rules contains the results of test/prometheus: how the rules for a kubelet evaluate after it has
+// scraped a node.
 type Rules struct {
-	Targets map[string]string // page to error; empty: it is up
+	Targets map[string]string // for each page the error; empty if the page is up
 	Series  int
 	Rules   map[string]Rule
 }
 
-// A Rule is what one yields: samples, or active alerts.
+// A Rule contains the result of a rule: samples or active alerts.
 type Rule struct {
 	Samples, Active int
 	Error, Example  string
 }
 
-// Control is the alert that has to be active, so that others would be seen if they were.
+// Control is an alert that must be active. It proves that active alerts are visible.
 const Control = "alert control"
 
-// mayLack are the rules that yield something only on some hosts, or of some pods.
+// mayLack are the rules that have results only on some hosts or for some pods.
 var mayLack = map[string]string{
 	"pressure":                  "cgroup v1 has none",
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
-// Scrape has the tool scrape a machine and evaluate the rules.
+// Scrape runs the tool, which scrapes a machine and evaluates the rules.
 func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got Rules) {
 	t.Helper()
 	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")
@@ -51,8 +52,9 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check holds what rules yield against what they should: all yield data but those in without,
-// which says why they do not, and no alert is active but Control. What is right is in notes.
+// Check compares the results of the rules with the expected ones. Every rule must have data, except
+// those in without, which contains the reason, and no alert except Control may be active. Check
+// returns the correct results in notes.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {
@@ -86,7 +88,7 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	return wrong, notes
 }
 
-// Demand fails a test for which Check finds something wrong.
+// Demand fails a test if Check finds an error.
 func (r Rules) Demand(t testing.TB, without map[string]string) {
 	t.Helper()
 	wrong, notes := r.Check(without)

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// Pages are those that Prometheus scrapes of a node.
+// Pages are the pages that Prometheus scrapes from a node.
 var Pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
-// A Family is what a page tells under one name.
-type Family struct{ Page, Name, Type, Labels string } // Labels in order, with commas between
+// A Family describes the lines of a page with one name.
+type Family struct{ Page, Name, Type, Labels string } // the label names in order, separated by commas
 
 func (f Family) String() string {
 	return fmt.Sprintf("%s %s: a %s of {%s}", f.Page, f.Name, f.Type, f.Labels)
@@ -23,7 +23,7 @@ func (f Family) String() string {
 
 var row = regexp.MustCompile("(?m)^\\| (/metrics[a-z/]*) \\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
 
-// Documented takes from the text of docs/metrics.md what a node serves.
+// Documented returns the families that a node serves according to the text of docs/metrics.md.
 func Documented(text string) (out []Family) {
 	for _, m := range row.FindAllStringSubmatch(text, -1) {
 		out = append(out, Family{m[1], m[2], m[3], strings.ReplaceAll(strings.TrimSpace(m[4]), ", ", ",")})
@@ -31,8 +31,9 @@ func Documented(text string) (out []Family) {
 	return out
 }
 
-// Compare holds pages, by their paths, against what is documented: names, types, and the labels of
-// each line. wrong is what differs; unseen are the names that no page has, each after its page.
+// Compare compares pages, by their paths, with the documentation: names, types, and the labels of
+// each line. wrong are the differences. unseen are the documented names that no page has, each
+// after its page.
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}
 	for _, f := range documented {
@@ -64,8 +65,8 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	return wrong, unseen
 }
 
-// Check holds what a node serves against docs/metrics.md below root, which is made from upstream's
-// own list. ask gives a page. It returns the names that no page has.
+// Check compares the pages of a node with docs/metrics.md below root, which is generated from
+// upstream's own list. ask returns a page. Check returns the names that no page has.
 func Check(t testing.TB, root string, ask func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
@@ -83,7 +84,8 @@ func Check(t testing.TB, root string, ask func(path string) string) (unseen []st
 	return unseen
 }
 
-// Listed gives the key of a list that matches a name that Check returned as a whole; empty: none does.
+// Listed returns the key of a list that matches the whole of a name that Check returned, or "" if
+// no key matches.
 func Listed(list map[string]string, name string) string {
 	for names := range list {
 		if regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name) {
@@ -93,7 +95,7 @@ func Listed(list map[string]string, name string) string {
 	return ""
 }
 
-// families reads a page: each family once for each set of labels that it has.
+// families parses a page. It returns each family once for each set of its labels.
 func families(page, text string) (out []Family, err error) {
 	seen := map[Family]bool{}
 	f := Family{Page: page}
@@ -120,7 +122,8 @@ func families(page, text string) (out []Family, err error) {
 	return out, nil
 }
 
-// labelsOf are a line's name and the names of its labels, but for those of a histogram's own.
+// labelsOf returns a line's name and the names of its labels, except the special labels of
+// histograms.
 func labelsOf(line string) (name string, labels []string) {
 	end := strings.IndexAny(line, "{ ")
 	if end < 0 {

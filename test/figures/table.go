@@ -1,5 +1,5 @@
-// Package figures shows what benchmarks have measured, and holds what a node serves to Prometheus
-// against what is documented, and against what rules made for a kubelet take from it.
+// Package figures prints the results of benchmarks, and compares the metrics of a node with their
+// documentation and with the needs of Prometheus rules for a kubelet.
 package figures
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Table of figures, each with what the project wants it to be.
+// A Table contains measured values, each with the project's goal for it.
 type Table struct{ rows [][4]string }
 
 // Add adds a row.
@@ -15,7 +15,7 @@ func (f *Table) Add(what, value, goal, note string) {
 	f.rows = append(f.rows, [4]string{what, value, goal, note})
 }
 
-// String is the table in Markdown.
+// String returns the table in Markdown.
 func (f *Table) String() string {
 	var b strings.Builder
 	width := [4]int{6, 5, 4, 4}

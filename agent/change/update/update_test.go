@@ -80,7 +80,7 @@ func archive(t testing.TB, dir, name, version, arch, program string, keys ...ed2
 	if err := errors.Join(w.Close(), z.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := release.Of(version, arch, bytes.NewReader(b.Bytes()))
+	r, err := release.Describe(version, arch, bytes.NewReader(b.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Dial connects by TCP without keep-alive probes, so the connection is silent when it is idle. Its
-// receive buffer is small, so that data the caller does not read stays with the sender.
+// receive buffer is small, so that unread data stays in the sender's buffer.
 func Dial(to string) (*net.TCPConn, error) {
 	d := net.Dialer{KeepAlive: -1, Control: shrinkBuffer}
 	c, err := d.Dial("tcp", to)
@@ -24,8 +24,9 @@ func shrinkBuffer(_, _ string, c syscall.RawConn) (err error) {
 	return err
 }
 
-// Cut makes the peer of a connection look lost: a socket filter drops every packet to it, so it
-// acknowledges nothing and answers no FIN, as if the link were cut.
+// Cut makes the local end of a connection look lost to its peer, as if the link were cut. A socket
+// filter drops every packet that arrives, so the kernel acknowledges nothing and does not answer a
+// FIN.
 func Cut(c *net.TCPConn) error {
 	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	filter := unix.SockFprog{Len: 1, Filter: &none[0]}

@@ -21,7 +21,7 @@ type weighing struct {
 
 // Unmarshal checks the weight of a message and decodes it.
 func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
-	inUse := data.MaterializeToBuffer(mem.DefaultBufferPool()) // one copy for both
+	inUse := data.MaterializeToBuffer(mem.DefaultBufferPool()) // one copy for the check and the decoder
 	defer inUse.Free()
 	if err := weight.Protobuf(inUse.ReadOnlyData(), v, c.most); err != nil {
 		return err

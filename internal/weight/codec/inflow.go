@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxIncomplete is how many incomplete messages one connection may have.
+// maxIncomplete is the maximum number of incomplete messages of one connection.
 const maxIncomplete = 256
 
 // errSlow and errBegun are the reasons for closing a connection.
@@ -20,21 +20,21 @@ var (
 	errIncomplete = errors.New("too many messages are begun")
 )
 
-// An Inflow bounds what the peer of one gRPC client sends. A large message is received once it has
-// its share of the pool. It keeps the share until a call to the peer has returned, until the next
-// message of a stream is requested, or for useTime, because the call may have ended before the
-// message arrived. A peer that sends a large message too slowly loses its connection, sooner while
-// others wait.
+// An Inflow bounds the data that the peer of one gRPC client sends. A large message is received
+// once it has its share of the pool. It keeps the share until a call to the peer has returned or
+// the next message of a stream is requested, but at most for useTime, because the call may have
+// ended before the message arrived. The connection of a peer that sends a large message too slowly
+// is closed, sooner if other messages wait for the pool.
 type Inflow struct {
 	most int // the largest message that the client accepts, in bytes
-	slow int // how often the peer was slow; guarded by the pool's mutex
+	slow int // number of times that the peer was slow; guarded by the pool's mutex
 
 	mu    sync.Mutex
 	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client that accepts messages of at most most bytes, which
-// take at most memory bytes once they are decoded. The connections are made by dial.
+// Client returns the options of a gRPC client. most is the maximum size of a message, and memory
+// the maximum size of a decoded message, both in bytes. dial opens the connections.
 func Client(most int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	in := &Inflow{most: most}
 	return []grpc.DialOption{
@@ -120,14 +120,14 @@ type frame struct {
 type message struct {
 	prefix []byte // the received part of the prefix: a compression flag and the length
 	left   int    // missing bytes
-	share  *share // nil: the message is small
+	share  *share // nil if the message is small
 }
 
 const (
 	frameHead   = 9
 	messageHead = 5
 	dataFrame   = 0
-	headFrame   = 1 // also of trailers
+	headFrame   = 1 // HEADERS; trailers are such a frame too
 	resetFrame  = 3
 	endsStream  = 0x1
 	hasPadding  = 0x8
@@ -155,9 +155,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// parse processes some of the bytes, at least one, and returns how many.
+// parse processes at least one of the bytes and returns the number of processed bytes.
 func (c *conn) parse(b []byte) (used int, err error) {
-	if c.frame.left == 0 { // a frame begins
+	if c.frame.left == 0 { // the next bytes belong to the header of a frame
 		used = min(len(b), frameHead-len(c.head))
 		if c.head = append(c.head, b[:used]...); len(c.head) < frameHead {
 			return used, nil
@@ -234,7 +234,7 @@ func (c *conn) content(id uint32, b []byte) error {
 			if m.prefix[0] != 0 { // compressed
 				size = c.in.most
 			}
-			if size > small && m.left <= c.in.most { // the client rejects a larger message
+			if size > small && m.left <= c.in.most { // the client rejects messages that are larger
 				c.mu.Unlock()
 				err := c.wait(m, size)
 				c.mu.Lock()
@@ -265,7 +265,7 @@ func (c *conn) wait(m *message, bytes int) error {
 	}
 	s := large.hold(c, size, func() {
 		c.cancel(errSlow)
-		_ = c.Conn.Close() // its reader gets the error
+		_ = c.Conn.Close() // the reader of the connection returns the error
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()

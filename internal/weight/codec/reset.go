@@ -2,21 +2,23 @@ package codec
 
 import "encoding/binary"
 
-// prefaceLength is that of the HTTP/2 client preface, which precedes the frames of a client.
+// prefaceLength is the length of the HTTP/2 client preface, which precedes the frames of a client.
 const prefaceLength = 24
 
-// maxReset is how many streams that the client has reset are known. Of older ones nothing more comes.
+// maxReset is the maximum number of remembered streams that the client has reset. For older ones no
+// more data arrives.
 const maxReset = 256
 
 // sent follows the HTTP/2 frames that the client sends.
 type sent struct {
 	begun bool   // the preface was seen
-	head  []byte // of a frame, as far as it was sent
+	head  []byte // the sent part of a frame's header
 	skip  int    // bytes until the next frame
 }
 
 // Write finds the streams that the client resets, as it does when a call is cancelled. The rest of
-// a message of such a stream does not come, so its share is freed, and the peer is not slow.
+// a message of such a stream does not arrive, so the message's share is freed, and the peer does
+// not count as slow.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.parseSent(b[:n])

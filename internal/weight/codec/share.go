@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Bounds on the large messages of all peers of this process together.
+// These limit the large messages of all peers of this process together.
 const (
-	small       = 16 << 10         // bytes of a message that needs no share
-	poolSize    = 16 << 20         // bytes of large messages that are being received, decoded or used at a time
+	small       = 16 << 10         // maximum bytes of a message that needs no share
+	poolSize    = 16 << 20         // maximum bytes of all large messages that are being received, decoded or used
 	receiveTime = 10 * time.Second // the time to receive a large message, once it has its share
-	useTime     = 30 * time.Second // how long a received message keeps its share at most
-	leastTime   = time.Second      // the minimum of both times while others wait
+	useTime     = 30 * time.Second // the maximum time for which a received message keeps its share
+	leastTime   = time.Second      // the minimum of both times while other messages wait
 	leastRate   = 4 << 20          // bytes for which the minimum is one second longer
 )
 
@@ -32,7 +32,7 @@ type pool struct {
 
 // A waiter is a request that waits. ready is closed when its bytes are granted.
 type waiter struct {
-	slow  int // how often its peer was slow
+	slow  int // number of times that its peer was slow
 	size  int64
 	ready chan struct{}
 }
@@ -40,9 +40,9 @@ type waiter struct {
 // A share is a large message's part of the pool. The pool's mutex guards it.
 type share struct {
 	size   int64
-	slow   bool // the message was too slow
+	slow   bool // the message was received too slowly
 	since  time.Time
-	late   *time.Timer // closes the connection while the message is incomplete, then frees the share
+	late   *time.Timer // closes the connection if the message is incomplete, or else frees the share
 	closed func() bool // stops the function that frees the share when the connection ends
 }
 
@@ -155,7 +155,7 @@ func (p *pool) isHeld(s *share) bool {
 	return slices.Contains(p.held, s)
 }
 
-// leastTime returns how long a message keeps its share while others wait.
+// leastTime returns how long a message keeps its share while other messages wait.
 func (s *share) leastTime() time.Duration {
 	return leastTime + time.Duration(s.size)*time.Second/leastRate
 }

@@ -10,5 +10,5 @@
 //	registry.go  registry.k8s.io of the nodes, which has those images
 //	report.go    which specs passed, failed, cannot pass; written to .cache/conformance/*.txt
 //
-// The internet is not reached.
+// The specs need no internet access.
 package conformance

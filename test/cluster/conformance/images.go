@@ -16,18 +16,18 @@ import (
 	"testing"
 )
 
-// An image is one of the suite's: what it runs, and as whom.
+// An image is an image of the suite, with its command and user.
 type image struct {
 	User       string   `json:",omitempty"`
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
 	Env        []string
 
-	more string // the layer that it has beside the one of all: servers or drivers
+	more string // the layer that it has in addition to the common one: servers or drivers
 }
 
-// images are those that the specs run here, by the references of the suite's own list
-// (test/utils/image in Kubernetes). All have the same files.
+// images are the images that the specs run here, by the references in the suite's own list
+// (test/utils/image in Kubernetes). All images have the same files.
 func images() map[string]image {
 	const e2e = "registry.k8s.io/e2e-test-images/"
 	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
@@ -54,7 +54,7 @@ func images() map[string]image {
 	}
 }
 
-// driverImages are those that the specs of CSI and DRA drivers run besides.
+// driverImages are the additional images for the specs of CSI and DRA drivers.
 func driverImages() map[string]image {
 	const storage = "registry.k8s.io/sig-storage/"
 	return map[string]image{
@@ -67,29 +67,30 @@ func driverImages() map[string]image {
 	}
 }
 
-// htdocs is the folder that the web servers' specs move files in.
+// htdocs is the folder in which the specs of web servers move files.
 const htdocs = "/usr/local/apache2/htdocs"
 
-// nmeter stands in for the applet that Debian's busybox lacks: the time of day once, with
-// milliseconds, as specs ask it to.
+// nmeter replaces an applet that Debian's busybox does not have. It prints the time of day once,
+// with milliseconds, as the specs need it.
 const nmeter = `#!/bin/bash
 t=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 `
 
-// programs of this host that the suite's agnhost image has besides busybox.
+// programs are the programs of this host that the suite's agnhost image contains in addition to
+// busybox.
 var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// programsOf are the layers beside the one of all images: paths in the image, and programs
-// in the folder of the suites.
+// programsOf returns the content of an additional layer: for each path in the image, the program in
+// the folder of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
 	"drivers": {"hostpathplugin": "hostpathplugin", "registrar": "registrar", "csi-attacher": "csi-attacher",
 		"csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
 }
 
-// archive writes an archive of images to path, as docker save does, and gives what a
-// registry has of them. The suite's programs are in dir.
+// archive writes an archive of images to path, like docker save, and returns the images for a
+// registry. The suite's programs are in dir.
 func archive(t testing.TB, path, dir string, images map[string]image) *registry {
 	t.Helper()
 	r := newRegistry()
@@ -144,7 +145,7 @@ func archive(t testing.TB, path, dir string, images map[string]image) *registry 
 	return r
 }
 
-// layer is one of programs only.
+// layer returns a layer that contains only programs.
 func layer(t testing.TB, dir string, programs map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -160,7 +161,7 @@ func layer(t testing.TB, dir string, programs map[string]string) []byte {
 	return b.Bytes()
 }
 
-// files is the layer of all images: busybox under its names, programs of this host with
+// files returns the common layer of all images: busybox with its links, programs of this host with
 // their libraries, agnhost, and accounts.
 func files(t testing.TB, agnhost, nnp string) []byte {
 	t.Helper()
@@ -219,7 +220,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 		}
 	}
 	add(tar.Header{Name: "bin/bash", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/bin/bash"}, nil)
-	// busybox' own shell drops variables that are no names of its own.
+	// The shell of busybox drops environment variables whose names are not valid in a shell.
 	add(tar.Header{Name: "bin/sh", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/bin/bash"}, nil)
 	busybox, err := exec.LookPath("busybox")
 	must(t, err)
@@ -240,7 +241,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 			"nobody:x:65534:65534::/:/bin/false\n",
 		"etc/group":         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
 		"data.json":         "{\"image\": \"kitten.jpg\"}\n",
-		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec looks for that name
+		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec needs this name
 		"etc/nsswitch.conf": "hosts: files dns\n",
 	} {
 		add(tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg}, []byte(text))
@@ -249,7 +250,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 	return b.Bytes()
 }
 
-// pause is the image that agnhost's registry server has for specs that pull from it.
+// pause is the image that agnhost's registry server provides for specs that pull from it.
 func pause(t testing.TB, busybox string) map[string][]byte {
 	t.Helper()
 	program, err := os.ReadFile(busybox)
@@ -269,8 +270,7 @@ func pause(t testing.TB, busybox string) map[string][]byte {
 	return r.files()
 }
 
-// libraries are the shared libraries of a program, and those that glibc loads to look
-// names up.
+// libraries returns the shared libraries of a program, and those that glibc loads for name lookups.
 func libraries(t testing.TB, program string) (out []string) {
 	t.Helper()
 	said, err := exec.Command("ldd", program).Output()

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A registry stands in for registry.k8s.io: it has the suites' images and no others.
+// A registry replaces registry.k8s.io. It contains only the suites' images.
 // https://distribution.github.io/distribution/spec/api/
 type registry struct {
 	blobs map[string][]byte // by digest
@@ -33,7 +33,7 @@ const (
 
 func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// add adds an image, whose reference has a tag.
+// add adds an image. Its reference must have a tag.
 func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte) {
 	t.Helper()
 	put := func(kind string, b []byte) map[string]any {
@@ -50,8 +50,8 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// files are what agnhost's own registry server serves of an image, which has to be the only
-// one, by their paths below its folder.
+// files returns the files from which agnhost's registry server serves an image, by their paths
+// below its folder. The registry must have only this image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, of := range r.tags {
@@ -93,7 +93,7 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// serve starts the registry on the control plane's host until the test ends, and gives its
+// serve starts the registry on the control plane's host until the test ends, and returns its
 // address.
 func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	t.Helper()
@@ -109,10 +109,10 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	return l.Addr().String()
 }
 
-// equip gives a machine, before its agent starts, the suites' images, the registry in the
-// place of registry.k8s.io, a name server that refuses to answer at once, as the internet
-// is not there, and the handler that specs of RuntimeClasses name. edge is more of the
-// EdgeConfiguration.
+// equip prepares a machine before its agent starts. It installs the suites' images, configures the
+// registry as mirror of registry.k8s.io, and adds the handler for specs of RuntimeClasses. It also
+// configures a name server that refuses every query at once, because there is no internet access.
+// edge is added to the EdgeConfiguration.
 func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
@@ -126,8 +126,8 @@ func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 		ociRuntime(t), edge))
 }
 
-// ociRuntime names one that is installed. crun refuses to work where both versions of
-// cgroups are mounted.
+// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup
+// versions are mounted.
 func ociRuntime(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"runc", "crun"} {

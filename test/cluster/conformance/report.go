@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A report is what the suites' runner writes of a run, in JSON.
+// A report is the JSON report of a run by the suites' runner.
 type report struct {
 	PreRunStats struct{ SpecsThatWillRun int }
 	SpecReports []spec
@@ -30,27 +30,28 @@ type spec struct {
 	}
 }
 
-// name is the spec's whole name, as focus and skip see it.
+// name returns the spec's full name, which focus and skip match.
 func (s spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
 		func(part string) bool { return part == "" }), " ")
 }
 
-// What became of a spec, as the list of results says it.
+// These are the outcomes of a spec in the list of results.
 const (
 	passed = "pass"
 	failed = "FAIL"
 	cannot = "cannot"
 )
 
-// cutOff is what the runner says of a spec that ran when the time of the run was over.
+// cutOff is the runner's message for a spec that was running when the time limit of the run was
+// reached.
 const cutOff = "A suite timeout occurred"
 
-// results are the specs of one or more runs by name, and what became of them.
+// results are the outcomes of the specs of one or more runs, by name.
 type results map[string]string
 
-// add adds what a run came to. Specs that the end of the run cut off have no result.
-// The counts are of specs that were to run, and of those that were cut off or not begun.
+// add adds the outcomes of a run. Specs that the end of the run interrupted have no result. The
+// counts are the number of selected specs, and of those that were interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun
@@ -58,7 +59,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 		for _, s := range part.SpecReports {
 			isSpec, name := s.LeafNodeType == "It", s.name()
 			if !isSpec {
-				name = s.LeafNodeType // what comes before or after all specs
+				name = s.LeafNodeType // nodes that run before or after all specs
 			}
 			switch state := s.State; {
 			case s.Failure.Message == cutOff:
@@ -84,7 +85,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 	return wanted, left
 }
 
-// names are the specs that came to an outcome, sorted.
+// names returns the sorted names of the specs with an outcome.
 func (r results) names(outcome string) (out []string) {
 	for name, is := range r {
 		if is == outcome {
@@ -95,7 +96,7 @@ func (r results) names(outcome string) (out []string) {
 	return out
 }
 
-// load reads a list of results; one that is not there is empty.
+// load reads a list of results. A missing file is an empty list.
 func load(t testing.TB, file string) results {
 	t.Helper()
 	r := results{}
@@ -114,7 +115,7 @@ func load(t testing.TB, file string) results {
 	return r
 }
 
-// save writes the list: outcome, name and, where a spec cannot pass, the reason.
+// save writes the list of results: the outcome, the name and, if a spec cannot pass, the reason.
 func (r results) save(t testing.TB, file string) {
 	t.Helper()
 	var b strings.Builder
@@ -128,14 +129,14 @@ func (r results) save(t testing.TB, file string) {
 	must(t, os.WriteFile(file, []byte(b.String()), 0o644))
 }
 
-// decode is what the runner wrote.
+// decode decodes the runner's report.
 func decode(t testing.TB, text []byte) (run []report) {
 	t.Helper()
 	must(t, json.Unmarshal(text, &run))
 	return run
 }
 
-// unreachable says why a spec cannot pass here; empty: it has to.
+// unreachable returns the reason why a spec cannot pass here, or "" if it has to pass.
 func unreachable(spec string) string {
 	for part, why := range map[string]string{
 		"should enable privileged commands": "it adds a network interface of type dummy, which not every kernel has",

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// named is a test under another name, which its node then has.
+// named is a test with another name, which becomes the name of its node.
 type named struct {
 	testing.TB
 	suffix string
@@ -20,9 +20,9 @@ type named struct {
 
 func (n named) Name() string { return n.TB.Name() + n.suffix }
 
-// start makes a control plane with a name server and two nodes with images and kube-proxy
-// beside them. Pods of one reach those of the other and the API server's host. join has a
-// node join, with flags of its own.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods
+// of each node reach pods of the other node and the API server's host. join makes a node join the
+// cluster with its own flags.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
@@ -30,7 +30,7 @@ func start(t *testing.T, dir string, set map[string]image, join func(*cluster.No
 	at := registry.serve(t, c)
 	credentials, err := c.RunAsAdmin("OF", "sh", "-c", `cat "$OF"`)
 	must(t, err)
-	// The API server asks Services, as its host can where kube-proxy runs and a route leads on.
+	// The API server connects to Services, so its host needs kube-proxy and a route.
 	if out, err := c.RunAsAdmin("CONF", "ip", "route", "add", "10.96.0.0/16", "dev", "lan0"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -53,8 +53,8 @@ func start(t *testing.T, dir string, set map[string]image, join func(*cluster.No
 	return c, nodes
 }
 
-// suiteImages makes the archive of the suite's images once a run, and the registry that
-// has them.
+// suiteImages creates the archive of the suite's images and the registry with these images, once
+// per run.
 func suiteImages(t *testing.T, dir string, set map[string]image) (string, *registry) {
 	t.Helper()
 	nnp, archived := filepath.Join(dir, "nnp"), filepath.Join(os.TempDir(), fmt.Sprintf("islet-suite-%d.tar", os.Getpid()))
@@ -67,7 +67,7 @@ func suiteImages(t *testing.T, dir string, set map[string]image) (string, *regis
 	return archived, archive(t, archived, dir, set)
 }
 
-// proxy starts kube-proxy on a machine, where CONF names a kubeconfig.
+// proxy starts kube-proxy on a machine. CONF is replaced by the path of a kubeconfig.
 func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec.Cmd) {
 	t.Helper()
 	p := command("sh", "-c", `exec "$0" --kubeconfig="$CONF" "$@"`, filepath.Join(dir, "kube-proxy"), "--proxy-mode=nftables",
@@ -78,8 +78,8 @@ func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec
 	must(t, err)
 }
 
-// route makes the control plane's host the router between nodes and their pods, and the
-// API server reach pods as it would where the network routes to them.
+// route makes the control plane's host the router between nodes and their pods, so that the API
+// server also reaches pods directly.
 func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	t.Helper()
 	on := func(args ...string) {
@@ -103,7 +103,8 @@ func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	}
 }
 
-// clusterDNS is the Service of the name server, which runs on the control plane's host.
+// clusterDNS is the address of the Service of the name server, which runs on the control plane's
+// host.
 const clusterDNS = `apiVersion: v1
 kind: Service
 metadata: {name: kube-dns, namespace: kube-system}
@@ -129,7 +130,7 @@ const corefile = `.:53 {
 }
 `
 
-// nameServer starts CoreDNS where the Service says.
+// nameServer starts CoreDNS at the endpoint of the Service.
 func nameServer(t *testing.T, c *cluster.Cluster, dir string) {
 	t.Helper()
 	c.Apply(t, clusterDNS)

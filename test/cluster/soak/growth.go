@@ -7,17 +7,18 @@ import (
 	"slices"
 )
 
-// A Sample is what the node has after a round.
+// A Sample contains the measurements after a round.
 type Sample struct {
-	Seconds float64 // since the beginning
-	Life    int     // of the agent: how often it has been started
+	Seconds float64 // since the start of the test
+	Life    int     // the number of starts of the agent so far
 	Values  map[string]float64
 }
 
-// A Series is what is looked at. It may grow by Part of what it was, and by Slack: that of an agent
-// while one agent lives, as it begins anew with each; that of the Node from before the first agent
-// was ended to the end of the last one, so that what each end leaves behind adds up. Of a Sum,
-// which counts up for ever, it is how much comes in a minute.
+// A Series is a measurement that is checked for growth. It may grow by the ratio Part, and by
+// Slack. A series of the agent is checked during the life of one agent, because each agent starts
+// anew. A series of the Node is checked from before the end of the first agent until the end of the
+// last one, so that everything that ended agents leave adds up. For a Sum, which always increases,
+// the increase per minute is checked.
 type Series struct {
 	Name, Unit  string
 	Part, Slack float64
@@ -25,7 +26,7 @@ type Series struct {
 	Sum         bool
 }
 
-// all that is looked at.
+// all returns the series that are checked.
 var all = []Series{
 	{Name: "agent, PSS", Unit: "MiB", Part: .1, Slack: 2},
 	{Name: "shims, PSS", Unit: "MiB", Part: .1, Slack: 1},
@@ -37,21 +38,22 @@ var all = []Series{
 	{Name: "mounts", Node: true},
 	{Name: "links", Node: true},
 	{Name: "files of the node", Slack: 3, Node: true},
-	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // with its log, which each agent begins anew and which grows to 2 MiB
+	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // includes its log, which each agent starts anew and which grows to 2 MiB
 	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
-// least is how many samples of one life say something: of the last one; of the first half of them.
+// These are the minimum numbers of samples for a result: of the last agent's life, and of the first
+// half of the samples.
 const least = 8
 
-// restarts is how often an agent has to be ended, so that what that leaves behind is more than
-// what a series may vary by.
+// restarts is the minimum number of ended agents for a result, so that their leftovers exceed the
+// variation of a series.
 const restarts = 4
 
-// Growth says what has grown: the least of the last third of the last life's samples, where
-// nothing is left but what stays, is more than the middle one of those before by more than may
-// be. Before are the first third of that life, or for the Node the first life. One error a
-// series; none too if there are too few samples or ends of agents, of which the error tells.
+// Growth returns an error for each series that has grown too much. It compares the minimum of the
+// last third of the last life's samples, which contains only what stays, with the median of the
+// samples before: the first third of that life, or for the Node the first life. If there are too
+// few samples or ended agents, it returns only an error that reports this.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	if len(samples) == 0 {
 		return nil, errors.New("no samples")
@@ -84,7 +86,7 @@ func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	return grown, nil
 }
 
-// life is the samples of one agent.
+// life returns the samples of one agent.
 func life(samples []Sample, n int) (out []Sample) {
 	for _, s := range samples {
 		if s.Life == n {
@@ -94,7 +96,7 @@ func life(samples []Sample, n int) (out []Sample) {
 	return out
 }
 
-// rate is by how much a sum rises in a minute.
+// rate returns the increase of a sum per minute.
 func rate(samples []Sample, name string) float64 {
 	from, to := samples[0], samples[len(samples)-1]
 	return (to.Values[name] - from.Values[name]) / (to.Seconds - from.Seconds) * 60

@@ -9,14 +9,14 @@ import (
 	"strconv"
 )
 
-// Size of a chart, in pixels.
+// These are the sizes of a chart in pixels.
 const (
 	width, height = 620, 90
 	left, top     = 170, 16
 )
 
-// Plot draws the samples as SVG, a chart each series, one below the other. Starts of the
-// agent are grey lines.
+// Plot draws the samples as SVG, with one chart per series below each other. Grey lines mark the
+// starts of the agent.
 func Plot(w io.Writer, samples []Sample, series []Series) {
 	end := 1.0
 	if n := len(samples); n > 0 {
@@ -55,14 +55,14 @@ func Plot(w io.Writer, samples []Sample, series []Series) {
 	fmt.Fprintf(w, `<text x="%d" y="%d">0 to %.0f minutes</text>`+"\n</svg>\n", left, height*len(series)+top-6, end/60)
 }
 
-// Write writes the samples as lines of values with commas.
+// Write writes the samples as CSV.
 func Write(w io.Writer, samples []Sample, series []Series) error {
 	out := csv.NewWriter(w)
 	head := []string{"seconds", "life"}
 	for _, s := range series {
 		head = append(head, s.Name)
 	}
-	out.Write(head) //nolint:errcheck // Error has it
+	out.Write(head) //nolint:errcheck // Error returns the error
 	for _, p := range samples {
 		row := slices.Grow([]string{strconv.FormatFloat(p.Seconds, 'f', 1, 64), strconv.Itoa(p.Life)}, len(series))
 		for _, s := range series {

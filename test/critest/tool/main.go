@@ -1,5 +1,6 @@
-// Command tool is what the images of the CRI validation suite need beyond busybox,
-// and the registry that serves them. What it is depends on its name or first argument:
+// Command tool contains the programs that the images of the CRI validation suite need in addition
+// to busybox, and the registry that serves the images. Its name or first argument selects the
+// program:
 //
 //	nginx, httpd "master process" PORT   a web server, with a pid file
 //	nnp                                  prints its effective user

@@ -73,7 +73,7 @@ func (d *driver) CreateVolume(_ context.Context, r *spec.CreateVolumeRequest) (*
 	return answer(id, v)
 }
 
-// make makes the directory of a volume. The caller holds mu.
+// make creates the directory of a volume. The caller holds mu.
 func (d *driver) make(id string, v *volume) error {
 	path, err := d.path(id)
 	if err != nil {

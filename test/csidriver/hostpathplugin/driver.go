@@ -19,17 +19,17 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// config is what the flags say of the driver.
+// config contains the settings of the driver from the flags.
 type config struct {
 	name, node, state string
 	attach, topology  bool
-	expands           bool  // volumes have to be expanded on the node too
-	most              int64 // volumes of a node that the driver says it takes; 0: any number
-	attachLimit       int   // volumes that are attached at a time, which it says too; 0: any number
+	expands           bool  // volumes have to be expanded on the node as well
+	most              int64 // the maximum number of volumes per node that the driver reports; 0 means no limit
+	attachLimit       int   // the maximum number of attached volumes, which it reports as well; 0 means no limit
 }
 
-// A driver has volumes that are directories below its state directory. It is the only one
-// of its name, and forgets its volumes when it ends.
+// A driver provides volumes that are directories below its state directory. There is only one
+// driver with its name, and it forgets its volumes when it ends.
 type driver struct {
 	spec.UnimplementedIdentityServer
 	spec.UnimplementedControllerServer
@@ -67,7 +67,7 @@ func drive(ctx context.Context, c config, l net.Listener) error {
 	return nil
 }
 
-// logged writes each call as the specs look for it in the log.
+// logged logs each call in the format that the specs expect.
 func logged(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	answer, err := next(ctx, req)
 	call := struct {
@@ -108,7 +108,7 @@ func (d *driver) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilit
 	return out, nil
 }
 
-// segments are where the driver's volumes can be used.
+// segments returns the topology in which the driver's volumes can be used.
 func (d *driver) segments() *spec.Topology {
 	if !d.topology {
 		return nil
@@ -116,7 +116,7 @@ func (d *driver) segments() *spec.Topology {
 	return &spec.Topology{Segments: map[string]string{"topology.hostpath.csi/node": d.node}}
 }
 
-// find gives a volume. The caller holds mu.
+// find returns a volume. The caller holds mu.
 func (d *driver) find(id string) (*volume, error) {
 	if v := d.volumes[id]; v != nil {
 		return v, nil
@@ -124,7 +124,7 @@ func (d *driver) find(id string) (*volume, error) {
 	return nil, status.Errorf(codes.NotFound, "there is no volume %q", id)
 }
 
-// path is where the data of a volume is, whose ID is the driver's own or a hash.
+// path returns the path of a volume's data. The volume's ID is one of the driver's or a hash.
 func (d *driver) path(id string) (string, error) {
 	if id == "" || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
 		return "", status.Errorf(codes.InvalidArgument, "%q is no volume", id)

@@ -1,9 +1,9 @@
-// Command hostpathplugin is what Kubernetes' storage and device specs run under the name of
-// the image hostpathplugin: a CSI driver for tests, whose volumes are directories
+// Command hostpathplugin is the program that Kubernetes' storage and device specs run in the image
+// hostpathplugin. It is a CSI driver for tests, whose volumes are directories
 //
 //	hostpathplugin --drivername=NAME --nodeid=NODE --endpoint=/csi/csi.sock --statedir=DIR ...
 //
-// or a proxy by which a driver inside the suite's own process has its socket on a node.
+// or a proxy that provides the socket on a node for a driver inside the suite's own process.
 //
 //	hostpathplugin --endpoint=unix:///csi/csi.sock --proxy-endpoint=tcp://:9000
 //
@@ -71,7 +71,7 @@ func run(ctx context.Context, endpoint, proxied string, c config) error {
 	return proxy(ctx, in, out)
 }
 
-// listen takes tcp://HOST:PORT, unix://PATH, or a path.
+// listen listens on tcp://HOST:PORT, unix://PATH, or a path.
 func listen(endpoint string) (net.Listener, error) {
 	network, address, found := strings.Cut(endpoint, "://")
 	if !found {

@@ -54,9 +54,9 @@ func proxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// pair gives a connection of each side that has not hung up while it waited; nil: the context
-// has ended. A caller waits for long where drivers are slow to dial, and none of these is
-// to be spent on one that has given up meanwhile.
+// pair returns a connection of each side, or nil if the context has ended. A caller may wait long
+// for a driver that dials late. So pair drops connections that were closed while they waited,
+// because a driver's connection must not be used for a caller that has given up.
 func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
 		var more <-chan net.Conn
@@ -93,7 +93,7 @@ func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver
 	}
 }
 
-// gone reports whether the other side has hung up, whatever it sent before.
+// gone reports whether the other side has closed the connection, even if it sent data before.
 func gone(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -120,7 +120,7 @@ func join(ctx context.Context, a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			io.Copy(p[0], p[1]) // ends when either side is closed, which is no fault
+			io.Copy(p[0], p[1]) // ends with an error when either side is closed, which is normal
 			a.Close()
 			b.Close()
 		})

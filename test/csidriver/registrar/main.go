@@ -1,6 +1,6 @@
-// Command registrar registers a CSI driver with the kubelet, as node-driver-registrar does,
-// by the flags that Kubernetes' storage specs give to that: it makes a socket in
-// /registration, and says there who the driver is.
+// Command registrar registers a CSI driver with the kubelet, as node-driver-registrar does, with
+// the flags that Kubernetes' storage specs use: it creates a socket in /registration, where it
+// reports the driver.
 //
 //	registrar --csi-address=/csi/csi.sock --kubelet-registration-path=/var/lib/kubelet/plugins/NAME/csi.sock
 //
@@ -67,7 +67,7 @@ func run(ctx context.Context, address, path, dir string, timeout time.Duration) 
 	}
 }
 
-// driver asks the driver for its name until it answers.
+// driver queries the driver for its name until it answers.
 func driver(ctx context.Context, address string, timeout time.Duration) (string, error) {
 	conn, err := grpc.NewClient("unix:"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *server) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 func (s *server) NotifyRegistrationStatus(_ context.Context,
 	r *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	log.Printf("registered: %v %s", r.PluginRegistered, r.Error)
-	if !r.PluginRegistered { // its container is restarted, and it tries again
+	if !r.PluginRegistered { // the container is restarted, and the registrar tries again
 		select {
 		case s.failed <- fmt.Errorf("registration failed: %s", r.Error):
 		default:

@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package sidecars names the programs that drivers of the storage specs have beside them,
-// for go.mod to keep.
+// Package sidecars imports the sidecar programs of the storage specs' drivers, so that go.mod
+// requires them.
 package sidecars
 
 import (

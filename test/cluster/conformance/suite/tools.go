@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package suite names the programs that build.sh makes from Kubernetes' module, so that
-// go.mod has all that they need.
+// Package suite imports the programs that build.sh builds from Kubernetes' module, so that go.mod
+// requires their dependencies.
 package suite
 
 import (
