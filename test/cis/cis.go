@@ -1,7 +1,7 @@
-// Package cis is the worker section of the CIS Kubernetes Benchmark as a table of checks. Each
-// looks at an installed node: its files, the configuration in force, or what it does.
+// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks.
+// Each check inspects an installed node: its files, the configuration in force, or its behaviour.
 //
-// The numbers and the wanted values are those of version 1.12 of the benchmark
+// The numbers and values are from version 1.12 of the benchmark
 // (https://www.cisecurity.org/benchmark/kubernetes), which is for Kubernetes 1.34 and newer.
 package cis
 

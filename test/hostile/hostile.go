@@ -1,12 +1,11 @@
-// Package hostile makes manifests that an agent must survive: random bytes, pods
-// changed at random, texts that are large only when they are read, and manifests
-// that claim what belongs to another pod.
+// Package hostile generates manifests that an agent must survive: random bytes, randomly changed
+// pods, texts that become large only when they are decoded, and manifests that claim the name or
+// directory of another pod.
 //
 //	pods.json -> Mutator -> Manifests -> Write -> a manifest directory
 //
-// The same seed gives the same manifests. Many are valid pods: they name an
-// image that does not exist and must not be pulled, so nothing of them runs,
-// but they count against the node's limits, as their authors want.
+// The same seed gives the same manifests. Many are valid pods. Their image does not exist and must
+// not be pulled, so they never run, but they count against the node's limits.
 package hostile
 
 import (
@@ -19,21 +18,21 @@ import (
 
 // Manifest is a file of a manifest directory.
 type Manifest struct {
-	Name string // of the file
-	Kind string // what is wrong with it, for messages
+	Name string // the name of the file
+	Kind string // the fault in it, for messages
 	Data []byte
 }
 
-// Options say which manifests to make.
+// Options select the manifests to generate.
 type Options struct {
 	Seed  uint64
 	Count int
-	// Victim is the name of the pod that some manifests claim to be, as its own
-	// manifest spells it. Empty for none.
+	// Victim is the name of the pod that some manifests claim to be, as in its own manifest. It is
+	// empty if there is none.
 	Victim string
 }
 
-// Manifests makes Count manifests, as many of each kind.
+// Manifests generates Count manifests, the same number of each kind.
 func Manifests(o Options) []Manifest {
 	w := &writer{r: rand.New(rand.NewPCG(o.Seed, 0)), mutator: NewMutator(), victim: o.Victim}
 	kinds := []struct {
@@ -60,7 +59,7 @@ func Manifests(o Options) []Manifest {
 	return all
 }
 
-// Write puts manifests into a directory, as an editor would: not at once.
+// Write writes manifests to a directory, not atomically, as some editors do.
 func Write(dir string, all []Manifest) error {
 	for _, m := range all {
 		if err := os.WriteFile(filepath.Join(dir, m.Name), m.Data, 0o644); err != nil {
@@ -77,7 +76,7 @@ type writer struct {
 	pods    int
 }
 
-// fileName is odd now and then. Numbers make it unique.
+// fileName returns a file name, sometimes an unusual one. A number makes it unique.
 func (w *writer) fileName(i int) string {
 	forms := []string{"%03d.yaml", "%03d.yaml", "%03d.yaml", "%03d.json", "%03d", ".%03d.yaml", "%03d.yaml~", "ä %03d.yaml",
 		"-%03d.yml", "\x1b[2J%03d.yaml", "a\nb%03d.yaml",
@@ -85,7 +84,7 @@ func (w *writer) fileName(i int) string {
 	return fmt.Sprintf(forms[w.r.IntN(len(forms))], i)
 }
 
-// pod gives a pod with a name of its own, which a change may still take away.
+// pod returns a pod with a unique name, which a later change may remove.
 func (w *writer) pod(changes int) map[string]any {
 	pod := w.mutator.Pod(w.r, changes)
 	if meta, ok := pod["metadata"].(map[string]any); ok {
@@ -119,7 +118,7 @@ func (w *writer) randomWords() []byte {
 	return []byte(b.String())
 }
 
-// damaged is a pod whose text lost, gained or repeated something.
+// damaged returns a pod's text in which a part was removed, added or repeated.
 func (w *writer) damaged() []byte {
 	data := toYAML(w.pod(0))
 	if w.r.IntN(3) == 0 {
@@ -138,19 +137,19 @@ func (w *writer) damaged() []byte {
 			data[from] ^= 1 << w.r.IntN(8)
 		case 2:
 			data = append(data[:from:from], data[to:]...)
-		case 3: // a part twice
+		case 3: // repeat a part
 			data = append(data[:to:to], data[from:]...)
 		case 4:
 			extra := []string{"\t", "\n", "\x00", "\xff\xfe", ":", " ", "\"", "\n---\n", "\u2028", "0"}
 			data = append(data[:from:from], append([]byte(extra[w.r.IntN(len(extra))]), data[from:]...)...)
-		case 5: // the whole twice: every key is a duplicate
+		case 5: // repeat the whole text, so that every key is a duplicate
 			data = append(data[:len(data):len(data)], data...)
 		}
 	}
 	return data
 }
 
-// bomb is text that takes far more memory or time when it is read.
+// bomb returns a text whose decoding takes far more memory or time than its size suggests.
 func (w *writer) bomb() []byte {
 	switch w.r.IntN(9) {
 	case 0: // billion laughs
@@ -160,7 +159,7 @@ func (w *writer) bomb() []byte {
 			fmt.Fprintf(&b, "a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d,", i-1), 9), i-1)
 		}
 		return []byte(b.String())
-	case 1: // one long text many times
+	case 1: // aliases that repeat one long text
 		return []byte("a: &a \"" + strings.Repeat("x", 1<<17) + "\"\nb: [" + strings.Repeat("*a,", 1<<15) + "]\n")
 	case 2:
 		return []byte(strings.Repeat("[", 100_000))
@@ -187,7 +186,7 @@ func (w *writer) bomb() []byte {
 	}
 }
 
-// foreign is text that is something else than a pod.
+// foreign returns a text that is not a pod.
 func (w *writer) foreign() []byte {
 	pod := string(toJSON(w.pod(0)))
 	texts := []string{
@@ -204,12 +203,12 @@ func (w *writer) foreign() []byte {
 	return []byte(texts[w.r.IntN(len(texts))])
 }
 
-// thief is a pod that claims a name, or a place on disk, of another pod.
+// thief returns a pod that claims the name or the directory of another pod.
 func (w *writer) thief() []byte {
 	pod := w.mutator.Pod(w.r, w.r.IntN(3))
 	meta := map[string]any{"name": w.victim, "namespace": "default"}
 	switch w.r.IntN(6) {
-	case 0: // the very name
+	case 0: // exactly the same name
 	case 1:
 		meta["name"] = strings.ToUpper(w.victim)
 	case 2:
@@ -219,7 +218,7 @@ func (w *writer) thief() []byte {
 	case 4:
 		meta["annotations"] = map[string]any{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "api",
 			"kubernetes.io/config.hash": "y"}
-	default: // on its way out already
+	default: // a pod that is already being deleted
 		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = "2001-01-01T00:00:00Z", 0
 	}
 	pod["metadata"] = meta

@@ -11,16 +11,15 @@ import (
 //go:embed pods.json
 var podsJSON []byte
 
-// Mutator changes valid pods at random places, so that most of them still look
-// like pods and many are just about invalid.
+// Mutator changes valid pods at random places. Most of the results still look like pods, and many
+// are only slightly invalid.
 type Mutator struct {
 	pods   []any
-	donors map[string][]any // by the path of a field without indexes: values it has somewhere
+	donors map[string][]any // by the path of a field without indexes: the values that it has in some pod
 	keys   map[string][]string
 }
 
-// NewMutator reads the pods that are built in, which together set about every
-// field of a pod.
+// NewMutator reads the built-in pods, which together set almost every field of a pod.
 func NewMutator() *Mutator {
 	m := &Mutator{donors: map[string][]any{}, keys: map[string][]string{}}
 	if err := json.Unmarshal(podsJSON, &m.pods); err != nil {
@@ -49,7 +48,7 @@ func (m *Mutator) learn(path string, v any) {
 	}
 }
 
-// Pod gives one of the pods with as many changes.
+// Pod returns one of the pods with the given number of changes.
 func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	pod := clone(m.pods[r.IntN(len(m.pods))])
 	for range changes {
@@ -62,8 +61,8 @@ func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	return pod.(map[string]any)
 }
 
-// place is a member of an object or an item of a list, with the path to it. Its
-// owner can set it, or take it away.
+// place is a member of an object or an item of a list, with its path. Through its owner it can be
+// set or removed.
 type place struct {
 	path  string
 	value any
@@ -91,7 +90,7 @@ func (m *Mutator) change(r *rand.Rand, at place) {
 	switch v := at.value.(type) {
 	case map[string]any:
 		keys := m.keys[at.path]
-		if len(keys) > 0 && r.IntN(4) > 0 { // a field that another pod has here
+		if len(keys) > 0 && r.IntN(4) > 0 { // a field that another pod has at this place
 			key := keys[r.IntN(len(keys))]
 			v[key] = m.donor(r, at.path+"."+key)
 			return
@@ -137,13 +136,13 @@ func (m *Mutator) donor(r *rand.Rand, path string) any {
 }
 
 func (m *Mutator) text(r *rand.Rand, path string) any {
-	if r.IntN(3) == 0 || strings.HasSuffix(path, ".hostPath.path") { // which must not litter the host
+	if r.IntN(3) == 0 || strings.HasSuffix(path, ".hostPath.path") { // so that the pod does not write to the host
 		return m.donor(r, path)
 	}
 	return texts[r.IntN(len(texts))]
 }
 
-// texts and numbers are values at which rules begin or end.
+// texts and numbers are boundary values of validation rules.
 var texts = []string{
 	"", "a", "A", "a.b", "a_b", "-a", "a-", "a:b", "a b", " a", "ä", "\x00", "\u202e", strings.Repeat("a", 63), strings.Repeat("a", 64),
 	strings.Repeat("a.", 127) + "b", strings.Repeat("x", 300), "..", "../a", "a/../b", "..data", "/a", "/a/../b", "/", ".", "a/b", "a//b",

@@ -11,12 +11,12 @@ func toJSON(v any) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // what was read from JSON can be written as JSON
+		panic(err) // values that were decoded from JSON can be encoded
 	}
 	return b.Bytes()
 }
 
-// toYAML writes block style, with scalars as JSON has them.
+// toYAML returns YAML in block style, with scalars in JSON's form.
 func toYAML(v any) []byte {
 	var b bytes.Buffer
 	writeYAML(&b, v, 0)
@@ -50,7 +50,7 @@ func writeYAML(b *bytes.Buffer, v any, depth int) {
 	}
 }
 
-// writeBelow writes a value after its key or dash: a scalar on the same line.
+// writeBelow writes a value after its key or dash. A scalar is on the same line.
 func writeBelow(b *bytes.Buffer, v any, depth int) {
 	switch v.(type) {
 	case map[string]any, []any:

@@ -1,7 +1,6 @@
-// Package hungfs is a file system whose server a test can stop, in place of one of the
-// network: it is served by a process (FUSE), and who waits for one that is stopped
-// (SIGSTOP) waits as for a server that is gone, until the process is killed, or the file
-// system is unmounted by force.
+// Package hungfs is a file system whose server a test can stop, as a substitute for a network file
+// system. The server is a process (FUSE). While it is stopped (SIGSTOP), every access blocks, as
+// with an unreachable server, until the process is killed or the file system is unmounted by force.
 //
 //	test --Mount (in a machine)--> server --> /dev/fuse <-- whoever uses the file system
 //
@@ -27,22 +26,22 @@ import (
 )
 
 const (
-	// Dir is the directory that the file system has.
+	// Dir is the only directory in the file system.
 	Dir = "sub"
-	// Process is the first argument of the server's process, and the only one.
+	// Process is the first argument of the server's process.
 	Process = "islet-hungfs"
 
 	root, sub = 1, 2 // the nodes
 )
 
-// Signals to a server.
+// These are signals to a server.
 const (
-	Deaf   = unix.SIGUSR1 // it answers no more
-	Broken = unix.SIGUSR2 // it answers EIO
+	Deaf   = unix.SIGUSR1 // the server answers no further request
+	Broken = unix.SIGUSR2 // the server answers every request with EIO
 )
 
-// Main must be called first in TestMain. In a process that was started with Process as its
-// first argument it mounts the file system at the second, and exits once a server runs.
+// Main must be called first in TestMain. If the first argument of this process is Process, Main
+// mounts the file system at the path in the second argument, and exits once a server runs.
 func Main() {
 	if len(os.Args) < 2 || os.Args[1] != Process {
 		return
@@ -80,7 +79,8 @@ func mount(dir string) error {
 	return server.Start()
 }
 
-// What the kernel asks, of https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
+// These are the kernel's requests, from
+// https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
 const (
 	opLookup, opForget, opGetAttr, opSetAttr, opStatFS        = 1, 2, 3, 4, 17
 	opInit, opOpenDir, opReadDir, opReleaseDir, opBatchForget = 26, 27, 28, 29, 42
@@ -101,8 +101,8 @@ type attr struct {
 
 func directory(node uint64) attr { return attr{Ino: node, Mode: unix.S_IFDIR | 0o777, Nlink: 2} }
 
-// serve answers until the file system is unmounted. Nothing that it answers may be kept, so
-// that whoever looks again asks again.
+// serve answers requests until the file system is unmounted. The kernel must not cache the answers,
+// so that every access causes a request.
 func serve(fd int) error {
 	told, broken := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(told, Deaf)
@@ -123,7 +123,7 @@ func serve(fd int) error {
 			return err
 		}
 		if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt {
-			continue // there is no answer to these
+			continue // these requests have no answer
 		}
 		if len(told) > 0 {
 			continue
@@ -149,7 +149,7 @@ func serve(fd int) error {
 				return err
 			}
 		}
-		if _, err := unix.Write(fd, out.Bytes()); err != nil && !errors.Is(err, unix.ENOENT) { // nobody waits any more
+		if _, err := unix.Write(fd, out.Bytes()); err != nil && !errors.Is(err, unix.ENOENT) { // the process that waited for the answer is gone
 			return fmt.Errorf("answer request %d: %w", in.Opcode, err)
 		}
 	}

@@ -1,4 +1,4 @@
-// Lint reports what no stock rule of revive finds and the house rules forbid:
+// Lint reports violations of the house rules that no built-in rule of revive finds:
 //
 //   - an init statement of an if that has nothing to do with its condition: `if x = y; z {`
 //     hides an assignment. The condition has to use what the statement assigns, or a
@@ -12,7 +12,7 @@
 //
 //     lint FOLDER...
 //
-// It prints file:line: message for each and ends with 1 if there is one.
+// It prints file:line: message for each violation. The exit code is 1 if there is one.
 package main
 
 import (
@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	columns  = 140 // of the longest line
-	longText = 50  // characters of a text that is better not broken
+	columns  = 140 // columns of the longest line
+	longText = 50  // characters of a string that may exceed the line
 )
 
 func main() {
@@ -81,7 +81,7 @@ func check(path string, text []byte) (violations []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	exempt := map[int]bool{} // lines of composite literals and of long texts
+	exempt := map[int]bool{} // lines of composite literals and of long strings
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.IfStmt:
@@ -103,7 +103,7 @@ func check(path string, text []byte) (violations []string, err error) {
 		return true
 	})
 	if !strings.HasSuffix(path, "_test.go") {
-		return violations, nil // revive has a rule for the lines
+		return violations, nil // revive has a rule for the number of lines
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, len(text)+1)
@@ -115,8 +115,8 @@ func check(path string, text []byte) (violations []string, err error) {
 	return violations, lines.Err()
 }
 
-// assigned returns the names of the variables, fields and elements that a statement
-// assigns, and for a call those of all its variables.
+// assigned returns the names of the variables, fields and elements that a statement assigns. For a
+// call it returns the names of all variables in it.
 func assigned(s ast.Stmt) (names []string) {
 	a, ok := s.(*ast.AssignStmt)
 	if !ok {

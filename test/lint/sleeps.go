@@ -11,9 +11,9 @@ import (
 )
 
 // sleeps returns the calls of time.Sleep in the tests of a folder that may sleep in real time. In a
-// bubble of package synctest no time passes: in a function that is passed to synctest.Test, or to a
-// function of the folder that runs it in one; and in functions that are called from there only. A
-// comment in the line excuses a call.
+// bubble of package synctest no real time passes. A function runs in a bubble if it is passed to
+// synctest.Test or to a function of the folder that runs it in a bubble, or if it is called only
+// from such functions. A call with a comment on its line is not reported.
 func sleeps(dir string) (violations []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -50,14 +50,14 @@ func sleeps(dir string) (violations []string, err error) {
 	return violations, nil
 }
 
-// A pkg has the test files of a folder. Functions and methods are told apart by name only.
+// A pkg has the test files of a folder. Functions and methods are identified only by name.
 type pkg struct {
 	files   []*ast.File
-	bubbles map[string]bool // functions that run a function in a bubble
+	bubbles map[string]bool // functions that run their argument in a bubble
 	real    map[string]bool // functions that may run outside of bubbles
 }
 
-// classify finds the functions that make bubbles, and those that tests call outside of bubbles.
+// classify finds the functions that create bubbles, and those that tests call outside of bubbles.
 func (p *pkg) classify() {
 	decls := map[string][]*ast.FuncDecl{}
 	for _, f := range p.files {
@@ -85,7 +85,7 @@ func (p *pkg) classify() {
 		p.real[name] = true
 		for _, g := range decls[name] {
 			p.outside(g, func(n ast.Node) {
-				if id, ok := n.(*ast.Ident); ok && decls[id.Name] != nil { // called, or passed on
+				if id, ok := n.(*ast.Ident); ok && decls[id.Name] != nil { // called, or passed as an argument
 					visit(id.Name)
 				}
 			})
@@ -98,7 +98,7 @@ func (p *pkg) classify() {
 	}
 }
 
-// makesBubble reports whether a function has a parameter of a function type and makes a bubble.
+// makesBubble reports whether a function has a parameter of a function type and creates a bubble.
 func (p *pkg) makesBubble(g *ast.FuncDecl) (makes bool) {
 	takes := slices.ContainsFunc(g.Type.Params.List, func(f *ast.Field) bool {
 		_, ok := f.Type.(*ast.FuncType)
@@ -124,7 +124,7 @@ func (p *pkg) outside(g *ast.FuncDecl, f func(ast.Node)) {
 	})
 }
 
-// called returns the name of the called function, as f, x.f or "" for what has no name.
+// called returns the name of the called function in the form f or x.f, or "" if it has no name.
 func called(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must happen; a busy machine with
+// Patience is how long a test waits for an expected event. It is long, because a busy machine with
 // two cores runs several tests at once.
 const Patience = 90 * time.Second
 
-// An Agent is one run of islet inside a machine.
+// An Agent is a running process of islet inside a machine.
 type Agent = Process
 
-// StartAgent starts islet with directories on the machine's disk, manifests in
-// Disk/manifests unless Disk/kubelet.yaml says where, and returns when it answers.
+// StartAgent starts islet with directories on the machine's disk, and waits until it answers.
+// Manifests are in Disk/manifests, unless Disk/kubelet.yaml sets another directory.
 func (m *Machine) StartAgent(extra ...string) *Agent {
 	m.t.Helper()
 	a := m.LaunchAgent(extra...)
@@ -33,18 +33,18 @@ func (m *Machine) StartAgent(extra ...string) *Agent {
 	return a
 }
 
-// Roomy are lines of a KubeletConfiguration for a node that collects no image and ends no
-// pod because the disk below the test, or the memory of its machine, is nearly full.
+// Roomy are lines of a KubeletConfiguration that disable image collection and eviction, because the
+// test host's disk or memory may be nearly full.
 const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available: 1Mi}\n"
 
-// Kubelet is a KubeletConfiguration with which cgroups and logs are below the machine's own, and
-// further lines.
+// Kubelet returns a KubeletConfiguration with cgroups and logs below the machine's own directories,
+// and with further lines.
 func (m *Machine) Kubelet(lines string) string {
 	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: "+
 		"false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
 }
 
-// LaunchAgent is StartAgent that does not wait.
+// LaunchAgent does the same as StartAgent, but does not wait.
 func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	m.t.Helper()
 	d := m.Disk
@@ -92,22 +92,22 @@ func (m *Machine) awaitReady(a *Agent) {
 	m.await("the agent to answer", a, func() bool { return m.Pods() != nil })
 }
 
-// AgentPid is the agent's process as this one sees it.
+// AgentPid returns the PID of the agent in this process's namespace.
 func (m *Machine) AgentPid() int { return m.agent.Pid }
 
-// Kill ends the agent with SIGKILL and returns when it is gone.
+// Kill ends the agent with SIGKILL and waits for its end.
 func (m *Machine) Kill() {
 	m.t.Helper()
 	m.signal(syscall.SIGKILL)
 }
 
-// Stop asks the agent to end and returns when it has.
+// Stop ends the agent with SIGTERM and waits for its end.
 func (m *Machine) Stop() {
 	m.t.Helper()
 	m.signal(syscall.SIGTERM)
 }
 
-// Lost waits for the end of an agent that the test has killed by itself.
+// Lost waits for the end of an agent that the test has killed in another way.
 func (m *Machine) Lost() {
 	m.t.Helper()
 	select {
@@ -134,7 +134,7 @@ func (m *Machine) signal(s syscall.Signal) {
 	m.agent = nil
 }
 
-// Islet runs a command of the binary against the agent and demands success.
+// Islet runs a command of the binary against the agent. The test fails if the command fails.
 func (m *Machine) Islet(args ...string) string {
 	m.t.Helper()
 	out, code := m.Try(args...)
@@ -144,8 +144,8 @@ func (m *Machine) Islet(args ...string) string {
 	return out
 }
 
-// Try runs a command of the binary; the output is standard output, and standard
-// error when it failed.
+// Try runs a command of the binary. It returns standard output and, if the command fails, standard
+// error.
 func (m *Machine) Try(args ...string) (string, int) {
 	cmd := m.Command(m.islet, args...)
 	cmd.Env = append(cmd.Env, "ISLET_SOCKET=/run/islet/islet.sock")
@@ -162,7 +162,7 @@ func (m *Machine) Try(args ...string) (string, int) {
 	return err.Error(), -1
 }
 
-// Pod is what the tests look at of a v1.Pod.
+// Pod contains the fields of a v1.Pod that the tests need.
 type Pod struct {
 	Metadata struct{ Name, Namespace, UID string }
 	Status   struct {
@@ -178,7 +178,7 @@ type Pod struct {
 	}
 }
 
-// ContainerStatus is what the tests look at of a v1.ContainerStatus.
+// ContainerStatus contains the fields of a v1.ContainerStatus that the tests need.
 type ContainerStatus struct {
 	Name, ContainerID, ImageID string
 	Ready                      bool
@@ -194,7 +194,7 @@ type ContainerStatus struct {
 	}
 }
 
-// Ready says whether the pod's Ready condition holds.
+// Ready reports whether the pod's Ready condition is true.
 func (p Pod) Ready() bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "Ready" {
@@ -204,8 +204,8 @@ func (p Pod) Ready() bool {
 	return false
 }
 
-// Pods lists the pods by name; nil while the agent does not answer. It asks the agent's
-// socket itself: waits ask often, and a run of the command costs 100 ms of CPU.
+// Pods returns the pods by name, or nil while the agent does not answer. It connects to the agent's
+// socket directly, because tests poll often and a run of the command costs 100 ms of CPU time.
 func (m *Machine) Pods() map[string]Pod {
 	answer, err := m.local().Get("http://islet/pods")
 	if err != nil {
@@ -225,13 +225,13 @@ func (m *Machine) Pods() map[string]Pod {
 	for _, p := range list.Items {
 		pods[p.Metadata.Name] = p
 		for _, c := range p.Status.ContainerStatuses {
-			m.ran[c.ContainerID] = m.ran[c.ContainerID] // now it has one
+			m.ran[c.ContainerID] = m.ran[c.ContainerID] // the pod has a container now
 		}
 	}
 	return pods
 }
 
-// local is a client of the agent's socket in the machine's files.
+// local returns a client of the agent's socket.
 func (m *Machine) local() *http.Client {
 	return &http.Client{Timeout: Patience / 3, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -239,7 +239,7 @@ func (m *Machine) local() *http.Client {
 		}}}
 }
 
-// WaitPods waits until ok holds of the pods.
+// WaitPods waits until ok returns true for the pods.
 func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string]Pod {
 	m.t.Helper()
 	var pods map[string]Pod
@@ -247,8 +247,9 @@ func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string
 	return pods
 }
 
-// WaitReady waits until exactly these pods exist and all are ready. What the agent says first is what it stored before the
-// power was cut: such a container does not count.
+// WaitReady waits until exactly these pods exist and all are ready. A container that ran before the
+// power was cut does not count, because a new agent first reports the statuses that it stored
+// before.
 func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	m.t.Helper()
 	return m.WaitPods("pods "+strings.Join(names, " ")+" to be ready", func(pods map[string]Pod) bool {
@@ -261,18 +262,18 @@ func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	})
 }
 
-// cut reports whether a pod shows a container that ran before the power was cut.
+// cut reports whether a pod's status contains a container that ran before the power was cut.
 func (m *Machine) cut(p Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c ContainerStatus) bool { return m.ran[c.ContainerID] })
 }
 
-// Well reports whether what islet status shows, and its exit code, say that nothing needs
-// attention, but for a full disk: that is the host's.
+// Well reports whether islet status, by its output and exit code, shows that nothing needs
+// attention. It ignores a full disk, because the disk is the test host's.
 func Well(out string, code int) bool {
 	_, needs, _ := strings.Cut(out, "Needs attention:")
-	needs, _, _ = strings.Cut(needs, "\n\n") // what follows is no trouble
+	needs, _, _ = strings.Cut(needs, "\n\n") // the following lines are no problem
 	for line := range strings.Lines(needs) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "- the disk of ") {
 			return false
@@ -281,18 +282,18 @@ func Well(out string, code int) bool {
 	return code == 0 || needs != ""
 }
 
-// Await waits until ok, also while no agent runs; one that runs must not end meanwhile.
+// Await waits until ok returns true. It also waits while no agent runs, but an agent that runs must
+// not end meanwhile.
 func (m *Machine) Await(what string, ok func() bool) {
 	m.t.Helper()
 	m.await(what, m.agent, ok)
 }
 
-// await asks again and again, since a process outside the agent has no event for what it waits
-// for. It pauses four times as long as the answer took, so that tests side by side do not spend
-// the machine's processors on asking.
+// await polls ok, because a process outside the agent gets no event for the condition. It pauses
+// four times as long as the call took, so that parallel tests do not spend the CPU time on polling.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
-	var ended <-chan struct{} // never, if no agent is to run meanwhile
+	var ended <-chan struct{} // blocks forever if no agent has to run meanwhile
 	if a != nil {
 		ended = a.Ended
 	}

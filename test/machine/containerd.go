@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// Pause is the reference of the image that containerd makes sandboxes of.
+// Pause is the reference of the image for containerd's sandboxes.
 const Pause = "localhost/pause:test"
 
-// Endpoint is where a Containerd serves CRI.
+// Endpoint is the CRI socket of a Containerd.
 const Endpoint = "unix:///run/containerd/containerd.sock"
 
-// A Containerd is one inside a machine, such as a distribution has. Its images, its
-// cgroups' parent and its sockets are the machine's; its CNI plugin is islet's bridge, by
-// the plugin's name, so that no package of plugins is needed.
+// A Containerd is a containerd of a distribution that runs inside a machine. The machine has its
+// own images, cgroups and sockets for it. Its CNI plugin is a link to islet, which has a bridge
+// plugin, so that no package of plugins is needed.
 type Containerd struct {
 	m       *Machine
-	dir     string // of the programs
+	dir     string // the directory of the programs
 	process *Process
 }
 
-// EachContainerd runs a test with every containerd of the folder $ISLET_CONTAINERD, which
-// test/remote/programs.sh fills.
+// EachContainerd runs a test with every containerd in the folder $ISLET_CONTAINERD, which
+// test/remote/programs.sh creates.
 func EachContainerd(t *testing.T, test func(t *testing.T, dir string)) {
 	root := os.Getenv("ISLET_CONTAINERD")
 	found, err := filepath.Glob(filepath.Join(root, "*", "containerd"))
@@ -81,7 +81,7 @@ conf_dir = "%[1]s/cni-conf"
 	return c
 }
 
-// Start starts it, and returns when it answers.
+// Start starts containerd, and waits until it answers.
 func (c *Containerd) Start() {
 	c.m.t.Helper()
 	log, err := os.OpenFile(filepath.Join(c.m.Disk, "containerd.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -103,7 +103,7 @@ func (c *Containerd) ctr(args ...string) *exec.Cmd {
 		"k8s.io"}, args...)...)
 }
 
-// Import brings the images that tests use: podtool's, and that of sandboxes.
+// Import imports the images that tests use: podtool's image and the pause image.
 func (c *Containerd) Import() {
 	c.m.t.Helper()
 	for _, archive := range []string{Archive(c.m.t), c.pause()} {
@@ -113,7 +113,7 @@ func (c *Containerd) Import() {
 	}
 }
 
-// pause packs podtool, which waits when it is called so.
+// pause returns an image with podtool under the name pause, with which it waits for a signal.
 func (c *Containerd) pause() string {
 	c.m.t.Helper()
 	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(c.m.t)), "podtool"))
@@ -132,10 +132,10 @@ func (c *Containerd) pause() string {
 	return out
 }
 
-// Kill ends it with SIGKILL; its containers run on.
+// Kill ends containerd with SIGKILL. Its containers continue to run.
 func (c *Containerd) Kill() { c.end(syscall.SIGKILL) }
 
-// Stop asks it to end; its containers run on.
+// Stop ends containerd with SIGTERM. Its containers continue to run.
 func (c *Containerd) Stop() { c.end(syscall.SIGTERM) }
 
 func (c *Containerd) end(s syscall.Signal) {

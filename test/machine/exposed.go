@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// Exposed lists what a local user without root could do to the files of the agent that
-// runs: each is a path with what is wrong with it. What pods may write is theirs, but
-// nobody else may come there.
+// Exposed lists the files of the running agent that are accessible to a local user without root:
+// each path with its fault. Pods may write to their own directories, but no other user may access
+// these.
 func (m *Machine) Exposed() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())
-	// Who walks down to a directory of pods' own has to pass one of these.
+	// Every path to a directory of pods contains one of these directories, which other users cannot
+	// enter.
 	closed := []string{"/state/containerd", "/state/runtime/containers", "/state/runtime/sandboxes", "/kubelet", "/kubelet/pods"}
 	for i := range closed {
 		closed[i] = root + m.Disk + closed[i]
@@ -35,7 +36,7 @@ func (m *Machine) Exposed() (found []string) {
 	for _, dir := range []string{root + m.Disk + "/state", root + m.Disk + "/kubelet", root + m.Disk + "/pki", root + "/run/islet"} {
 		err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 			if err != nil {
-				if os.IsNotExist(err) { // it ended meanwhile, or this node has no such directory
+				if os.IsNotExist(err) { // the process ended meanwhile, or this node has no such directory
 					return nil
 				}
 				return err
@@ -62,7 +63,7 @@ func (m *Machine) Exposed() (found []string) {
 	return found
 }
 
-// podsOwn says that what is at and below a path belongs to a pod or an image.
+// podsOwn reports whether a path, with everything below it, belongs to a pod or an image.
 func podsOwn(file string) bool {
 	dir, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
 	switch {
@@ -76,7 +77,7 @@ func podsOwn(file string) bool {
 	return name == "rootfs" || name == "shm"
 }
 
-// secret says that a file holds what no other user may know.
+// secret reports whether a file contains secrets.
 func secret(file string, mode fs.FileMode) bool {
 	name := filepath.Base(file)
 	known := []string{".db", ".db-wal", ".db-shm", ".key", ".pem", ".sock", ".probe"}
@@ -84,5 +85,5 @@ func secret(file string, mode fs.FileMode) bool {
 		slices.Contains([]string{"record.json", "config.json", "state.json", "lock"}, name)
 }
 
-// Pid is that of the machine's init.
+// Pid returns the PID of the machine's init.
 func (m *Machine) Pid() int { return m.host.Pid() }

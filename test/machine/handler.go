@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// OCIWrapper puts an OCI runtime on the machine's disk that leaves a trace of what it
-// is asked for, and does the work of the host's. It returns its path, and how often
-// it was asked to do something.
+// OCIWrapper writes a wrapper of the host's OCI runtime to the machine's disk. The wrapper records
+// each command and then executes the runtime. OCIWrapper returns the wrapper's path, and a function
+// that returns how often a command was run.
 func (m *Machine) OCIWrapper(name string) (program string, calls func(verb string) int) {
 	m.t.Helper()
 	oci, err := exec.LookPath("runc")
@@ -34,8 +34,8 @@ func (m *Machine) OCIWrapper(name string) (program string, calls func(verb strin
 	}
 }
 
-// Runc is a current one, which has idmapped mounts. It is built from its module, once, and
-// kept in the checkout's cache.
+// Runc returns the path of a current runc, which supports idmapped mounts. It is built once from
+// its module, in the checkout's cache.
 func Runc(t testing.TB) string {
 	t.Helper()
 	build := exec.Command(filepath.Join(Root(t), "test", "runc", "build.sh"))
@@ -47,8 +47,8 @@ func Runc(t testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TaskShim is containerd's own shim for runc, in the version that islet is built with. It
-// is built in its module, once, and kept in the checkout's cache.
+// TaskShim returns the path of containerd's own shim for runc, in the version that islet is built
+// with. It is built once from its module, in the checkout's cache.
 func (m *Machine) TaskShim() string {
 	m.t.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/containerd/containerd/v2")

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// A Host is the namespaces of a machine and its init. It has no disk: what runs
-// in it sees the file system of the machine below, except for /run. It ends
-// with the process that booted it, and all that runs in it ends with it.
+// A Host consists of the namespaces of a machine and its init. It has no disk: its processes use
+// the file system of the test host, except for /run. The Host and all its processes end with the
+// process that booted it.
 type Host struct {
 	init *exec.Cmd
 	halt chan struct{}
 }
 
-// BootHost starts a host and returns when its init is ready. Main must be the
-// first thing in this process's TestMain.
+// BootHost starts a host and waits until its init is ready. This process's TestMain must call Main
+// first.
 func BootHost(name string) (*Host, error) {
 	init := exec.Command("/proc/self/exe")
 	init.Env = append(os.Environ(), initEnv+"="+name)
@@ -36,7 +36,8 @@ func BootHost(name string) (*Host, error) {
 	}
 	h, started := &Host{init: init, halt: make(chan struct{})}, make(chan error)
 	go func() {
-		// Pdeathsig is for the end of a thread, and another goroutine may end the one that it is on.
+		// The kernel sends Pdeathsig when a thread ends, and another goroutine may end an unlocked
+		// thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := init.Start()
@@ -54,18 +55,18 @@ func BootHost(name string) (*Host, error) {
 	return h, nil
 }
 
-// Pid is the host's init as this process sees it.
+// Pid returns the PID of the host's init in this process's namespace.
 func (h *Host) Pid() int { return h.init.Process.Pid }
 
-// Halt kills everything in the host at once.
+// Halt kills all processes of the host at once.
 func (h *Host) Halt() error {
 	err := h.init.Process.Kill()
 	defer close(h.halt)
-	h.init.Wait() // killed: its error says nothing; all processes of its namespace end before it
+	h.init.Wait() // it was killed, so its error does not matter; all processes of its namespace end before it
 	return err
 }
 
-// Command is a command that will run inside the host.
+// Command returns a command that runs inside the host.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	all := append([]string{"-t", strconv.Itoa(h.Pid()), "-m", "-n", "-p", "-u", "-i", "--", name}, args...)
 	return exec.Command("nsenter", all...)
@@ -73,11 +74,11 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 
 // A Process was started inside a host.
 type Process struct {
-	Pid   int           // as this process sees it
+	Pid   int           // in this process's namespace
 	Ended chan struct{} // closed when the process has ended
 }
 
-// StartProcess starts a command that Command made.
+// StartProcess starts a command that Command returned.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -91,8 +92,8 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// childOf waits for the one child of a process that forks once, as nsenter does
-// to enter a process namespace.
+// childOf waits for the child of a process that forks once, and returns its PID. nsenter forks to
+// enter a PID namespace.
 func childOf(pid int, ended <-chan struct{}) int {
 	for {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))

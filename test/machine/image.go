@@ -11,12 +11,13 @@ import (
 	"testing"
 )
 
-// Image is the reference of the image that holds test/podtool.
+// Image is the reference of the image that contains test/podtool.
 const Image = "localhost/podtool:test"
 
 var archive = sync.OnceValues(func() (string, error) { return archiveFor("") })
 
-// archiveFor builds it for a processor, by Go's name; "": this one.
+// archiveFor builds the image archive for a processor, by Go's name. "" means this machine's
+// processor.
 func archiveFor(arch string) (string, error) {
 	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -27,7 +28,7 @@ func archiveFor(arch string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.Create(filepath.Join(dir, "lock")) // several test programs may ask at once
+	lock, err := os.Create(filepath.Join(dir, "lock")) // several test programs may build at the same time
 	if err != nil {
 		return "", err
 	}
@@ -54,7 +55,7 @@ func archiveFor(arch string) (string, error) {
 	return out, nil
 }
 
-// ArchiveFor is Archive for another processor, by Go's name.
+// ArchiveFor does the same as Archive for another processor, by Go's name.
 func ArchiveFor(t testing.TB, arch string) string {
 	t.Helper()
 	a, err := archiveFor(arch)
@@ -64,7 +65,7 @@ func ArchiveFor(t testing.TB, arch string) string {
 	return a
 }
 
-// Archive is an image archive of podtool, built once a run.
+// Archive returns the path of an image archive of podtool, which is built once per run.
 func Archive(t testing.TB) string {
 	t.Helper()
 	a, err := archive()
@@ -74,11 +75,11 @@ func Archive(t testing.TB) string {
 	return a
 }
 
-// Ref is the reference of an image of ArchivesOf.
+// Ref returns the reference of an image of ArchivesOf.
 func Ref(name string) string { return "localhost/" + name + ":test" }
 
-// ArchivesOf are archives of images of podtool by name, each with so many MiB that no other
-// has.
+// ArchivesOf returns archives of images of podtool by name. Each image has the given number of MiB
+// that no other image shares.
 func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +105,7 @@ func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	return archives
 }
 
-// InstallImage puts podtool's image into the inbox of the state directory.
+// InstallImage copies podtool's image into the directory from which the agent imports images.
 func (m *Machine) InstallImage() {
 	m.t.Helper()
 	dir := filepath.Join(m.Disk, "state/images")

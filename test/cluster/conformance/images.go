@@ -81,7 +81,7 @@ TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 // busybox.
 var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// programsOf returns the content of an additional layer: for each path in the image, the program in
+// programsOf are the additional layers: for each path in the image, the program in
 // the folder of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},

@@ -11,9 +11,9 @@
 //	                                 |-- joined, one to one
 //	the suite --dials, beforehand--> proxy-endpoint
 //
-// Both sides dial; each connection of one side waits for one of the other.
+// Both sides dial, and each connection of one side waits for one of the other side.
 //
-// The flags are those that the specs give to csi-driver-host-path, which is not had as a Go
+// The flags are those with which the specs run csi-driver-host-path, which is not available as a Go
 // module.
 package main
 
