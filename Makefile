@@ -16,20 +16,20 @@ DIST      := dist/islet-$(VERSION)-linux-$(GOARCH)
 FLEET     ?= 10000
 DIST_ARCHS := amd64 arm64 arm riscv64
 
-# The time in what is shipped is that of the commit, so that the same commit gives the same bytes.
+# The time in shipped files is the time of the commit, so that the same commit gives the same bytes.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-# Everything ships as static binaries; only -race needs cgo, in tests.
+# All shipped binaries are static. Only tests with -race need cgo.
 export CGO_ENABLED ?= 0
-# The program on this machine, of packages that are compiled as for what ships.
+# Programs for this machine are compiled with the same settings as the shipped ones.
 GO_HERE = GOARCH= GOARM= go run -trimpath -tags grpcnotrace .
 GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
 
-# go.mod names the toolchain that is shipped with. One that is older on this machine has known
-# faults; auto has Go fetch the named one as a module.
+# go.mod names the toolchain for shipped programs. An older one on this machine has known
+# faults; with auto, Go downloads the named one as a module.
 export GOTOOLCHAIN = auto
 
-# sudo has a PATH of its own, in which Go often is not.
+# sudo has its own PATH, which often does not contain Go.
 ifeq ($(shell command -v go),)
 ifneq ($(filter-out help stop clean,$(or $(MAKECMDGOALS),help)),)
 $(error Go is not in the PATH ($(PATH)). If you have it, keep your PATH over sudo: sudo env "PATH=$$PATH" make $(MAKECMDGOALS). Else install it: https://go.dev/doc/install)
@@ -51,12 +51,12 @@ build: bin/islet budget ## try: build bin/islet: static, stripped, with the shim
 bin/islet: shim
 	GOARCH=$(GOARCH) $(GO_BUILD) -o $@ .
 
-# The shim depends on nothing but Go code; the Go build cache makes an unchanged
+# The shim depends only on Go code. The Go build cache makes building an unchanged
 # one cheap, and packing it gives the same bytes again.
 .PHONY: shim
 shim:
 	@mkdir -p $(CACHE)/shim
-	@rm -f $(filter-out $(SHIM),$(wildcard $(SHIM_DIR)/*.zst)) # the binary embeds what lies there
+	@rm -f $(filter-out $(SHIM),$(wildcard $(SHIM_DIR)/*.zst)) # the binary embeds every file in this folder
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/shim/islet-shim-$(GOARCH) ./runtime/shim/cmd
 	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
 
@@ -65,7 +65,7 @@ size: bin/islet budget ## measure: print the size of bin/islet by module
 	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
 	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
 
-# The compilers of other machines, where it is built for one.
+# These are the cross compilers for other architectures.
 OCI_CROSS = $(if $(filter-out $(shell go env GOHOSTARCH),$(GOARCH)),oci-cross)
 .PHONY: oci
 oci: ## ship: build the OCI runtime that islet ships: crun, static, from the distribution's source packages
@@ -78,7 +78,7 @@ budget:
 	echo "bin/islet: $$mb MB (budget $(BUDGET_MB) MB)"; [ $$mb -le $(BUDGET_MB) ]
 
 .PHONY: deps
-deps: # install what running and testing need and this machine lacks (Debian)
+deps: # install the missing packages for running and testing (Debian)
 	@packaging/deps.sh $(DEPS)
 
 .PHONY: run
@@ -116,15 +116,15 @@ lint: ## check: the house rules on lines, branches, comments and init statements
 	$(CACHE)/lint/revive -config test/lint/revive.toml ./...
 	$(CACHE)/lint/lint .
 
-# Advisories come as a Go module, so that every machine that can build can take a snapshot.
+# Advisories are downloaded as a Go module, so that every machine that can build can take a snapshot.
 VULNDB := golang.org/x/vulndb
 .PHONY: advisories
-advisories: ## ship: take a new snapshot of Go's vulnerability database, which `make check` and `make release` compare the modules with
+advisories: ## ship: take a new snapshot of Go's vulnerability database, which `make check` and `make release` use
 	@set -- $$(go mod download -json $(VULNDB)@latest | awk -F '"' '$$2 == "Version" || $$2 == "Dir" { print $$4 }') && \
 	go run ./packaging/advisories snapshot "$$1" "$$2/data/osv"
 
-# The program of an earlier commit, which this one's has to go on after, and back to. Where the
-# history does not have it, the tests of that are left out.
+# This is the program of an earlier commit. Updates from it to the present program and back have to work. If the
+# history does not contain it, these tests are skipped.
 OLD := 9457e60bad31
 OLD_PROGRAM = $(CURDIR)/$(CACHE)/old/$(OLD)/islet
 .PHONY: old
@@ -139,7 +139,7 @@ test-versions: build old ## one subject: update a node with pods from an earlier
 BROWSER = $$(command -v chromium-headless-shell || command -v chromium)
 PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
 
-# What takes virtual machines, packages, other programs or many repetitions is in test-long.
+# Tests that need virtual machines, packages, other programs or many repetitions are in test-long.
 .PHONY: test
 test: ## check: what CI runs, up to an hour; prints the seconds of each stage (root needed)
 	@test/stage.sh begin
@@ -151,8 +151,8 @@ test: ## check: what CI runs, up to an hour; prints the seconds of each stage (r
 	@test/stage.sh cluster $(MAKE) test-cluster
 	@test/stage.sh end
 
-# The stages of make test and make test-long, on what the stages before them made. The contract of
-# container runtimes mostly waits, so it comes first and has a place beside the packages that compute.
+# These are the stages of make test and make test-long. They use the results of earlier stages. The contract of
+# container runtimes mostly waits, so it starts first and runs at the same time as packages that compute.
 .PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
 test-unit:
 	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
@@ -192,14 +192,14 @@ test-long: ## check: all tests in their long forms, in virtual machines and with
 	@test/stage.sh cluster env ISLET_TEST_LONG=1 $(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
 	@test/stage.sh end
 
-# What test-long runs in virtual machines of this one's architecture; test-vm has more.
+# test-long runs these in virtual machines with this machine's architecture; test-vm has more.
 .PHONY: test-machines
 test-machines:
 	$(ON_PACKAGES) go test -count=1 -timeout 90m ./vm
 
 SOAK ?= 20m
 .PHONY: soak
-soak: build ## measure: let a node work for SOAK (20m); it must not grow. Its figures are in .cache/soak (root needed)
+soak: build ## measure: run a node for SOAK (20m) and check that its memory and files do not grow; results in .cache/soak (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh
 	@mkdir -p $(CACHE)/soak
@@ -242,8 +242,9 @@ critest: build ## suites: the CRI validation suite and crictl against the CRI so
 	test/critest/build.sh >/dev/null
 	cd test && ISLET_CRITEST=$(CURDIR)/$(CACHE)/critest ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 30m ./critest
 
-# Both run in slices, too: ISLET_CONFORMANCE_SLICE=7 runs for that many minutes what has no result yet in
-# .cache/conformance/{conformance,node}.txt. ISLET_CONFORMANCE_FOCUS, _SKIP and _PROCS choose what runs: docs/conformance.md.
+# Both can run in slices: ISLET_CONFORMANCE_SLICE=7 runs for that many minutes the specs that have
+# no result yet in .cache/conformance/{conformance,node}.txt. ISLET_CONFORMANCE_FOCUS, _SKIP and
+# _PROCS select specs (docs/conformance.md).
 .PHONY: conformance
 conformance: build ## suites: Kubernetes' end-to-end suite against two nodes: 20 to 30 minutes (root needed)
 	@packaging/deps.sh run test conformance
@@ -341,7 +342,7 @@ test-hardware: ## one subject: USB, cameras, I2C, disks and other devices in a v
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 30m -run TestHardware ./vm
 
-# Measured is what is installed: with the OCI runtime that is shipped.
+# The installed program is measured, with the OCI runtime that is shipped.
 INSTALLED := $(CURDIR)/$(CACHE)/installed
 .PHONY: installed
 installed: build
@@ -389,7 +390,7 @@ packages: ## ship: build deb and rpm packages for amd64, arm64, armhf and riscv6
 	@for a in $(DIST_ARCHS); do $(MAKE) --no-print-directory dist-one packages-one GOARCH=$$a; done
 	@ls -l dist/packages
 
-# The packages of one architecture, from what dist-one made. Those of other versions go.
+# This builds the packages of one architecture from the result of dist-one. It removes those of other versions.
 .PHONY: packages-one
 packages-one:
 	@mkdir -p dist/packages
@@ -397,7 +398,7 @@ packages-one:
 	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION) -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages
 
 .PHONY: repo
-repo: packages ## ship: build a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY: gpg's key; URL: where it will be)
+repo: packages ## ship: build a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY: gpg key; URL: the repository's address)
 	@packaging/deps.sh packages
 	packaging/repo.sh dist/packages dist/repo
 

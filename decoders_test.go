@@ -304,10 +304,10 @@ func declName(decl ast.Decl) string {
 	return "?"
 }
 
-// testNames has the names of the tests in folders.
+// testNames contains the names of the tests, by folder.
 type testNames map[string]map[string]bool
 
-// in parses the tests of a folder once.
+// in returns the names of the tests in a folder. It parses each folder once.
 func (all testNames) in(folder string) map[string]bool {
 	if all[folder] != nil {
 		return all[folder]

@@ -110,15 +110,15 @@ func union(a, b map[string]map[string]bool) map[string]bool {
 	return out
 }
 
-// TestHomes finds heavy dependencies that a package imports through another module. Dependencies of
-// another package of islet belong to that package.
+// TestHomes finds heavy dependencies that a package imports through another module. The
+// dependencies of another package of islet count only for that package.
 func TestHomes(t *testing.T) {
 	all := linked(t, ".")
 	for path, p := range all {
 		if p.Module == nil || p.Module.Path != module {
 			continue
 		}
-		reached := map[string]string{} // package by which it was reached
+		reached := map[string]string{} // the package that imports it
 		var walk func(string)
 		walk = func(from string) {
 			for _, imp := range all[from].Imports {

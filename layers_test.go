@@ -14,8 +14,9 @@ import (
 
 const module = "github.com/islet-edge/islet"
 
-// layers say what a package may import of ours: the first line whose district it is in counts.
-// lower stands for what agent stands on, own for the district itself. Beside them:
+// layers lists the packages of islet that a package may import. The first line with a district that
+// contains the package applies. lower stands for the packages below agent, and own for the district
+// itself. Beside them:
 //   - the root package of a district of agent is its door, which only agent and main open;
 //   - packages whose names end with test are for tests, which may import anything.
 var layers = []struct {
@@ -28,11 +29,11 @@ var layers = []struct {
 	{"edge", own},
 	{"runtime", and(own, "metrics")},
 	{"packaging", own},
-	{"agent/pod", and(own, lower...)}, // features join a pod's life by hooks
-	{"agent/cli", own},                // what it knows of the node, it asks for
+	{"agent/pod", and(own, lower...)}, // features connect to a pod's life through hooks
+	{"agent/cli", own},                // it gets facts about the node through interfaces
 	{"agent/*", and(own, append(lower, "agent/pod/plan", "agent/pod/hook", "agent/plugin")...)},
 	{"agent", everything}, // connects all of them
-	{"", everything},      // and main chooses what this process is
+	{"", everything},      // main selects the task of this process
 }
 
 var (
@@ -74,7 +75,7 @@ func isDoor(imp string) bool {
 	return strings.HasPrefix(imp, "agent/") && strings.Count(imp, "/") == 1
 }
 
-// TestAllows plants imports that must not be, beside such as there are.
+// TestAllows tests forbidden imports and existing ones.
 func TestAllows(t *testing.T) {
 	for _, tt := range []struct {
 		room, imp string
@@ -97,7 +98,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// homes gives each heavy dependency the folders that may import it.
+// homes lists, for each heavy dependency, the folders that may import it.
 var homes = map[string][]string{
 	"modernc.org/sqlite":                      {"edge/store"},
 	"k8s.io/client-go":                        {"edge", "runtime/stream/streamtest"},
@@ -149,8 +150,9 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// wiringLines is how long package agent may be: it builds, connects, runs and closes. No line of it is wider
-// than 140 columns. Code with a state or a loop has a room of its own.
+// wiringLines is the maximum number of lines of package agent, which only builds, connects, runs
+// and closes other parts. No line of it is wider than 140 columns. Code with a state or a loop
+// belongs in a package of its own.
 const wiringLines = 1400
 
 func TestWiringIsNoPlaceToLive(t *testing.T) {
@@ -187,7 +189,8 @@ func under(imp string, allowed []string) bool {
 	return false
 }
 
-// TestDocsOfRooms: a reader finds what a room does in its doc.go; of a program it is in its main.go.
+// TestDocsOfRooms checks that every package has a doc.go with its purpose. For a program, main.go
+// is enough.
 func TestDocsOfRooms(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}} {{.GoFiles}}{{end}}`, "./...").Output()
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 
 // nameless are the files that log a pod whose name is unknown, so that they log only its UID.
 var nameless = []string{
-	"agent/pod/life/observe/observe.go", // the runtime did not answer for it
-	"agent/pod/life/worker/set.go",      // the worker that panicked may know nothing
-	"agent/pod/life/worker/worker.go",   // until the pod is known
+	"agent/pod/life/observe/observe.go", // the runtime did not answer, so the name is unknown
+	"agent/pod/life/worker/set.go",      // the worker that panicked may not have the pod
+	"agent/pod/life/worker/worker.go",   // the name is unknown until the pod is read
 	"edge/store/allocations.go",
-	"edge/store/pods.go", // what cannot be decoded has no name
+	"edge/store/pods.go", // an object that cannot be decoded has no name
 	"edge/store/statuses.go",
 }
 
-// TestLogKeys: every log line has an error under the key "error", and a pod under the keys "pod"
-// (namespace/name) and "uid".
+// TestLogKeys checks that log lines have errors under the key "error", and pods under the keys
+// "pod" (namespace/name) and "uid".
 func TestLogKeys(t *testing.T) {
 	calls := 0
 	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
@@ -67,7 +67,7 @@ func TestLogKeys(t *testing.T) {
 	}
 }
 
-// logs reports whether a call is one of a logger's methods: log.Warn, s.Log.Error ...
+// logs reports whether a call calls a logger's method, such as log.Warn or s.Log.Error.
 func logs(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 || !slices.Contains([]string{"Debug", "Info", "Warn", "Error", "With"}, method.Sel.Name) {

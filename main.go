@@ -1,6 +1,6 @@
-// Islet makes a Linux machine a Kubernetes node. The program's name and arguments select what this
-// process does: the name of a CNI plugin runs the plugin, a command as the first argument runs the
-// command, and anything else runs the agent.
+// Islet makes a Linux machine a Kubernetes node. The program's name and arguments select the task
+// of the process: under the name of a CNI plugin it runs the plugin, with a command as the first
+// argument it runs the command, and otherwise it runs the agent.
 package main
 
 import (
@@ -20,12 +20,12 @@ import (
 var version = "0.0.0-dev" // set by the Makefile
 
 // Lock the main goroutine to the main thread. A thread that creates a pod's namespaces stays in
-// them, and is ended with its goroutine. The main thread cannot be ended that way, and /proc/self
-// and /proc/net refer to it.
+// them, so it is ended with its goroutine. The main thread must not do this work, because it cannot
+// be ended that way, and /proc/self and /proc/net refer to it.
 func init() { runtime.LockOSThread() }
 
-// Record allocations only after the first request for them (/debug/pprof/heap): the records are a
-// table of 1.5 MiB, which is filled by every place that allocates.
+// Record allocations only after the first request for them (/debug/pprof/heap). The records are a
+// table of 1.5 MiB, to which every place in the code that allocates is added.
 func init() { runtime.MemProfileRate = 0 }
 
 func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestOneRemoval: directory trees are removed by one package, which stops at mount points.
-// os.RemoveAll and the method of os.Root descend into mounted file systems. edge and net are exempt,
-// because nothing is mounted in their directories.
+// TestOneRemoval checks that only one package removes directory trees. That package stops at mount
+// points. os.RemoveAll and the method of os.Root descend into mounted file systems. edge and net
+// are exempt, because nothing is mounted in their directories.
 func TestOneRemoval(t *testing.T) {
 	looked := 0
 	for _, top := range []string{"agent", "runtime"} {

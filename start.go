@@ -22,9 +22,9 @@ import (
 )
 
 // A runner runs an agent until ctx ends. It returns an error if the agent fails. The agent calls
-// again to make this process start another agent, with the reason as the cause.
+// restart to make this process start another agent, with the reason as the cause.
 type runner func(
-	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
+	ctx context.Context, cfg *config.Config, start *configure.Start, restart context.CancelCauseFunc, version string, log *slog.Logger,
 ) error
 
 // start runs an agent in this process: it reads the command line and the configuration, prepares
@@ -33,7 +33,7 @@ type runner func(
 //
 //	main --> start --configuration--> agent.Run
 //	           ^                          |
-//	           +---- again: a new role ---+
+//	           +--- restart: a new role --+
 func start(args []string, version string, run runner, stdout, stderr io.Writer) int {
 	stays := inherit.Agent()
 	began := configure.Begin(guard.Take(), args)
@@ -42,7 +42,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	}
 	cfg, notices, err := began.Load()
 	if asked := (*config.Asked)(nil); errors.As(err, &asked) {
-		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // kubeadm and others parse a single line
+		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // kubeadm and other tools parse a single line
 			fmt.Fprintf(stdout, "islet %s\n", version)
 		}
 		fmt.Fprint(stdout, asked.Text)
@@ -69,11 +69,11 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	settle.Begin(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	ctx, again := context.WithCancelCause(ctx)
-	defer again(nil)
+	ctx, restart := context.WithCancelCause(ctx)
+	defer restart(nil)
 	began.Role.Reap(ctx)
 	process.Adjust(cfg, log)
-	err = process.Bounded(ctx, func() error { return run(ctx, cfg, began, again, version, log) })
+	err = process.Bounded(ctx, func() error { return run(ctx, cfg, began, restart, version, log) })
 	next := (*configure.Again)(nil)
 	switch errors.As(context.Cause(ctx), &next); {
 	case next != nil:

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWatchers: every watcher of directories reads the Errors channel, which reports lost events.
-// fsnotify blocks until it is read, and then reports no more events.
+// TestWatchers checks that every watcher of directories reads the channel Errors, which reports
+// lost events. fsnotify blocks until an error is read, and reports no events meanwhile.
 func TestWatchers(t *testing.T) {
 	looked := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

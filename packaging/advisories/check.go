@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// scanner is the program that finds the advisories for the packages of a program.
+// scanner is the tool that finds the advisories for the packages of a program.
 const scanner = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 
 const reviewedFile = "reviewed.txt"
@@ -37,7 +37,8 @@ func (f finding) String() string {
 }
 
 // check fails if an advisory of the snapshot is for a package that a program links, if a part of
-// the OCI runtime was not reviewed, or if the snapshot is older than maxAge (0: any age).
+// the OCI runtime was not reviewed, or if the snapshot is older than maxAge. If maxAge is 0, the
+// snapshot may have any age.
 func (c checker) check(ctx context.Context, maxAge time.Duration, programs []string) error {
 	dir, err := os.MkdirTemp("", "advisories")
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// A checker has the paths of its input files.
+// A checker contains the paths of its input files.
 type checker struct {
 	dir     string // the folder of go.jsonl, reviewed.txt and oci.txt
 	sources string // the list of the OCI runtime's source packages

@@ -51,7 +51,7 @@ func (c checker) checkParts() (int, error) {
 		if len(words) < 2 {
 			return errors.New("want a name and a version")
 		}
-		if words[0] == "glibc" { // the compiler's own, which the distribution updates
+		if words[0] == "glibc" { // part of the compiler, which the distribution updates
 			return nil
 		}
 		if reviewed[words[0]] != words[1] {

@@ -17,21 +17,22 @@ import (
 	"strings"
 )
 
-// legal matches the names of files with licences and copyright notices.
-var legal = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
+// legalName matches the names of files with licences and copyright notices.
+var legalName = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
 
-// code are the extensions of source files, whose names may match legal as well.
-var code = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
+// codeExtensions are the extensions of source files. The name of a source file may match legalName,
+// but it is not a licence.
+var codeExtensions = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
 
 // A text is the content of one or more identical files.
 type text struct {
 	content string
-	of      []string // module and file
+	of      []string // names of the files, as module and file
 }
 
 // writeNotices writes the licences of the programs' modules and of Go's library, each text once
-// with the files that contain it. They are read from the modules in the linked versions. A module
-// without a licence is an error.
+// with the files that contain it. It reads them from the modules in the linked versions, and
+// returns an error if a module has no licence.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {
@@ -65,8 +66,8 @@ func writeNotices(out io.Writer, programs []string) error {
 	return nil
 }
 
-// directories returns the directories of the modules and of Go, by their names with versions.
-// Missing modules are downloaded; the checksum must be that of the build.
+// directories returns the directories of the modules and of Go, by their names with versions. It
+// downloads missing modules and compares the checksums with the build's.
 func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -102,8 +103,9 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	return dirs, nil
 }
 
-// collect adds the licence texts of a module: those at its top, where one is required, and those
-// below it, for code of others. In Go's tree only the top is searched.
+// collect adds the licence texts of a module. Its top directory must contain one. Licence files
+// further below are for third-party code in the module. In Go's own tree, only the top directory is
+// searched.
 func collect(texts map[string]*text, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -113,7 +115,7 @@ func collect(texts map[string]*text, name, dir string) error {
 		case d.IsDir() && path != dir && (strings.HasPrefix(name, "Go ") || d.Name() == "testdata" || d.Name() == "vendor" ||
 			strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
-		case !d.Type().IsRegular() || !legal.MatchString(d.Name()) || slices.Contains(code, filepath.Ext(d.Name())):
+		case !d.Type().IsRegular() || !legalName.MatchString(d.Name()) || slices.Contains(codeExtensions, filepath.Ext(d.Name())):
 			return nil
 		}
 		content, err := os.ReadFile(path)

@@ -62,9 +62,9 @@ type relationship struct {
 const noAssertion = "NOASSERTION"
 
 // writeSBOM lists the main module in the given version, the linked modules, Go itself, and the
-// parts of the OCI runtime, which is shipped with the program: the first part is the runtime, into
-// which the others are linked. The output is reproducible: its time is SOURCE_DATE_EPOCH, see
-// https://reproducible-builds.org/docs/source-date-epoch/.
+// parts of the OCI runtime that is shipped with the program. The first part is the runtime; the
+// other parts are linked into it. The output is reproducible, because its time is
+// SOURCE_DATE_EPOCH, see https://reproducible-builds.org/docs/source-date-epoch/.
 func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []spdxPackage) error {
 	created := time.Unix(0, 0)
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {

@@ -18,7 +18,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
 )
 
-// A build has the command line's values.
+// A build contains the values of the command line.
 type build struct {
 	version, arch, from, to string
 	when                    time.Time
@@ -27,9 +27,9 @@ type build struct {
 // A pack describes one package independently of its kind (deb or rpm).
 type pack struct {
 	name, summary, text string
-	depends             []string // packages of the same version
+	depends             []string // the required packages of the same version
 	takes               string   // the package that it replaces, with its version
-	licenses            string   // of its content, as an SPDX expression; empty: islet's own
+	licenses            string   // the licence of its content, as an SPDX expression; empty for islet's own licence
 }
 
 const (
@@ -237,7 +237,8 @@ func docType(kind string) string {
 	return files.TypeFile
 }
 
-// namesProgram reports whether a file has the path of the program, which differs in packages.
+// namesProgram reports whether a file contains the path of the program, which has to be replaced in
+// packages.
 func namesProgram(e Entry) bool {
 	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
 }
@@ -280,11 +281,11 @@ func copyrightText(name string) string {
 	return copyright
 }
 
-// packed returns data compressed by gzip, without time and name.
+// packed compresses data by gzip, without a time and a name.
 func packed(data []byte) []byte {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
-	w.Write(data)                                           // memory does not fail
+	w.Write(data)                                           // writes to memory do not fail
 	w.Close()
 	return out.Bytes()
 }

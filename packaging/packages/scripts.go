@@ -34,12 +34,12 @@ var moments = map[string]map[string]string{
 }
 
 // placed is the directory in a deb from which a script installs the settings. They are not
-// conffiles, because dpkg asks about a conffile that already exists with another content, and fails
-// if nobody answers.
+// conffiles, because dpkg prompts for a conffile that already exists with another content, and
+// fails without an answer.
 const placed = "/usr/share/islet"
 
 // settings returns a shell variable with the package's settings and the SHA-256 of the shipped
-// content. It is empty for an rpm, because rpm keeps existing settings without asking.
+// content. It is empty for an rpm, because rpm keeps existing settings without a prompt.
 func (b build) settings(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {
@@ -55,8 +55,8 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts adds the maintainer scripts to a package. They are the same for each kind, except for the
-// moments and the settings.
+// scripts adds the maintainer scripts to a package. They are the same for deb and rpm, except for
+// the moments and the settings.
 func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
 	settings, err := b.settings(name, kind, table)
 	if err != nil {
@@ -73,11 +73,11 @@ func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) e
 		"before-remove": &info.Scripts.PreRemove, "after-remove": &info.Scripts.PostRemove} {
 		body, err := scriptFiles.ReadFile(path.Join("scripts", name+"."+when))
 		if err != nil || moments[kind][when] == "" {
-			continue // this package or kind has nothing to do at this moment
+			continue // the package or kind has no script for this moment
 		}
 		*field = filepath.Join(dir, when)
 		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"
-		if when != "before" { // before it, no file of the package is installed
+		if when != "before" { // no file of the package is installed before
 			text += settings + string(common) + "\n"
 		}
 		text += string(body)

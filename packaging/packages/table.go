@@ -20,8 +20,8 @@ type Entry struct {
 	Path   string // the installation path
 }
 
-// places returns the values of placeholders for a kind of package. Distributions differ in the
-// directory of zsh.
+// places returns the values of placeholders for a kind of package. The directory of zsh depends on
+// the distribution.
 func places(kind string) map[string]string {
 	zsh := "/usr/share/zsh/vendor-completions"
 	if kind == "rpm" {

@@ -28,7 +28,7 @@ func (c *Cluster) startAPIServer() error {
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction,PodNodeSelector",
 		"--enable-bootstrap-token-auth=true",
-		// It is a beta version, which is off by default.
+		// These gates belong to beta features, which are off by default.
 		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 		"--runtime-config=certificates.k8s.io/v1beta1=true",
 		"--etcd-servers=http://127.0.0.1:2379",

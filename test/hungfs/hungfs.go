@@ -4,11 +4,11 @@
 //
 //	test --Mount (in a machine)--> server --> /dev/fuse <-- whoever uses the file system
 //
-// One that is told Broken answers every question with EIO, as a disk does that cannot read a
-// directory. One that is told Deaf takes every question from then on and answers none: who waits for that
-// cannot even be killed.
+// After the signal Broken, the server answers every request with EIO, like a disk that cannot read
+// a directory. After the signal Deaf, it reads every request and answers none. A process that waits
+// for such an answer cannot even be killed.
 //
-// It has a directory, Dir, which is empty, and nothing else.
+// The file system contains only the empty directory Dir.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html
 package hungfs
 

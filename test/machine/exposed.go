@@ -36,7 +36,7 @@ func (m *Machine) Exposed() (found []string) {
 	for _, dir := range []string{root + m.Disk + "/state", root + m.Disk + "/kubelet", root + m.Disk + "/pki", root + "/run/islet"} {
 		err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 			if err != nil {
-				if os.IsNotExist(err) { // the process ended meanwhile, or this node has no such directory
+				if os.IsNotExist(err) { // the file is gone, or this node has no such directory
 					return nil
 				}
 				return err
@@ -77,7 +77,8 @@ func podsOwn(file string) bool {
 	return name == "rootfs" || name == "shm"
 }
 
-// secret reports whether a file contains secrets.
+// secret reports whether other users must not access a file, because it is a socket or may contain
+// secrets.
 func secret(file string, mode fs.FileMode) bool {
 	name := filepath.Base(file)
 	known := []string{".db", ".db-wal", ".db-shm", ".key", ".pem", ".sock", ".probe"}

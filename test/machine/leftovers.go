@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Processes lists the command lines of everything in the machine's own process
-// namespace but its init, by pid as this process sees it: the agent and its
-// shims, not the containers, which have namespaces of their own.
+// Processes lists the command lines of all processes in the machine's own PID namespace except its
+// init, by PID in this process's namespace. These are the agent and its shims. Containers have
+// their own PID namespaces.
 func (m *Machine) Processes() map[int]string {
 	m.t.Helper()
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.host.Pid()))
@@ -36,8 +36,9 @@ func (m *Machine) Processes() map[int]string {
 	return found
 }
 
-// Mounts lists the mount points below the machine's disk and /run that it has got since it
-// was turned on. What it was born with is this host's: another node's pods, say.
+// Mounts lists the mount points below the machine's disk and /run that were created since the
+// machine was turned on. Earlier ones are inherited from the test host, for example those of
+// another node's pods.
 func (m *Machine) Mounts() []string {
 	m.t.Helper()
 	var found []string
@@ -70,7 +71,7 @@ func (m *Machine) mountInfo() map[string]string {
 	return found
 }
 
-// Links lists the network interfaces of the machine but loopback.
+// Links lists the network interfaces of the machine except loopback.
 func (m *Machine) Links() []string {
 	m.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", m.host.Pid()))
@@ -86,12 +87,11 @@ func (m *Machine) Links() []string {
 	return found
 }
 
-// tunnels are the devices that a kernel with tunnel drivers gives to every new
-// network namespace.
+// tunnels are the devices that a kernel with tunnel drivers creates in every new network namespace.
 var tunnels = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
-// Cgroups lists the cgroups below the machine's root that belong to pods, each
-// once, whatever the number of hierarchies.
+// Cgroups lists the cgroups of pods below the machine's root. Each is listed once, even if it
+// exists in several hierarchies.
 func (m *Machine) Cgroups() []string {
 	m.t.Helper()
 	found := map[string]bool{}
@@ -115,7 +115,7 @@ func (m *Machine) Cgroups() []string {
 	return list
 }
 
-// Files lists the entries of a folder inside the machine, nil when it does not exist.
+// Files lists the entries of a folder inside the machine, or nil if it does not exist.
 func (m *Machine) Files(dir string) []string {
 	if strings.HasPrefix(dir, "/run/") {
 		dir = fmt.Sprintf("/proc/%d/root%s", m.host.Pid(), dir)

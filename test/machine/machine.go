@@ -1,11 +1,11 @@
-// Package machine gives a test a machine of its own: process, mount, network,
-// UTS and IPC namespaces with an init that reaps, a tmpfs as /run, and a disk
-// (a folder) that outlives it. Cutting its power kills every process in it at
-// once and takes its mounts and network namespaces along, as on hardware.
+// Package machine provides a simulated machine for a test: PID, mount, network, UTS and IPC
+// namespaces with an init, a tmpfs as /run, and a disk, which is a folder that stays when the
+// machine is off. Cutting its power kills all its processes at once, and removes its mounts and
+// network namespaces, as on hardware.
 //
 //	New --> Boot --> StartAgent, Islet ... --> PowerOff --> Boot ...
 //
-// What a namespace does not hold, the cgroups, is removed by PowerOff.
+// PowerOff removes the cgroups, which are not part of a namespace.
 package machine
 
 import (
@@ -20,19 +20,19 @@ import (
 	"testing"
 )
 
-// A Machine is used by one goroutine at a time.
+// A Machine is not safe for concurrent use.
 type Machine struct {
-	Disk   string // outlives the power
+	Disk   string // the directory that stays when the machine is off
 	Name   string // host name
-	Cgroup string // root of its pods' cgroups below every hierarchy
+	Cgroup string // the root of its pods' cgroups in every hierarchy
 
 	MeasureCPU bool // whether the agent's CPU time counts in CPU
-	OddUmask   int  // not zero: the agent inherits this umask, and everything else that is odd
+	OddUmask   int  // if it is not zero, the agent inherits this umask and other unusual process state
 
-	Env []string // what the agent and commands have in their environment besides this process's
+	Env []string // additional environment variables of the agent and of commands
 
-	// OnBoot is called at the end of every Boot with the pid of the machine's
-	// init: a cable that is plugged in, say.
+	// OnBoot is called at the end of every Boot with the PID of the machine's init, for example to
+	// connect a cable.
 	OnBoot func(pid int) error
 
 	t     testing.TB
@@ -42,11 +42,11 @@ type Machine struct {
 	agent *Agent
 
 	mu  sync.Mutex
-	ran map[string]bool // the containers that Pods has returned, by ID: whether the power was cut since
+	ran map[string]bool // by ID of a container that Pods has returned: whether the power was cut since then
 }
 
-// New makes a machine that is off. The binary under test is $ISLET_BIN, else
-// bin/islet of this checkout. The machine is turned off when the test ends.
+// New returns a machine that is off. The binary under test is $ISLET_BIN, or else bin/islet of this
+// checkout. The machine is turned off when the test ends.
 func New(t testing.TB, name string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -76,11 +76,11 @@ func New(t testing.TB, name string) *Machine {
 	return m
 }
 
-// Binary is the binary under test.
+// Binary returns the path of the binary under test.
 func (m *Machine) Binary() string { return m.islet }
 
-// OwnProgram gives the machine a copy of the binary, which the agent may replace. It is
-// called before the agent is started.
+// OwnProgram makes the machine use its own copy of the binary, which the agent may replace. Call it
+// before the agent is started.
 func (m *Machine) OwnProgram() {
 	m.t.Helper()
 	b, err := os.ReadFile(m.islet)
@@ -94,7 +94,7 @@ func (m *Machine) OwnProgram() {
 	m.islet = filepath.Join(dir, "islet")
 }
 
-// Root is the top of the checkout.
+// Root returns the root directory of the checkout.
 func Root(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
@@ -112,7 +112,7 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// Boot turns the machine on and returns when its init is ready.
+// Boot turns the machine on and waits until its init is ready.
 func (m *Machine) Boot() {
 	m.t.Helper()
 	host, err := BootHost(m.Name)
@@ -129,8 +129,7 @@ func (m *Machine) Boot() {
 	}
 }
 
-// PowerOff kills everything in the machine at once. It does nothing to a
-// machine that is off.
+// PowerOff kills all processes in the machine at once. It has no effect on a machine that is off.
 func (m *Machine) PowerOff() {
 	m.t.Helper()
 	if m.host == nil {
@@ -152,7 +151,7 @@ func (m *Machine) PowerOff() {
 	m.removeCgroups()
 }
 
-// Command is a command that will run inside the machine.
+// Command returns a command that runs inside the machine.
 func (m *Machine) Command(name string, args ...string) *exec.Cmd {
 	cmd := m.host.Command(name, args...)
 	cmd.Env = append(os.Environ(), m.Env...)
@@ -190,8 +189,8 @@ func (m *Machine) removeCgroups() {
 	}
 }
 
-// OwnDirs lets the machine have directories of the file system to itself: what is written
-// there is its own, until its power is cut.
+// OwnDirs makes directories of the file system private to the machine. Files that it writes there
+// exist only for it, until its power is cut.
 func (m *Machine) OwnDirs(dirs ...string) {
 	m.t.Helper()
 	for _, dir := range dirs {
@@ -201,7 +200,7 @@ func (m *Machine) OwnDirs(dirs ...string) {
 	}
 }
 
-// Write writes a file on the disk at once, as `mv` would.
+// Write writes a file on the disk atomically.
 func (m *Machine) Write(path, content string) {
 	m.t.Helper()
 	full := filepath.Join(m.Disk, path)
@@ -225,7 +224,7 @@ func (m *Machine) Remove(path string) {
 	}
 }
 
-// AgentLog is the end of what the agent wrote, over all its starts.
+// AgentLog returns the end of the agent's log, which contains all its starts.
 func (m *Machine) AgentLog(most int) string {
 	b, err := os.ReadFile(filepath.Join(m.Disk, "agent.log"))
 	if err != nil {

@@ -18,7 +18,8 @@ func (m *Machine) cpuFolder() string {
 	return "/sys/fs/cgroup/cpuacct" + m.Cgroup
 }
 
-// Measured is Command, but its CPU time and that of all it starts counts in CPU.
+// Measured does the same as Command, but CPU counts the CPU time of the command and its child
+// processes.
 func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
 	group := m.cpuFolder() + "/node"
 	if err := os.MkdirAll(group, 0o755); err != nil {
@@ -28,8 +29,8 @@ func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
 	return m.Command("sh", append([]string{"-c", script, group + "/cgroup.procs", name}, args...)...)
 }
 
-// CPU is the CPU time that the measured commands, what they started, and the
-// pods have used so far, in user and kernel mode.
+// CPU returns the CPU time, in user and kernel mode, that the measured commands, their child
+// processes and the pods have used so far.
 func (m *Machine) CPU() time.Duration {
 	m.t.Helper()
 	if b, err := os.ReadFile(m.cpuFolder() + "/cpuacct.usage"); err == nil {
@@ -79,8 +80,8 @@ func (m *Machine) ContainerProcesses() map[int]string {
 	return found
 }
 
-// Containers is how many containers have a cgroup. Asking costs the machine next to
-// nothing, unlike asking the agent.
+// Containers returns the number of containers that have a cgroup. The call costs almost no CPU
+// time, unlike a request to the agent.
 func (m *Machine) Containers() int {
 	found, err := filepath.Glob(m.cpuFolder() + "/kubepods/besteffort/pod*/*/cgroup.procs")
 	if err != nil {
@@ -89,15 +90,15 @@ func (m *Machine) Containers() int {
 	return len(found)
 }
 
-// A Part of the node stack and its memory.
+// A Part is a part of the node stack with its memory.
 type Part struct {
 	What  string // agent, shims
 	Count int    // processes
 	MiB   float64
 }
 
-// PSS is the proportional set size of the node stack, all that runs in the
-// machine except the containers' own processes.
+// PSS returns the proportional set size of the node stack, which consists of all processes in the
+// machine except those of containers.
 func (m *Machine) PSS() []Part {
 	m.t.Helper()
 	parts := []Part{{What: "agent"}, {What: "shims"}, {What: "other"}}
@@ -122,7 +123,7 @@ func (m *Machine) PSS() []Part {
 	return parts
 }
 
-// TotalPSS is the sum of PSS, in MiB.
+// TotalPSS returns the sum of PSS in MiB.
 func (m *Machine) TotalPSS() (sum float64) {
 	for _, p := range m.PSS() {
 		sum += p.MiB
@@ -143,8 +144,8 @@ func pss(pid int) (kib int64, err error) {
 	return 0, fmt.Errorf("process %d has no Pss", pid)
 }
 
-// Written is what the agent, its shims and their ended children have sent to
-// block devices, in bytes.
+// Written returns the number of bytes that the agent, its shims and their ended child processes
+// have written to block devices.
 func (m *Machine) Written() (sum int64) {
 	m.t.Helper()
 	for pid := range m.Processes() {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects from inside the machine, as http.Transport's DialContext.
+// Dial connects from inside the machine. It can be the DialContext of an http.Transport.
 func (m *Machine) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	err = InNetwork(m.host.Pid(), func() (err error) {
 		c, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -19,8 +19,8 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (c net.Conn
 	return c, err
 }
 
-// InNetwork calls f in the network namespace of a process. Sockets that f makes
-// stay there.
+// InNetwork calls f in the network namespace of a process. Sockets that f opens stay in that
+// namespace.
 func InNetwork(pid int, f func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -35,7 +35,7 @@ func InNetwork(pid int, f func() error) error {
 	}
 	err = f()
 	if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // else the thread ends with the goroutine
+		runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
 	}
 	return err
 }

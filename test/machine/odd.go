@@ -12,14 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oddly, as the first argument of a test binary, makes it the parent of an agent that
-// leaves everything odd: MASK PROGRAM ARGUMENT...
+// oddly, as the first argument of a test binary, makes it start a program with unusual process
+// state: MASK PROGRAM ARGUMENT...
 const oddly = "start-oddly"
 
-// OddFile is the file that an agent started with odd state inherits open, as descriptors 40 to 43.
+// OddFile is the file that an agent with unusual process state inherits as the descriptors 40 to
+// 43.
 const OddFile = "/etc/passwd"
 
-// odd is Command, but the program inherits a umask and other state that no service has.
+// odd does the same as Command, but the program inherits a umask and other state that a service
+// normally does not have.
 func (m *Machine) odd(name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -28,7 +30,7 @@ func (m *Machine) odd(name string, args ...string) *exec.Cmd {
 	return m.Command(self, append([]string{oddly, fmt.Sprintf("%o", m.OddUmask), name}, args...)...)
 }
 
-// startOddly becomes the program with everything odd that a process can inherit.
+// startOddly sets every unusual state that a process can inherit, and executes the program.
 func startOddly(args []string) error {
 	runtime.LockOSThread()
 	mask, err := strconv.ParseInt(args[0], 8, 32)
@@ -54,7 +56,7 @@ func startOddly(args []string) error {
 		if err := unix.Getrlimit(limit, &is); err != nil {
 			return err
 		}
-		is.Cur = min(cur, is.Max) // the hard one could not be raised again everywhere
+		is.Cur = min(cur, is.Max) // only the soft limit, because the hard one could not be raised again everywhere
 		if err := unix.Setrlimit(limit, &is); err != nil {
 			return fmt.Errorf("limit %d: %w", limit, err)
 		}
@@ -66,7 +68,7 @@ func startOddly(args []string) error {
 	return unix.Exec(args[1], args[1:], env)
 }
 
-// oddThread changes what the kernel keeps for each thread.
+// oddThread changes the state that the kernel has for each thread.
 func oddThread() error {
 	const byProcess, idle, noRandom, batch = 1, 3 << 13, 0x0040000, 3
 	var priority int32
@@ -91,7 +93,7 @@ func oddThread() error {
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &mask, nil)
 }
 
-// IOPriority returns the class and priority with which a process reads and writes.
+// IOPriority returns the I/O class and priority of a process.
 func IOPriority(pid int) (uintptr, error) {
 	const byProcess = 1
 	is, _, errno := unix.RawSyscall(unix.SYS_IOPRIO_GET, byProcess, uintptr(pid), 0)

@@ -12,16 +12,16 @@ import (
 	"testing"
 )
 
-// A Releaser makes versions of islet that a node may be updated to, with packaging/sign.
+// A Releaser builds and signs versions of islet for updates of a node, with packaging/sign.
 type Releaser struct {
-	Public string // of the key, as EdgeConfiguration's update.keys has it
+	Public string // the public key in the form of EdgeConfiguration's update.keys
 	Key    string // its file
 
 	t    testing.TB
 	sign string // packaging/sign
 }
 
-// NewReleaser makes one with a key of its own.
+// NewReleaser returns a Releaser with a new key.
 func NewReleaser(t testing.TB) *Releaser {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func (r *Releaser) Version(version string) []byte {
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
 }
 
-// Bad builds a program that fails as test/badislet has it, once its last line says how.
+// Bad builds test/badislet. The caller appends the last line that selects its fault.
 func (r *Releaser) Bad() []byte {
 	r.t.Helper()
 	return Build(r.t, "test", "./badislet")
@@ -61,7 +61,8 @@ func (r *Releaser) Release(file, version string, program []byte) {
 	r.ReleaseFor(file, version, runtime.GOARCH, program)
 }
 
-// ReleaseFor is Release for an architecture, with the files of keys; none: its own.
+// ReleaseFor does the same as Release for an architecture, and signs with the files of keys.
+// Without keys it uses the Releaser's own key.
 func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys ...string) {
 	r.t.Helper()
 	var b bytes.Buffer
@@ -79,7 +80,8 @@ func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys .
 	r.Sign(file, version, arch, keys...)
 }
 
-// Sign writes the release of an archive next to it, with the files of keys; none: its own.
+// Sign signs an archive with the files of keys, and writes the release next to it. Without keys it
+// uses the Releaser's own key.
 func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	r.t.Helper()
 	if len(keys) == 0 {
@@ -90,7 +92,7 @@ func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	}
 }
 
-// Build is a program of this checkout, from a module in it.
+// Build builds a program of this checkout from one of its modules, and returns its path.
 func Build(t testing.TB, module string, args ...string) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "program")

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Repository has packaging/repo.sh make a repository of a directory of packages, signed by a key for
-// trying unless env says otherwise, and returns what it says. Where there are packages to test, make
-// has installed what tests them: without it the test fails.
+// Repository runs packaging/repo.sh, which creates a repository from a directory of packages, and
+// returns its output. A test key signs the repository unless env selects another one. If there are
+// packages to test, make has installed the tools for it, so the test fails without them.
 func Repository(t *testing.T, packages, repo string, env ...string) string {
 	t.Helper()
 	Tools(t, "gpg", "createrepo_c", "dpkg-scanpackages")
@@ -22,7 +22,7 @@ func Repository(t *testing.T, packages, repo string, env ...string) string {
 	return string(out)
 }
 
-// Tools demands programs with which packages are made and looked at.
+// Tools fails the test unless the programs for building and inspecting packages are installed.
 func Tools(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package metricsserver names metrics-server, for go.mod to keep: the tests of a cluster
+// Package metricsserver imports metrics-server, so that go.mod requires it. The tests of a cluster
 // run it unchanged.
 package metricsserver
 

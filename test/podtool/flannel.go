@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// subnetEnv is where flanneld tells its plugin which addresses the node has. It
-// does not survive a reboot.
+// subnetEnv is the file in which flanneld writes the node's addresses for its plugin. It does not
+// survive a reboot.
 const subnetEnv = "/run/flannel/subnet.env"
 
-// flanneld is what flannel's DaemonSet does on a node, with its backend host-gw: it sets
-// the routes to the subnets of other nodes (SUBNET=ADDRESS), and writes the subnet, which
-// both go with a reboot, and the configuration of the network, which stays.
+// flanneld does the work of flannel's DaemonSet on a node, with the backend host-gw. It sets the
+// routes to the subnets of other nodes (SUBNET=ADDRESS), and writes the subnet and the network's
+// configuration. Only the configuration survives a reboot.
 func flanneld(ctx context.Context, confDir, subnet string, peers ...string) error {
 	for _, p := range peers {
 		if err := addRoute(p); err != nil {
@@ -49,8 +49,8 @@ func flanneld(ctx context.Context, confDir, subnet string, peers ...string) erro
 	return nil
 }
 
-// flannel is its CNI plugin: it makes a configuration for the bridge plugin out of
-// the subnet, and keeps it for the end of the pod.
+// flannel is flannel's CNI plugin. It writes a configuration for the bridge plugin from the subnet,
+// and stores it for the pod's DEL.
 func flannel() error {
 	in, err := io.ReadAll(os.Stdin)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// journal appends numbered records to a file, one every so often, and tells of each on
-// standard output once the disk has it. It says first with which number it begins. A file
-// with records that do not follow one another is an error; of a last one that was torn
-// nobody was told, and it goes.
+// journal appends numbered records to a file at an interval, and prints each number once the record
+// is synced. First it prints the number with which it begins. It returns an error if the records of
+// the file are not consecutive. It removes an incomplete last record, whose number was never
+// printed.
 func journal(ctx context.Context, name, every string) error {
 	pause, err := time.ParseDuration(every)
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"strconv"
 )
 
-// lines writes so many lines of 100 bytes with their numbers and returns the code to end with. With
-// the word "leave" a child that says nothing is left behind, and holds the output; with "await" it
-// waits for a line of input first, with "read" for the end of the input last.
+// lines writes the given number of lines of 100 bytes, with their numbers, and returns the exit
+// code. With the word "leave" it leaves a silent child process that keeps the output open. With
+// "await" it first waits for a line of input. With "read" it finally waits for the end of the
+// input.
 func lines(args []string) (code int, err error) {
 	var n int
 	if len(args) < 2 {

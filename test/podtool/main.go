@@ -52,7 +52,7 @@ func main() {
 	if os.Args[0] == "tar" {
 		args = os.Args
 	}
-	if filepath.Base(os.Args[0]) == "pause" { // of a runtime whose sandboxes are a process
+	if filepath.Base(os.Args[0]) == "pause" { // for runtimes whose sandboxes need a process
 		args = []string{"sleep"}
 	}
 	if filepath.Base(os.Args[0]) == "flannel" {
@@ -136,7 +136,7 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 	return 0, small(args)
 }
 
-// small does what a shell's usual tools do, for exec.
+// small implements small shell tools, for exec.
 func small(args []string) error {
 	if len(args) == 0 {
 		return errors.New("say what to do")
@@ -232,7 +232,7 @@ func wait(ctx context.Context, after string) error {
 	return nil
 }
 
-// hook notes what a lifecycle hook does, and waits for a file.
+// hook records the start and end of a lifecycle hook, and waits for a file in between.
 func hook(log, name, gate string) error {
 	if err := add(log, name+" begins\n"); err != nil {
 		return err
@@ -241,7 +241,7 @@ func hook(log, name, gate string) error {
 		if _, err := os.Stat(gate); err == nil {
 			return add(log, name+" is over\n")
 		}
-		time.Sleep(10 * time.Millisecond) // the file is on a volume of whatever kind: not all have events
+		time.Sleep(10 * time.Millisecond) // poll, because not every kind of volume has file events
 	}
 }
 
@@ -263,7 +263,7 @@ func serve(ctx context.Context, addr, log string) error {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	})
-	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // there is such a file: for probes
+	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // succeeds if the file exists; for probes
 		handler.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if _, err := os.Stat(strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(path, "/"))); (err == nil) != wanted {
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -283,7 +283,7 @@ func eat(ctx context.Context, mib, every string) error {
 	if err != nil {
 		return err
 	}
-	all := make([][]byte, n) // the kernel refuses at once what it never has
+	all := make([][]byte, n) // the kernel immediately rejects a request that it can never satisfy
 	for i := range all {
 		if err := wait(ctx, every); err != nil {
 			return err
@@ -308,7 +308,7 @@ func fill(ctx context.Context, file, mib string) error {
 	return nil
 }
 
-// grow makes a file of so many MiB.
+// grow creates a file of the given number of MiB.
 func grow(file, mib string) error {
 	n, err := strconv.Atoi(mib)
 	if err != nil {
@@ -327,7 +327,8 @@ func grow(file, mib string) error {
 	return nil
 }
 
-// reread needs memory for a whole file, or waits for the disk.
+// reread reads a file again and again. It needs memory for the whole file, or else waits for the
+// disk.
 func reread(ctx context.Context, file, mib string) error {
 	if err := grow(file, mib); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// litter makes many files.
+// litter creates many files.
 func litter(ctx context.Context, dir, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {
@@ -25,8 +25,8 @@ func litter(ctx context.Context, dir, many string) error {
 	return nil
 }
 
-// fork starts many processes. They are copies of this one with a single thread, that never run
-// Go again: so many programs would take long to start.
+// fork starts many processes. They are forks of this process with a single thread, which do not
+// return to Go. Starting so many programs would take too long.
 func fork(ctx context.Context, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {
@@ -37,7 +37,7 @@ func fork(ctx context.Context, many string) error {
 		if errno != 0 {
 			return os.NewSyscallError("clone", errno)
 		}
-		for pid == 0 { // they end when process 1 does, which is this one
+		for pid == 0 { // they end when process 1, which is this process, ends
 			syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 		}
 	}

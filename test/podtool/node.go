@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// node makes a node of a block or a character device.
+// node creates a node of a block or a character device.
 func node(args []string) error {
 	if len(args) != 4 || args[1] != "b" && args[1] != "c" {
 		return fmt.Errorf("not a file, b or c, and two numbers: %q", args)
@@ -23,7 +23,7 @@ func node(args []string) error {
 	if err != nil {
 		return err
 	}
-	dev := minor&0xff | major<<8 | minor>>8<<20 // as the kernel's new_encode_dev
+	dev := minor&0xff | major<<8 | minor>>8<<20 // in the format of the kernel's new_encode_dev
 	if err := syscall.Mknod(args[0], mode|0o600, int(dev)); err != nil {
 		return fmt.Errorf("mknod %s: %w", args[0], err)
 	}

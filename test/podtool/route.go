@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// addRoute sets the route SUBNET=GATEWAY, for IPv4, in place of the one there is: as
-// ip route replace does, which images without tools have not.
+// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY, like ip route replace, which images
+// without tools do not have.
 func addRoute(route string) error {
 	subnet, via, _ := strings.Cut(route, "=")
 	to, err := netip.ParsePrefix(subnet)
@@ -54,7 +54,7 @@ func routeMessage(to netip.Prefix, gateway netip.Addr) []byte {
 	dst, via := to.Masked().Addr().As4(), gateway.As4()
 	flags := uint16(syscall.NLM_F_REQUEST | syscall.NLM_F_ACK | syscall.NLM_F_CREATE | syscall.NLM_F_REPLACE)
 	order := binary.NativeEndian
-	b := order.AppendUint32(nil, 0) // the length, at last
+	b := order.AppendUint32(nil, 0) // set the length when it is known
 	b = order.AppendUint16(b, syscall.RTM_NEWROUTE)
 	b = order.AppendUint16(b, flags)
 	b = order.AppendUint32(b, 1) // sequence

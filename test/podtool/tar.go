@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// archive is as much of tar as kubectl cp uses: "cf - FILE" and "x... - -C DIR",
-// of regular files.
+// archive implements the part of tar that kubectl cp needs: "cf - FILE" and "x... - -C DIR" for
+// regular files.
 func archive(args []string) error {
 	if len(args) == 3 && args[0] == "cf" {
 		return pack(args[2])

@@ -1,11 +1,12 @@
-// Command prometheus is the parts of a Prometheus that meet a node: it scrapes the kubelet's
-// pages a few times, evaluates a file of rules, and prints as JSON what each rule yields.
+// Command prometheus consists of the parts of Prometheus that concern a node. It scrapes the
+// kubelet's pages a few times, evaluates a file of rules, and prints the result of each rule as
+// JSON.
 //
 //	node:10250 --scrape--> tsdb (a temporary directory) <--rules--> {"rule": samples}
 //	             kube_pod_info, as kube-state-metrics has it, from -pods
 //
-// It is a module of its own, whose dependencies nothing else has; the tests of nodes run it in
-// the network of a node: see test/node and test/cluster/node, and make test-prometheus.
+// It is a separate module, because nothing else needs its dependencies. The tests of nodes run it
+// in the network of a node (test/node, test/cluster/node, make test-prometheus).
 package main
 
 import (
@@ -32,7 +33,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// pages are what is scraped of a node; the job of all is kubelet, as with kube-prometheus.
+// pages are the scraped pages of a node. All have the job kubelet, as in kube-prometheus.
 var pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
 func main() {
@@ -53,16 +54,16 @@ func main() {
 	json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// A Result is what came of a run.
+// A Result is the result of a run.
 type Result struct {
-	Targets map[string]string // page to error; empty: it is up
+	Targets map[string]string // for each page the error; empty if the page is up
 	Series  int
-	Rules   map[string]Rule // by name, that of an alert after "alert "
+	Rules   map[string]Rule // by name; the name of an alert follows "alert "
 }
 
-// A Rule is what one yields.
+// A Rule is the result of a rule.
 type Rule struct {
-	Samples int    // of a recording rule
+	Samples int    // samples of a recording rule
 	Active  int    // alerts, pending or firing
 	Error   string `json:",omitempty"`
 	Example string `json:",omitempty"`
@@ -119,7 +120,7 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 	return out, evaluate(ctx, log, db, query, parse, file, out)
 }
 
-// scraping begins to scrape.
+// scraping starts the scraping.
 func scraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape.Manager, func(), error) {
 	text := "global: {scrape_interval: 2s, scrape_timeout: 2s}\nscrape_configs:\n"
 	for _, page := range pages {
@@ -155,7 +156,7 @@ func scraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape.Mana
 	return m, func() { m.Stop(); <-ended }, nil
 }
 
-// podInfo says on which node pods are.
+// podInfo returns samples that map pods to their node.
 func podInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods []string) error {
 	a := db.Appender(ctx)
 	for _, p := range pods {
@@ -172,7 +173,7 @@ func podInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods 
 	return a.Commit()
 }
 
-// evaluate lets each group of a file be evaluated, twice: rules take from those of other groups.
+// evaluate evaluates each group of a file twice, because rules use the results of other groups.
 func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.QueryFunc, parse parser.Parser, file string,
 	out *Result) error {
 	m := rules.NewManager(&rules.ManagerOptions{Context: ctx, QueryFunc: query, AppendableV2: db, Queryable: db, Logger: log,

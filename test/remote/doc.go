@@ -1,8 +1,8 @@
-// Package remote holds end-to-end tests of nodes whose containers run in another runtime
-// than islet's own, behind its CRI socket: with containerd of the distribution (Debian 12
-// has 1.6, which knows neither events nor its cgroup driver), and with a current one that
-// programs.sh builds from its Go module.
+// Package remote contains end-to-end tests of nodes with an external runtime, which islet uses
+// through a CRI socket. One is the distribution's containerd (Debian 12 has 1.6, which neither
+// sends events nor reports its cgroup driver). The other is a current containerd, which programs.sh
+// builds from its Go module.
 //
-// The same contract suite and the tests with a control plane run with them too: see
-// runtime/remote and test/cluster/node.
+// The contract suite (runtime/remote) and the tests with a control plane (test/cluster/node) also
+// run with both.
 package remote

@@ -1,6 +1,6 @@
-// Package system boots a Debian with its own init, systemd or OpenRC, in namespaces of this
-// machine: packages are installed in it and its services run, with this machine's kernel and at
-// its speed. What needs a kernel, a disk or a loss of power of its own is package vm's.
+// Package system boots a Debian system with its own init, systemd or OpenRC, in namespaces of this
+// machine. Tests install packages and run services in it, with this machine's kernel and at its
+// speed. Tests that need a kernel, a disk or a power cut use package vm.
 //
 //	root.sh --> file system --overlay--> boot.sh --> init <--nsenter-- Run(command)
 //	New --> Boot --> Run ... --> PowerOff --> Boot ...
@@ -25,16 +25,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The inits that a system may have.
+// These are the inits of a system.
 var (
 	Systemd = []string{"/lib/systemd/systemd", "systemd.unified_cgroup_hierarchy=0", "--log-target=journal", "--show-status=0"}
 	OpenRC  = []string{"/sbin/openrc-init"}
 )
 
-// A System is used by one goroutine at a time.
+// A System is not safe for concurrent use.
 type System struct {
-	Dir     string // what it wrote: layer, var; payload is its /payload
-	Console string // the file with what its init says
+	Dir     string // the files that it wrote (layer, var), and payload, its /payload
+	Console string // the file with the output of its init
 
 	t    testing.TB
 	root string
@@ -43,8 +43,8 @@ type System struct {
 	halt chan struct{}
 }
 
-// New makes a system that is off, with this init. Its /payload holds the files (name there to
-// path here).
+// New returns a system with the given init, which is off. Its /payload contains the files: name in
+// the system to path on the test host.
 func New(t testing.TB, init []string, payload map[string]string) *System {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -82,7 +82,7 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 	return s
 }
 
-// script is one beside this file.
+// script returns a command that runs a script in the directory of this file.
 func (s *System) script(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(machine.Root(s.t), "test/system", name), args...)
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
@@ -90,10 +90,10 @@ func (s *System) script(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Pid is the system's init, as this process sees it.
+// Pid returns the PID of the system's init in this process's namespace.
 func (s *System) Pid() int { return s.boot.Process.Pid }
 
-// Boot turns the system on and returns when its init has started what it starts.
+// Boot turns the system on and waits until its init has started all services.
 func (s *System) Boot() {
 	s.t.Helper()
 	console, err := os.OpenFile(s.Console, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -110,7 +110,7 @@ func (s *System) Boot() {
 	}
 	s.halt = make(chan struct{})
 	started, halt := make(chan error), s.halt
-	go func() { // Pdeathsig is for the end of a thread
+	go func() { // the kernel sends Pdeathsig when the thread ends
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := s.boot.Start()
@@ -128,13 +128,13 @@ func (s *System) Boot() {
 	}
 }
 
-// PowerOff kills everything in the system at once. It does nothing to one that is off.
+// PowerOff kills all processes in the system at once. It has no effect on a system that is off.
 func (s *System) PowerOff() {
 	s.t.Helper()
 	if s.boot == nil {
 		return
 	}
-	s.boot.Process.Kill() // an error says that it has ended
+	s.boot.Process.Kill() // an error means that it has already ended
 	s.boot.Wait()         // it was killed
 	close(s.halt)
 	s.boot = nil
@@ -164,7 +164,7 @@ func (s *System) removeCgroups() {
 	}
 }
 
-// Command is a command that will run in the system.
+// Command returns a command that runs in the system.
 func (s *System) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(s.Pid()), "-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w", "--",
 		name}, args...)...)
@@ -172,8 +172,8 @@ func (s *System) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Try runs a shell command in the system and returns its output and exit code. What it leaves
-// running must not hold its output.
+// Try runs a shell command in the system and returns its output and exit code. Processes that it
+// leaves in the background must not keep its output open.
 func (s *System) Try(command string) (string, int) {
 	s.t.Helper()
 	out, err := s.Command("sh", "-c", command).CombinedOutput()
@@ -188,7 +188,7 @@ func (s *System) Try(command string) (string, int) {
 	return "", 0
 }
 
-// Run is Try that demands success.
+// Run does the same as Try, but fails the test if the command fails.
 func (s *System) Run(command string) string {
 	s.t.Helper()
 	out, code := s.Try(command)
@@ -223,7 +223,7 @@ func (s *System) Await(command string) string {
 	}
 }
 
-// At is the path here of a file that the system has in /var, /run or /payload.
+// At returns the path on the test host of a system's file in /var, /run or /payload.
 func (s *System) At(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/var/"), strings.HasPrefix(path, "/payload/"):

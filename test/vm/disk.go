@@ -14,10 +14,10 @@ import (
 	"syscall"
 )
 
-// A disk serves an image file to the emulator as a network block device with a
-// volatile write cache, as real disks and cards have: what was written since the
-// last flush may be lost in a power cut, sector by sector and in no order. (The
-// emulator itself loses nothing of what the guest has written when it is killed.)
+// A disk serves an image file to the emulator as a network block device with a volatile write
+// cache, like that of real disks and cards. A power cut may lose any of the sectors that were
+// written since the last flush. (Without it, no write of the guest would be lost when the emulator
+// is killed.)
 //
 //	guest --write--> file, and the sector's old content into lost
 //	guest --flush--> lost is empty
@@ -28,14 +28,14 @@ type disk struct {
 	l    net.Listener
 
 	serving sync.WaitGroup
-	lost    map[int64][]byte // old content of sectors written since the last flush
-	err     error            // why serving ended; nil: the emulator hung up
+	lost    map[int64][]byte // the old content of the sectors that were written since the last flush
+	err     error            // the reason why serving ended; nil if the emulator closed the connection
 }
 
 const sector = 512
 
-// The network block device protocol: fixed newstyle, one export, simple replies.
-// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+// These are constants of the network block device protocol: fixed newstyle, one export, simple
+// replies. https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
 const (
 	nbdMagic       = 0x4e42444d41474943 // "NBDMAGIC"
 	nbdOption      = 0x49484156454f5054 // "IHAVEOPT"
@@ -47,11 +47,11 @@ const (
 	repAck, repInfo, repUnsup        = 1, 3, 1<<31 | 1
 	cmdRead, cmdWrite                = 0, 1
 	cmdHangUp, cmdFlush              = 2, 3
-	canFlush                         = 1 | 4 // flags are there, flush is known
+	canFlush                         = 1 | 4 // the flags are valid, and flush is supported
 	mostData                  uint32 = 64 << 20
 )
 
-// newDisk serves the file on a unix socket until it is closed.
+// newDisk serves a file on a unix socket until the disk is closed.
 func newDisk(file, socket string) (*disk, error) {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
@@ -84,8 +84,8 @@ func (d *disk) plug() {
 	})
 }
 
-// unplug waits until the emulator, which has ended, is served, and loses what a
-// loss of power would.
+// unplug waits until all requests of the ended emulator are served, and then loses sectors as a
+// power cut would.
 func (d *disk) unplug() (sectors int, err error) {
 	d.serving.Wait()
 	for at, old := range d.lost {
@@ -97,7 +97,7 @@ func (d *disk) unplug() (sectors int, err error) {
 		}
 	}
 	clear(d.lost)
-	// An emulator that is killed leaves answers unread, or is not there to take one.
+	// A killed emulator does not read all answers, and a write to it may fail.
 	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
 		func(end error) bool { return errors.Is(d.err, end) }) {
 		d.err = nil // killed
@@ -107,7 +107,7 @@ func (d *disk) unplug() (sectors int, err error) {
 
 func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.file.Close() }
 
-// greet agrees with the emulator on what the export is.
+// greet negotiates the export with the emulator.
 func (d *disk) greet(rw *bufio.ReadWriter) error {
 	send := func(values ...any) error {
 		for _, v := range values {
@@ -151,7 +151,7 @@ func (d *disk) greet(rw *bufio.ReadWriter) error {
 	}
 }
 
-// serve carries out one request after the other.
+// serve executes the requests one after the other.
 func (d *disk) serve(rw *bufio.ReadWriter) error {
 	var buf []byte
 	for {

@@ -16,30 +16,31 @@ func (v *VM) Write(path, content string) {
 		path))
 }
 
-// A Cable connects a machine with a network. The zero Cable is none.
+// A Cable connects a machine to a network. The zero Cable stands for no cable.
 type Cable struct {
-	Address, Router string // of the machine, and of its way to everywhere
+	Address, Router string // the machine's address, and its default gateway
 
-	pid int    // of a process in whose network it ends
-	nic string // the emulator's argument
+	pid int    // the PID of a process in whose network namespace it ends
+	nic string // the argument for the emulator
 }
 
-// Translated is a cable by which a machine reaches what a process reaches. Nobody reaches
-// the machine, since the emulator speaks for it.
+// Translated returns a cable that gives a machine the network access of a process, by address
+// translation in the emulator. No connections to the machine are possible.
 func Translated(pid int) Cable {
 	return Cable{Address: "10.0.2.15", Router: "10.0.2.2", pid: pid, nic: "user,model=virtio-net-pci"}
 }
 
-// A LAN is a network whose machines reach each other.
+// A LAN is a network whose machines can connect to each other.
 type LAN struct {
 	pid    int
 	cables int
 }
 
-// lan is the network of a LAN; its first address is the router's.
+// lan is the address range of a LAN. The first address is the router's.
 const lan = "192.168.77."
 
-// NewLAN makes a LAN in the network of a process, which is its router and ends it.
+// NewLAN creates a LAN in the network namespace of a process. This namespace is the LAN's router,
+// and the LAN ends with it.
 func NewLAN(t testing.TB, pid int) *LAN {
 	t.Helper()
 	l := &LAN{pid: pid}
@@ -47,7 +48,7 @@ func NewLAN(t testing.TB, pid int) *LAN {
 	return l
 }
 
-// Cable lays a cable for one more machine. It stays while the machine is off.
+// Cable returns a cable for one more machine. It stays connected while the machine is off.
 func (l *LAN) Cable(t testing.TB) Cable {
 	t.Helper()
 	l.cables++
@@ -68,8 +69,8 @@ func (l *LAN) ip(t testing.TB, lines ...string) {
 	}
 }
 
-// enter is the beginning of a command line that runs a program in the network where the
-// cable ends, but not among its processes.
+// enter returns the beginning of a command line that runs a program in the network namespace where
+// the cable ends, but in this process's PID namespace.
 func (c Cable) enter() []string {
 	if c.pid == 0 {
 		return nil
@@ -77,7 +78,7 @@ func (c Cable) enter() []string {
 	return []string{"nsenter", "-t", fmt.Sprint(c.pid), "-n", "--"}
 }
 
-// Online gives the machine its address. It is to be called after each boot.
+// Online configures the machine's address. Call it after each boot.
 func (v *VM) Online() {
 	v.t.Helper()
 	v.Run("modprobe virtio_net; udevadm settle; dev=$(basename $(ls -d /sys/class/net/*/device | head -1 | xargs dirname)) && " +

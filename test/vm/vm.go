@@ -28,76 +28,78 @@ import (
 )
 
 const (
-	// bootPatience: a boot takes 10 s of an idle machine; CI's is not idle.
+	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in
+	// CI.
 	bootPatience = 10 * time.Minute
-	// stillness is how long a machine may give no sign of life. The guest program sends
-	// one every few seconds, however long a command takes.
+	// stillness is how long a machine may send nothing before it counts as hanging. The guest
+	// program sends a line every few seconds, however long a command takes.
 	stillness = 4 * time.Minute
-	// plenty is the memory in MiB of a machine that is to be short of nothing.
+	// plenty is the default memory of a machine in MiB, which is enough for every test.
 	plenty = 1536
-	// quirks are of the kernel's arguments. Debian's writes zeros into every page that it
-	// gives away, which the emulator does at a microsecond a write where the page had a
-	// program's code. Short of memory programs are read again and again: both processors did
-	// nothing but that for minutes. And a PC's looks at its start whether the clock ticks, and
-	// panics if not: on a busy machine the emulator may just have no turn.
+	// quirks are kernel arguments. They disable the zeroing of allocated pages in Debian's kernel.
+	// In the emulator each write to a page with a program's code takes a microsecond, and with
+	// little memory, code is read again and again, so both processors did nothing else for minutes.
+	// They also disable a check of the PC kernel, which panics at its start if the clock does not
+	// tick: on a busy host, the emulator may just not be scheduled.
 	quirks = "nokaslr init_on_alloc=0 no_timer_check"
 )
 
-// OpenRC is the init that an AMD64 has beside systemd.
+// OpenRC is the second init of an AMD64 machine, besides systemd.
 const OpenRC = "/sbin/openrc-init"
 
-// A VM is used by one goroutine at a time, but PowerCut may be called from any.
+// A VM is not safe for concurrent use, except for PowerCut.
 type VM struct {
 	Diagnose string // a shell command whose output explains a failed test
-	Clock    string // what the machine's clock shows at the next boot, such as 1970-01-01; empty: the time
-	Cable    Cable  // to the network that the next boot reaches
-	Memory   int    // of the machine at its next boot, in MiB; 0: plenty
-	Cores    int    // processors at the next boot; 0: two
-	Init     string // of the next boot, such as OpenRC; empty: systemd
+	Clock    string // the time of the machine's clock at the next boot, such as 1970-01-01; empty for the present time
+	Cable    Cable  // the cable to the network from the next boot on
+	Memory   int    // the memory from the next boot on, in MiB; 0 means plenty
+	Cores    int    // processors from the next boot on; 0 means two
+	Init     string // the init from the next boot on, such as OpenRC; empty for systemd
 
 	t    testing.TB
 	arch Arch
-	base string // folder of base.sh
+	base string // the folder of base.sh
 	dir  string // this machine's disks, console, sockets
 	disk *disk
 	qemu *exec.Cmd // nil: off
 	ctl  net.Conn
 	in   *bufio.Reader
-	hung bool // the machine stood still once
+	hung bool // the machine has hung once
 
-	devices []string // of the emulator, as arguments
+	devices []string // the devices, as arguments of the emulator
 }
 
-// An Arch is a kind of processor with a machine around it.
+// An Arch is an emulated machine with its kind of processor.
 type Arch struct {
 	Debian, Go string // its names
 
 	emulator, machine, cpu, console string
 }
 
-// The machines that are emulated: a PC, and boards with the processors of a Raspberry Pi 4
-// and 2, all with virtio devices. Without erms the kernel fills pages by words: see quirks.
+// These are the emulated machines: a PC, and boards with the processors of a Raspberry Pi 4 and 2,
+// all with virtio devices. Without the CPU feature erms, the kernel fills pages word by word (see
+// quirks).
 var (
 	AMD64 = Arch{"amd64", "amd64", "qemu-system-x86_64", "q35", "max,-la57,-erms", "ttyS0"}
 	ARM64 = Arch{"arm64", "arm64", "qemu-system-aarch64", "virt", "cortex-a72", "ttyAMA0"}
 	ARMHF = Arch{"armhf", "arm", "qemu-system-arm", "virt,highmem=off", "cortex-a7", "ttyAMA0"}
 )
 
-// New makes a machine that is off. Its second disk, /payload, holds the files
-// (name there to path here) and the guest program.
+// New returns a machine that is off. Its second disk, /payload, contains the guest program and the
+// files: name in the machine to path on the test host.
 func New(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
 	return NewOf(t, AMD64, cache, payload)
 }
 
-// NewOf is New with a processor.
+// NewOf does the same as New for the given Arch.
 func NewOf(t testing.TB, arch Arch, cache string, payload map[string]string) *VM {
 	t.Helper()
 	return made(t, arch, "base.sh", cache, payload)
 }
 
-// NewHardware is New with a kernel that has drivers for all hardware, a USB controller, and
-// an empty disk of 2 GiB, /dev/vdc.
+// NewHardware does the same as New, but the machine has a kernel with drivers for all hardware, a
+// USB controller, and an empty disk of 2 GiB, /dev/vdc.
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := made(t, AMD64, "hardware.sh", cache, payload)
@@ -106,7 +108,7 @@ func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	return v
 }
 
-// Second gives the machine an empty disk of so many MiB, /dev/vdc. It is to be called before
+// Second adds an empty disk of the given number of MiB, /dev/vdc, to the machine. Call it before
 // the first boot.
 func (v *VM) Second(mib int) {
 	v.t.Helper()
@@ -115,7 +117,7 @@ func (v *VM) Second(mib int) {
 	v.devices = append(v.devices, "-drive", "if=virtio,format=raw,file="+image)
 }
 
-// made makes a machine of what a script makes.
+// made returns a machine from the disk images that a script builds.
 func made(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := &VM{t: t, arch: arch, dir: t.TempDir()}
@@ -154,7 +156,7 @@ func (v *VM) command(name string, args ...string) string {
 	c := exec.Command(name, args...)
 	c.Dir = filepath.Join(machine.Root(v.t), "test", "vm")
 	c.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	var told strings.Builder // not part of the answer: a shell may warn of its locale
+	var told strings.Builder // not a part of the answer, such as a warning of a shell about its locale
 	c.Stderr = &told
 	out, err := c.Output()
 	if err != nil {
@@ -163,7 +165,7 @@ func (v *VM) command(name string, args ...string) string {
 	return string(out)
 }
 
-// Boot turns the machine on and returns when its guest program answers.
+// Boot turns the machine on and waits until its guest program answers.
 func (v *VM) Boot() {
 	v.t.Helper()
 	sock := filepath.Join(v.dir, "ctl")
@@ -199,7 +201,7 @@ func (v *VM) Boot() {
 	args = append(v.Cable.enter(), args...)
 	qemu := exec.Command(args[0], args[1:]...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var told strings.Builder // read when it has ended
+	var told strings.Builder // read after the emulator has ended
 	qemu.Stderr = &told
 	if err := qemu.Start(); err != nil {
 		v.t.Fatalf("start the emulator: %v", err)
@@ -219,17 +221,17 @@ func (v *VM) Boot() {
 	}
 }
 
-// PowerCut kills the emulator. It does nothing to a machine that is off.
+// PowerCut kills the emulator. It has no effect on a machine that is off.
 func (v *VM) PowerCut() {
 	if v.qemu == nil {
 		return
 	}
-	v.qemu.Process.Kill() // an error says that it has ended
+	v.qemu.Process.Kill() // an error means that it has already ended
 	v.off()
 }
 
-// Told is what the machine has written to /dev/virtio-ports/told since it was made. It
-// outlives power cuts, since it is not in the machine.
+// Told returns all data that the machine has written to /dev/virtio-ports/told. The data survives
+// power cuts, because it is stored outside the machine.
 func (v *VM) Told() []byte {
 	v.t.Helper()
 	b, err := os.ReadFile(filepath.Join(v.dir, "told"))
@@ -239,13 +241,14 @@ func (v *VM) Told() []byte {
 	return b
 }
 
-// Reboot asks the machine to shut down in good order and boots it again.
+// Reboot shuts the machine down in order and boots it again.
 func (v *VM) Reboot() {
 	v.t.Helper()
 	qemu := v.qemu
 	late := time.AfterFunc(bootPatience, func() { qemu.Process.Kill() })
-	v.answer("if [ -d /run/openrc ]; then openrc-shutdown -r now; else systemctl reboot; fi") // which may end before it has answered
-	v.off()                                                                                   // -no-reboot: the emulator ends
+	// The machine may end before it answers. The emulator ends with it, because of its argument -no-reboot.
+	v.answer("if [ -d /run/openrc ]; then openrc-shutdown -r now; else systemctl reboot; fi")
+	v.off()
 	if !late.Stop() {
 		v.t.Errorf("the machine did not go down within %v", bootPatience)
 	}
@@ -254,7 +257,7 @@ func (v *VM) Reboot() {
 
 func (v *VM) off() {
 	v.t.Helper()
-	v.qemu.Wait() // killed or ended: either is meant
+	v.qemu.Wait() // an error is expected if the emulator was killed
 	if v.ctl != nil {
 		v.ctl.Close()
 	}
@@ -292,7 +295,7 @@ func (v *VM) answer(command string) (a answer, err error) {
 		if err != nil {
 			return a, err
 		}
-		if len(line) > 1 { // else it is at work
+		if len(line) > 1 { // otherwise the command is still running
 			return a, json.Unmarshal(line, &a)
 		}
 	}
@@ -305,7 +308,7 @@ func first(a answer, err error) string {
 	return a.Output
 }
 
-// Run is Try that demands success.
+// Run does the same as Try, but fails the test if the command fails.
 func (v *VM) Run(command string) string {
 	v.t.Helper()
 	out, code := v.Try(command)
@@ -320,7 +323,8 @@ func (v *VM) Await(command string) string {
 	v.t.Helper()
 	deadline := time.Now().Add(bootPatience)
 	for {
-		// The pause is in the guest: one command on the line at a time.
+		// The command contains the pause, so that the guest, which runs one command at a time, need
+		// not answer during the pause.
 		a, err := v.answer(command + " || { sleep 0.2; false; }")
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !v.hung:
@@ -337,9 +341,9 @@ func (v *VM) Await(command string) string {
 	}
 }
 
-// unstick turns off a machine that stands still, and boots it. The guest program
-// bounds every command, so it is the kernel or the emulator that makes no progress:
-// seen once in fifty boots, both processors spinning. To islet it is a power cut.
+// unstick turns off a machine that hangs, and boots it again. The guest program limits the time of
+// every command, so the kernel or the emulator hangs. This was seen once in fifty boots, with both
+// processors spinning. For islet it is a power cut.
 func (v *VM) unstick() {
 	v.t.Helper()
 	registers, err := v.lastWords("info registers -a")
@@ -348,8 +352,8 @@ func (v *VM) unstick() {
 	v.Boot()
 }
 
-// Plug plugs in a device of the emulator's (its -device argument), which stays over
-// reboots; Unplug pulls the one of that ID.
+// Plug adds an emulated device, given by its -device argument. The device stays across reboots.
+// Unplug removes the device with the given ID.
 func (v *VM) Plug(device string) {
 	v.t.Helper()
 	v.ask("device_add " + device)
@@ -369,7 +373,7 @@ func (v *VM) Unplug(id string) {
 	v.t.Fatalf("device %s was not plugged in", id)
 }
 
-// ask gives the emulator a command that it carries out without a word.
+// ask sends the emulator a command that has no output.
 func (v *VM) ask(command string) {
 	v.t.Helper()
 	c, err := net.Dial("unix", filepath.Join(v.dir, "mon"))
@@ -404,7 +408,7 @@ func (v *VM) ask(command string) {
 	}
 }
 
-// lastWords gives the emulator's answer to a command, and ends it.
+// lastWords returns the emulator's answer to a command, and ends the emulator.
 func (v *VM) lastWords(command string) ([]byte, error) {
 	c, err := net.Dial("unix", filepath.Join(v.dir, "mon"))
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command guest runs inside a virtual machine of the tests. It reads one shell
-// command per line (base64) from the machine's control port, and answers each
-// with one line of JSON. While a command runs it sends empty lines, so that the test
-// host can tell a slow machine from one that stands still.
+// Command guest runs inside a virtual machine of the tests. It reads one shell command per line
+// (base64) from the machine's control port, and answers each with one line of JSON. While a command
+// runs it sends empty lines, so that the test host can distinguish a slow machine from one that
+// hangs.
 package main
 
 import (
@@ -18,21 +18,21 @@ import (
 	"time"
 )
 
-// patience with one command that hangs. A machine under emulation may be very slow.
+// patience is the timeout of one command. An emulated machine may be very slow.
 const patience = 30 * time.Minute
 
-// pulse is the time between two signs of life.
+// pulse is the interval of the empty lines.
 const pulse = 5 * time.Second
 
-// most of a command's output is passed on: its end.
+// most is the maximum size of the output in an Answer, which contains the end of longer output.
 const most = 8 << 20
 
-const ports = "/dev/vport*p1" // of virtio-serial; which number it has depends on the kernel
+const ports = "/dev/vport*p1" // ports of virtio-serial; the number depends on the kernel
 
-// An Answer is what became of one command.
+// An Answer is the result of one command.
 type Answer struct {
 	Output string // standard output and error
-	Code   int    // exit code; -1: could not be run
+	Code   int    // exit code; -1 if the command could not be run
 }
 
 func main() {
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// answer runs a command and writes what became of it.
+// answer runs a command and writes its Answer.
 func answer(to io.Writer, line string) error {
 	done := make(chan []byte)
 	go func() {
@@ -91,7 +91,7 @@ func run(line string) Answer {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", string(command))
-	cmd.WaitDelay = time.Second // for output that a process in the background holds
+	cmd.WaitDelay = time.Second // limits the wait for output that a process in the background keeps open
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		out = append(out, "\nit did not end"...)
