@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Clock is what the node knows about the time. An unknown time is zero.
+// Clock contains the node's information about the time. An unknown time is zero.
 type Clock struct {
 	Now     time.Time `json:"now"`               // the time by which certificates are judged
 	Machine time.Time `json:"machine"`           // the machine's clock

@@ -109,7 +109,7 @@ type Dead struct {
 	Max             int32 // of the whole node; negative for no limit
 }
 
-// A Notice tells the user, once, that a setting has no effect.
+// A Notice is a message to the user that a setting has no effect. It is logged once.
 type Notice struct {
 	Subject string // --flag, or file: field
 	Text    string // the reason

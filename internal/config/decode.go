@@ -147,8 +147,8 @@ func yamlErrors(file string, err error) error {
 	return errors.Join(errs...)
 }
 
-// maxMistakes is the maximum number of wrong values that are reported for a file. Finding each
-// takes time.
+// maxMistakes is the maximum number of wrong values that are reported for a file. The search for
+// each takes time.
 const maxMistakes = 100
 
 type wrongLeaf struct {

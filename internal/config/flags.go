@@ -23,8 +23,8 @@ const KubernetesMinor = "1.36"
 
 const previousVersion = "1.35" // the previous minor version
 
-// settings are all settings that flags can change. Its JSON paths are the names of fields in the
-// tables.
+// settings are all settings that flags can change. The JSON paths of settings are the names of
+// fields in the tables.
 type settings struct {
 	kubelet.KubeletConfiguration `json:",inline"`
 

@@ -108,7 +108,7 @@ func Granted(own, now *Config, consent []string) (names []string, _ error) {
 	return names, err
 }
 
-// givesPower reports whether a field is one of those that powers returns.
+// givesPower reports whether powers returns a field.
 func givesPower(name string) bool {
 	return slices.ContainsFunc(powers(), func(b BoundField) bool { return b.Field == name })
 }

@@ -29,7 +29,7 @@ const (
 	nameLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:+-"
 )
 
-// consistsOf reports whether s has only characters of letters.
+// consistsOf reports whether all characters of s are in letters.
 func consistsOf(s, letters string) bool { return strings.Trim(s, letters) == "" }
 
 // devices checks that each resource has a valid name, and that no pattern leaves /dev or matches

@@ -60,7 +60,8 @@ func (c *checker) bytes(path *field.Path, text string) {
 	}
 }
 
-// leastBytes is the smallest valid quantity of bytes. It rejects mistakes such as 20m.
+// leastBytes is the smallest valid quantity of bytes. A smaller quantity is usually a mistake, such
+// as 20m.
 const leastBytes = 1 << 20
 
 // bytesOf returns a quantity that the method bytes has checked, or 0 for an empty text.

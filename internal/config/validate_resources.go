@@ -92,7 +92,7 @@ func (c *checker) enforcement() {
 	}
 }
 
-// evictionSignals returns the signals that thresholds may have.
+// evictionSignals returns the signals that are allowed in thresholds.
 func evictionSignals() []string {
 	return []string{"memory.available", "allocatableMemory.available", "nodefs.available", "nodefs.inodesFree",
 		"imagefs.available", "imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available"}
@@ -124,8 +124,8 @@ func (c *checker) signal(path *field.Path, signal string) {
 	}
 }
 
-// thresholds checks quantities or percentages by signal. A quantity of zero is accepted only if
-// zero is set.
+// thresholds checks quantities or percentages by signal. A quantity of zero is valid only if zero
+// is set.
 func (c *checker) thresholds(name string, list map[string]string, zero bool) {
 	for signal, v := range list {
 		path := field.NewPath(name).Key(signal)

@@ -1,6 +1,7 @@
-// Package inherit resets the state that a process inherited from its parent to what the agent and
-// the shim expect, before they do anything else. Otherwise the umask, an ignored signal or a limit
-// of the shell that started islet would apply to the files of pods and to the pods themselves.
+// Package inherit resets the state that a process inherited from its parent to the state that the
+// agent and the shim expect. They do this before everything else. Otherwise the umask, an ignored
+// signal or a limit of the shell that started islet would apply to the files of pods and to the
+// pods themselves.
 //
 //	main of the agent, the shim --> Agent, Shim --exec of itself--> the same, with the state reset
 //	                                      '--> the process continues

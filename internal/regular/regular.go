@@ -29,17 +29,17 @@ func Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Read reads a regular file. It returns an error if the file has more than most bytes. Its errors
+// Read reads a regular file. It returns an error if the file has more than limit bytes. Its errors
 // name the file.
-func Read(name string, most int64) ([]byte, error) {
+func Read(name string, limit int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("%s has more than %d bytes", name, most)
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", name, limit)
 	}
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package weight estimates how much memory an input takes once it is decoded, before it is decoded.
+// Package weight estimates the memory that an input will take when it is decoded.
 //
 //	text or bytes + the Go type to decode into --> JSON, Protobuf --> bytes of memory, or ErrTooHeavy
 //	PEM text                               --> PEM            --> bytes of memory, or ErrTooHeavy

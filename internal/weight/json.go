@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// JSON returns ErrTooHeavy if the JSON value in data takes more than most bytes of memory when it
+// JSON returns ErrTooHeavy if the JSON value in data takes more than limit bytes of memory when it
 // is decoded into the type of into, a pointer, and ErrTooDeep if it is nested too deeply. A nil
 // into means a tree of maps and slices of any. It returns nil for invalid JSON, because the decoder
 // has the better error message and fails before it allocates anything.
-func JSON(data []byte, into any, most int64) error {
+func JSON(data []byte, into any, limit int64) error {
 	if !json.Valid(data) {
 		return nil
 	}
@@ -19,7 +19,7 @@ func JSON(data []byte, into any, most int64) error {
 	if into != nil {
 		t = reflect.TypeOf(into).Elem()
 	}
-	w := &text{scale: scale{most}, data: data}
+	w := &text{scale: scale{limit}, data: data}
 	return w.value(t, 0)
 }
 

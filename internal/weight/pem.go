@@ -8,11 +8,11 @@ import (
 // block is the memory that a decoded PEM block needs in addition to its bytes.
 const block = 256
 
-// PEM returns ErrTooHeavy if PEM texts take more than most bytes of memory when all their blocks
+// PEM returns ErrTooHeavy if PEM texts take more than limit bytes of memory when all their blocks
 // are decoded and kept. Each line with a colon counts as a header, which becomes a map entry, even
 // in comments between blocks.
-func PEM(most int64, texts ...string) error {
-	s, header := &scale{most}, pair(reflect.TypeFor[map[string]string]())
+func PEM(limit int64, texts ...string) error {
+	s, header := &scale{limit}, pair(reflect.TypeFor[map[string]string]())
 	for _, text := range texts {
 		for line := range strings.Lines(text) {
 			price := len(line)

@@ -13,29 +13,29 @@ import (
 // errWire is the error for bytes that are not a protobuf message.
 var errWire = errors.New("is not a protobuf message")
 
-// Protobuf returns ErrTooHeavy if the encoded message takes more than most bytes of memory when it
+// Protobuf returns ErrTooHeavy if the encoded message takes more than limit bytes of memory when it
 // is decoded into the type of into, a pointer to a generated struct. It returns ErrTooDeep for deep
 // nesting, and another error for bytes that are not a message. It reads the struct tags of
 // gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
-func Protobuf(data []byte, into any, most int64) error {
-	_, err := OfProtobuf(data, into, most)
+func Protobuf(data []byte, into any, limit int64) error {
+	_, err := OfProtobuf(data, into, limit)
 	return err
 }
 
 // OfProtobuf does the same as Protobuf and also returns the weight in bytes.
-func OfProtobuf(data []byte, into any, most int64) (int64, error) {
+func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 	t := reflect.TypeOf(into)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	s := &scale{most}
+	s := &scale{limit}
 	if err := s.add(int(t.Size())); err != nil {
 		return 0, err
 	}
 	if err := s.message(data, fieldsOf(t), 0); err != nil {
 		return 0, err
 	}
-	return most - s.left, nil
+	return limit - s.left, nil
 }
 
 // fields are the types of a message's fields by number.

@@ -3,13 +3,13 @@ package weight
 // node is the memory of one YAML node in the parser and in the resulting tree together.
 const node = 320
 
-// YAML returns ErrTooHeavy if YAML text may take more than most bytes of memory as a tree. It
+// YAML returns ErrTooHeavy if YAML text may take more than limit bytes of memory as a tree. It
 // counts the characters that begin a node: those of flow collections, and the "- ", ": " and "? "
 // of block collections. They are counted in quoted and literal text as well. A comma is counted
 // only after a character that may begin a flow collection. The expansion of aliases is not counted;
 // the caller has to bound it.
-func YAML(data []byte, most int64) error {
-	s := &scale{most}
+func YAML(data []byte, limit int64) error {
+	s := &scale{limit}
 	if err := s.add(2 * len(data)); err != nil {
 		return err
 	}

@@ -96,7 +96,8 @@ func localRoute(data []byte) netip.Addr {
 }
 
 // evaluateCarriers makes the kernel process the carrier changes of a port and its bridge at once,
-// which starts forwarding. Otherwise that takes up to a second, and packets are lost until then.
+// which starts forwarding. Otherwise the kernel does it up to a second later, and packets are lost
+// until then.
 func evaluateCarriers(port, bridge string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/net/cni/plugin"
 )
 
-// IsPlugin reports whether a program name is that of a built-in CNI plugin.
+// IsPlugin reports whether a program name is the name of a built-in CNI plugin.
 func IsPlugin(name string) bool { return plugin.Has(name) }
 
 // Main runs a built-in plugin as an executable, and returns the exit code. In this case islet was

@@ -27,7 +27,7 @@ const (
 	Lost                     // an unknown number of notices of any kind was lost
 )
 
-// A Notice says that an object of the namespace was added, changed or removed.
+// A Notice reports that an object of the namespace was added, changed or removed.
 type Notice struct {
 	Kind   Kind
 	Gone   bool

@@ -1,6 +1,6 @@
-// Package cluster gives tests a real control plane: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler, on a host of its own (package
-// machine), with machines that reach it by cables that can be cut.
+// Package cluster runs a real control plane for tests: etcd, kube-apiserver,
+// kube-controller-manager and kube-scheduler, on a host of their own (package machine). Machines
+// are connected to it by cables, which tests can cut.
 //
 //	Main, in TestMain
 //	Start(t) --> one Cluster for all tests of the program, started by the first

@@ -8,22 +8,22 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// New returns a codec that rejects a message that takes more than most bytes of memory once it is
+// New returns a codec that rejects a message that takes more than limit bytes of memory once it is
 // decoded, with weight.ErrTooHeavy or weight.ErrTooDeep.
-func New(most int64) encoding.CodecV2 {
-	return weighing{encoding.GetCodecV2(proto.Name), most}
+func New(limit int64) encoding.CodecV2 {
+	return weighing{encoding.GetCodecV2(proto.Name), limit}
 }
 
 type weighing struct {
 	encoding.CodecV2
-	most int64
+	limit int64
 }
 
 // Unmarshal checks the weight of a message and decodes it.
 func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
 	inUse := data.MaterializeToBuffer(mem.DefaultBufferPool()) // one copy for the check and the decoder
 	defer inUse.Free()
-	if err := weight.Protobuf(inUse.ReadOnlyData(), v, c.most); err != nil {
+	if err := weight.Protobuf(inUse.ReadOnlyData(), v, c.limit); err != nil {
 		return err
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{inUse}, v)

@@ -26,19 +26,19 @@ var (
 // ended before the message arrived. The connection of a peer that sends a large message too slowly
 // is closed, sooner if other messages wait for the pool.
 type Inflow struct {
-	most int // the largest message that the client accepts, in bytes
-	slow int // number of times that the peer was slow; guarded by the pool's mutex
+	limit int // the largest message that the client accepts, in bytes
+	slow  int // number of times that the peer was slow; guarded by the pool's mutex
 
 	mu    sync.Mutex
 	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client. most is the maximum size of a message, and memory
+// Client returns the options of a gRPC client. limit is the maximum size of a message, and memory
 // the maximum size of a decoded message, both in bytes. dial opens the connections.
-func Client(most int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
-	in := &Inflow{most: most}
+func Client(limit int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
+	in := &Inflow{limit: limit}
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most), grpc.ForceCodecV2(New(memory))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.ForceCodecV2(New(memory))),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := dial(ctx, address)
 			if err != nil {
@@ -232,9 +232,9 @@ func (c *conn) content(id uint32, b []byte) error {
 			m.left = int(binary.BigEndian.Uint32(m.prefix[1:]))
 			size := m.left
 			if m.prefix[0] != 0 { // compressed
-				size = c.in.most
+				size = c.in.limit
 			}
-			if size > small && m.left <= c.in.most { // the client rejects messages that are larger
+			if size > small && m.left <= c.in.limit { // the client rejects messages that are larger
 				c.mu.Unlock()
 				err := c.wait(m, size)
 				c.mu.Lock()

@@ -50,8 +50,9 @@ const cutOff = "A suite timeout occurred"
 // results are the outcomes of the specs of one or more runs, by name.
 type results map[string]string
 
-// add adds the outcomes of a run. Specs that the end of the run interrupted have no result. The
-// counts are the number of selected specs, and of those that were interrupted or not started.
+// add adds the outcomes of a run. Specs that the end of the run interrupted have no result. It
+// returns the number of selected specs, and the number of those that were interrupted or not
+// started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun

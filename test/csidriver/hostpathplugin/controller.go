@@ -120,7 +120,7 @@ func (d *driver) ControllerPublishVolume(_ context.Context,
 		}
 	}
 	if d.attachLimit > 0 && attached >= d.attachLimit {
-		return nil, status.Errorf(codes.ResourceExhausted, "%d volumes are attached, which is all that node %s takes", attached, d.node)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d volumes are attached, which is the limit of node %s", attached, d.node)
 	}
 	v.attached = true
 	return &spec.ControllerPublishVolumeResponse{}, nil
