@@ -17,16 +17,16 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A base is what a process begins with. Every part of the agent has it.
+// A base has the process-wide values that every part of the agent can use.
 type base struct {
 	cfg     *config.Config
 	started *configure.Start
-	again   context.CancelCauseFunc // ends the agent, so that the process becomes another
+	again   context.CancelCauseFunc // ends the agent, so that the process is replaced by another program or configuration
 	version string
 	log     *slog.Logger
 	manager process.ServiceManager
 	late    late
-	closers []func() error // called in reverse
+	closers []func() error // called in reverse order
 }
 
 func (b *base) closing(f func() error) { b.closers = append(b.closers, f) }
@@ -39,13 +39,13 @@ func (b *base) close() error {
 	return errors.Join(errs...)
 }
 
-// A runner does its work until ctx ends and returns when everything that it started has ended.
+// A runner works until ctx ends. Run returns when every goroutine that it started has ended.
 type runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the agent. It returns nil when ctx has ended and everything is stopped but the pods, which go
-// on running. cfg was loaded by start; again ends ctx with the reason why.
+// Run runs the agent. It returns nil when ctx has ended and all parts have stopped. The pods keep running. cfg was
+// loaded by start. again cancels ctx with a cause.
 func Run(
 	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
 ) (err error) {
@@ -53,7 +53,7 @@ func Run(
 	defer func() { err = errors.Join(err, b.close()) }()
 	a, err := open(ctx, b)
 	if err != nil {
-		if ctx.Err() != nil { // it was told to end while it started
+		if ctx.Err() != nil { // the agent was stopped while it started
 			return nil
 		}
 		return err
@@ -70,7 +70,7 @@ func Run(
 	return g.Wait()
 }
 
-// run starts every loop. The first that fails ends all others.
+// run starts the loop of every part. The first error ends all of them.
 func (a *serving) run(ctx context.Context, g *errgroup.Group) {
 	run := func(what string, r runner) {
 		g.Go(func() error {

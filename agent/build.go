@@ -2,54 +2,54 @@ package agent
 
 import "context"
 
-// open opens every part of the agent, in the order of their needs. A part embeds those that were opened
-// before it, so it can use no other; what it needs of a later one it calls through base.late.
+// open opens every part of the agent, in the order of their dependencies. A part embeds the parts that were opened
+// before it. It calls later parts through base.late.
 func open(ctx context.Context, b *base) (*serving, error) {
 	e, err := openFeatures(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	// The workers call all of the above, and what measures pods ends some of them.
+	// The workers call all parts above. The eviction manager, which measures pods, is opened with them.
 	w, err := openWorkers(e)
 	if err != nil {
 		return nil, err
 	}
-	// Looked at once everything is connected: from here on pods may start, if the runtime answers by now.
+	// All parts are connected. From here on pods may start, if the runtime answers by now.
 	if err := w.lookOnce(ctx); err != nil {
 		return nil, err
 	}
-	// The servers come last: nobody calls a part that is not there.
+	// The servers come last, so that no request reaches a part before it exists.
 	return openServers(ctx, w)
 }
 
-// openFeatures opens what a pod needs until it is gone. A cleanup needs no more.
+// openFeatures opens the parts that are needed to remove a pod completely. They suffice for a cleanup.
 func openFeatures(ctx context.Context, b *base) (*featured, error) {
-	// The directories come first: nothing may be read or written before they belong to this process alone.
+	// The directories come first, because no other part may read or write files before this process has locked them.
 	d, err := openDisk(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	// The node: what it is, what is wanted of it as it was stored, its way to the API server, and its events,
-	// which all others report to.
+	// The node: its facts, the stored pods that it should run, its link to the API server, and the recorder of
+	// events, which all later parts use.
 	n, err := openNode(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	// The container runtime comes after the wanted pods: it reports changes of them at once.
+	// The container runtime comes after the desired pods, because it reports changes of their containers at once.
 	r, err := openRuntime(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	// The pods: their sources, the decisions about them and their statuses, which name containers of the runtime.
+	// The pods: their sources, the decisions about them, and their statuses, which contain container IDs of the runtime.
 	p, err := openPods(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	// The cluster: it sends those statuses, and gets pods and objects from the API server.
+	// The cluster sends those statuses to the API server, and watches pods and objects there.
 	c, err := openCluster(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	// The features: devices and volumes find their claims in the cluster.
+	// The features come after the cluster, because devices and volumes read their claims from it.
 	return newFeatures(ctx, c)
 }

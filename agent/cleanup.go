@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
-// Cleanup ends every pod of an agent that does not run, and removes everything of it on this host except
-// the state directory: mounts, cgroups, network, run directory, and the drop-in that has logind wait for the
-// pods. args are the agent's own. It returns the exit code.
+// Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes
+// the run directory, and the drop-in that makes logind wait for the pods. The state directory is kept. args are the
+// arguments of the agent. Cleanup returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	start := configure.Begin(guard.Role{}, args)
 	cfg, _, err := start.Load()
@@ -50,8 +50,8 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	return 0
 }
 
-// clean removes every pod of this node from the runtime, and what the pods have on this host. It needs the
-// features and what they stand on, but no worker, no server and no connection to others.
+// clean removes every pod of this node from the runtime, with its files, mounts, cgroups and network. It opens the
+// features and the parts below them, but no worker and no server, and it connects to no other host.
 func (b *base) clean(ctx context.Context) error {
 	f, err := openFeatures(ctx, b)
 	if err != nil {
@@ -60,7 +60,7 @@ func (b *base) clean(ctx context.Context) error {
 	if err := f.rt.Look(ctx, f.look, f.pods.Load); err != nil {
 		return err
 	}
-	if err := f.rt.Known(); err != nil { // the runtime did not answer
+	if err := f.rt.Known(); err != nil { // the runtime has not answered
 		return err
 	}
 	list, err := f.rt.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})

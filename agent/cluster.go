@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 )
 
-// A joined has the connection to the API server. Its fields are nil if the node stands alone.
+// A joined connects the pods to the API server. Its fields are nil if the node stands alone.
 type joined struct {
 	*podset
 	follower *configure.Follower
@@ -38,10 +38,10 @@ func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
 	return c, nil
 }
 
-// addresses returns those of the node.
+// addresses returns the node's IP addresses.
 func (n *node) addresses() []string { return n.machine.Now().IPs }
 
-// nodeChanged takes over the labels, taints and extended resources that the Node has at the API server.
+// nodeChanged applies the labels, taints and extended resources of the API server's Node object.
 func (c *joined) nodeChanged(n *v1.Node) {
 	if c.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		c.pods.NodeChanged()

@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// A disk is the directories of the agent and what is in them.
+// A disk has the agent's directories and the store in them.
 type disk struct {
 	*base
 	sockets  *socket.Sockets
-	volatile *volatile.Layer // nil: the disk can be written to
+	volatile *volatile.Layer // nil if the disk is writable
 	store    *store.Store
 }
 
@@ -37,7 +37,7 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	if d.volatile, err = volatile.Cover(volatile.Config{Dirs: written(d.cfg), Run: d.cfg.Dirs.Run}); err != nil {
 		return nil, err
 	}
-	if d.volatile.Fresh(d.cfg.Dirs.State) { // its lock is another file now
+	if d.volatile.Fresh(d.cfg.Dirs.State) { // the lock file below the new layer is another file
 		if err = locks.Add(d.cfg.Dirs.State); err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	return d, nil
 }
 
-// written returns the directories that the agent writes to, without the run directory.
+// written returns the directories that the agent writes to, except the run directory.
 func written(cfg *config.Config) []volatile.Dir {
 	return []volatile.Dir{
 		{Path: cfg.Dirs.State, Apart: engine.Stacked()}, {Path: cfg.Dirs.Root},

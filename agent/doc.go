@@ -1,10 +1,10 @@
-// Package agent is the wiring of the node: it builds every part from one Config, runs them, and stops them in
-// reverse. A part's work is done in its own room; here is only which parts call each other.
+// Package agent wires the node together. It builds every part from one Config, connects the parts, runs them, and
+// stops them in reverse order. The work itself is done in the packages of the parts.
 //
 //	base <- disk <- node <- containers <- podset <- joined <- featured <- working <- serving
 //
-// Each struct embeds the one before it, so a part can only use what was built before it. What it needs of a
-// later one it calls through a cell: see late.
+// Each struct embeds the one before it, so a part can only use parts that were built before it. It calls a later part
+// through a cell of the type late.
 //
 //	source --> desired --uid--> worker.Set <--uid-- observe <-- ctrd
 //	             |                |   ^
@@ -12,6 +12,7 @@
 //	             v                v   |
 //	           pods: verdicts, statuses --> outbox, server
 //
-// Its folders are districts. The root package of a district opens it, where it has one: device, volume, engine, resource,
-// cluster. Of the others package agent opens the rooms: pod, plugin, kubelet, change, host. Package main opens cli.
+// The folders below agent are districts, their packages are rooms. device, volume, engine, resource and cluster have
+// a root package, which opens the whole district. In pod, plugin, kubelet, change and host, package agent opens each
+// room itself. Package main calls cli.
 package agent

@@ -35,13 +35,13 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A featured is what pods have on this machine beside their containers. Features join the life of a pod
-// by hooks.
+// A featured has the parts that prepare a pod's surroundings on this machine, such as cgroups and volumes. Most of
+// them are hooks, called when a pod is prepared and when it is released.
 type featured struct {
 	*joined
 	cgroups  *cgroup.Pods
 	keys     *credentials.Credentials
-	guard    *pulls.Guard // nil: every pod may use every image
+	guard    *pulls.Guard // nil if every pod may use every image
 	claims   *volume.Claims
 	volumes  *podvolumes.Volumes
 	plugins  *plugins.Registry
@@ -82,8 +82,8 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	return f, nil
 }
 
-// startDevices looks for the devices of the host that the configuration gives to containers, and has
-// drivers prepare the claims of devices.
+// startDevices finds the host's devices that the configuration offers to containers, and starts preparing
+// ResourceClaims with the DRA drivers.
 func (f *featured) startDevices(ctx context.Context) error {
 	var cluster *device.Cluster
 	if api := f.objects.API; api != nil {
@@ -99,8 +99,8 @@ func (f *featured) startDevices(ctx context.Context) error {
 	})
 }
 
-// openImageKeys opens the credentials of registries, and the records of which pods may use an image without
-// them.
+// openImageKeys opens the registry credentials, and the records of the pods that may use an image without
+// credentials.
 func (f *featured) openImageKeys() (err error) {
 	c := credentials.Config{
 		Plugins: f.cfg.CredentialProviderConfig, BinDir: f.cfg.CredentialProviderBinDir, Root: f.cfg.Dirs.Root, Meta: f.store,
@@ -119,8 +119,8 @@ func (f *featured) openImageKeys() (err error) {
 	return err
 }
 
-// openVolumes opens the volumes of pods, the claimed ones among them, and what finds the drivers of volumes
-// and devices.
+// openVolumes opens the volumes of pods, those of PersistentVolumeClaims included, and the registry of CSI and DRA
+// plugins.
 func (f *featured) openVolumes(ctx context.Context) (err error) {
 	var api *volume.Cluster
 	if o := f.objects.API; o != nil {
@@ -150,52 +150,53 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 	return err
 }
 
-// chain returns the hooks in the order in which pods are prepared. They are released in reverse.
+// chain returns the hooks in the order in which they prepare a pod. They release it in reverse order.
 func (f *featured) chain() hook.Chain {
 	return hook.Chain{
 		twin.Hold{Twin: f.twin, Running: func(uid types.UID) bool {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
-		// What the others make in memory counts in the pod's cgroup, so that comes before them.
+		// The cgroups come early, because memory that later hooks allocate, such as tmpfs, is charged to the pod's cgroup.
 		f.cgroups,
-		// Then what the others read.
+		// The objects come before the hooks that read them.
 		f.objects, f.objects.Own,
 		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, recovery.Manifest{},
 		hostport.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
-		// It maps the mounts of all others, so it comes last.
+		// The user namespaces come last, because they map the mounts of all other hooks.
 		userns.New(userns.Config{Pods: f.volumes.Pods(), Space: func() (userns.Space, error) {
 			return userns.HostSpace(f.cfg.IDsPerPod(), int(f.cfg.Kubelet.MaxPods))
 		}, Handlers: f.can, Log: f.log}),
 	}
 }
 
-// look reads from the runtime what runs. Until then nothing is started, ended or removed.
+// look lists the runtime's sandboxes and containers, and brings all records in line with them. No pod is started,
+// ended or removed before.
 func (f *featured) look(ctx context.Context) error {
 	if err := f.observer.Relist(ctx); err != nil {
-		return fmt.Errorf("look at what runs: %w", err)
+		return fmt.Errorf("list the containers: %w", err)
 	}
 	recovery.Begin(ctx, recovery.Config{
 		Runtime: f.rt.Runtime, Desired: f.desired, Store: f.store, Environments: f.objects, Log: f.log,
 	})
 	if err := f.rt.Reconcile(ctx); err != nil {
-		f.log.Warn("not everything of pods that are gone could be cleaned up", "error", err)
+		f.log.Warn("some leftovers of removed pods could not be cleaned up", "error", err)
 	}
 	if err := f.guard.Settle(ctx); err != nil {
-		f.log.Error("the records of who pulled images could not be brought up to date", "error", err)
+		f.log.Error("the records of image pulls could not be updated", "error", err)
 	}
 	if err := f.handlers.Keep(f.observer.Has); err != nil {
-		f.log.Warn("the records of lifecycle hooks of removed containers could not all be deleted", "error", err)
+		f.log.Warn("some records of lifecycle hooks of removed containers could not be deleted", "error", err)
 	}
 	if err := f.pods.Load(ctx, f.observer.UIDs()); err != nil {
-		return fmt.Errorf("load what is known of the pods: %w", err)
+		return fmt.Errorf("load the pods: %w", err)
 	}
 	f.rt.Looked(ctx, f.machine.SetRuntime)
 	return nil
 }
 
-// sweep removes the directories, mounts and logs of pods that are neither wanted nor in the runtime. It does
-// nothing until all sources have listed their pods.
+// sweep removes the directories, mounts and logs of pods that no source wants and that have no container in the
+// runtime. It does nothing until all sources have listed their pods.
 func (f *featured) sweep(ctx context.Context) {
 	if !f.pods.Spoken("") || f.rt.Known() != nil {
 		return
@@ -206,7 +207,7 @@ func (f *featured) sweep(ctx context.Context) {
 		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
 	}
 	if err := f.sweepBut(ctx, keep); err != nil {
-		f.log.Warn("not everything of pods that are gone could be removed", "error", err)
+		f.log.Warn("some leftovers of removed pods could not be removed", "error", err)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/agent/volume/podvolumes"
 )
 
-// late has the parts that are needed before they are built, perhaps by goroutines that run already. Each
-// field is a cell: it is set once, and nil until then. The methods say what a call does in the meantime.
+// late has the parts that others may call before they are built, also from other goroutines. Each field is a cell,
+// which is nil until it is set once. A method documents what a call does before its cell is set.
 type late struct {
 	mu       sync.RWMutex
 	workers  *worker.Set
@@ -51,15 +51,16 @@ func set[T any](l *late, part *T, to T) {
 	*part = to
 }
 
-// pokePod starts another round of a pod's worker. Calls before there are workers have no effect, nor have
-// retryPod, retryPods and restart: a worker begins with what is wanted and what runs by then.
+// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restart
+// have no effect. They need none, because a worker starts from the desired pod and the running containers of that
+// moment.
 func (l *late) pokePod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.Poke(uid)
 	}
 }
 
-// retryPod has the worker of a pod repeat failed actions now.
+// retryPod makes a pod's worker retry failed actions now.
 func (l *late) retryPod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.RetryPod(uid)
@@ -104,10 +105,10 @@ func (l *late) pokePods() {
 	}
 }
 
-// podsChanged returns pods.Pods.Changed. It is called by Run only, when there are pods.
+// podsChanged returns pods.Pods.Changed. Only Run calls it, when the cell is set.
 func (l *late) podsChanged() <-chan struct{} { return get(l, &l.pods).Changed() }
 
-// imagesChanged has images pulled again that could not be pulled.
+// imagesChanged retries failed image pulls.
 func (l *late) imagesChanged() {
 	if e := get(l, &l.executor); e != nil {
 		e.ImagesChanged()
@@ -115,7 +116,7 @@ func (l *late) imagesChanged() {
 	l.retryPods()
 }
 
-// list returns the pods of this node with their statuses. It returns none before it is known which there are.
+// list returns the pods of this node with their statuses. It returns nil before the pods are opened.
 func (l *late) list() []*v1.Pod {
 	if p := get(l, &l.pods); p != nil {
 		return p.List()
@@ -123,28 +124,29 @@ func (l *late) list() []*v1.Pod {
 	return nil
 }
 
-// nodeChanged has refusals reconsidered, because the node has changed. Before there are pods none was refused.
+// nodeChanged admits rejected pods anew, because the node has changed. Before the pods are opened none is rejected.
 func (l *late) nodeChanged() {
 	if p := get(l, &l.pods); p != nil {
 		p.NodeChanged()
 	}
 }
 
-// statusChanged has the status of a pod computed again.
+// statusChanged recomputes the status of a pod.
 func (l *late) statusChanged(uid types.UID) {
 	if p := get(l, &l.pods); p != nil {
 		p.StatusChanged(uid)
 	}
 }
 
-// pokeNode has the Node object sent to the API server at once. The first one is sent without it.
+// pokeNode sends the Node object to the API server at once. Before the cluster is opened it has no effect, because
+// the first Node is sent in any case.
 func (l *late) pokeNode() {
 	if c := get(l, &l.cluster); c != nil {
 		c.Node.Poke()
 	}
 }
 
-// nodeUID returns the UID of the Node object; empty: it is not known.
+// nodeUID returns the UID of the Node object. It is empty if the UID is not known.
 func (l *late) nodeUID() types.UID {
 	if c := get(l, &l.cluster); c != nil {
 		return c.NodeUID()
@@ -152,7 +154,8 @@ func (l *late) nodeUID() types.UID {
 	return ""
 }
 
-// pressures returns the conditions of resources that run out. Before the first measurement there are none.
+// pressures returns the node's pressure conditions, such as MemoryPressure. There are none before the first
+// measurement.
 func (l *late) pressures() []v1.NodeConditionType {
 	if e := get(l, &l.eviction); e != nil {
 		return e.Conditions()
@@ -171,8 +174,8 @@ func (l *late) outOfMemory(ago time.Duration) {
 	}
 }
 
-// flashExceeded reports whether more was written to flash today than is allowed. Before the first measurement
-// it returns false.
+// flashExceeded reports whether today's flash writes exceed the allowed amount. It returns false before the first
+// measurement.
 func (l *late) flashExceeded() bool {
 	u := get(l, &l.upkeep)
 	return u != nil && u.Flash.Exceeded()

@@ -24,15 +24,16 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A node is what this node is, what is wanted of it, and what changes its configuration and program.
+// A node has the node's facts, its desired pods, its link to the API server, and the parts that update its
+// configuration and program.
 type node struct {
 	*disk
 	machine *machine.Machine
 	desired *desired.Desired
 	devices *device.Devices
 	link    *link.Link
-	uplink  *uplink.Uplink // nil: the node stands alone
-	twin    *twin.Twin     // nil: the node stands alone
+	uplink  *uplink.Uplink // nil if the node stands alone
+	twin    *twin.Twin     // nil if the node stands alone
 	events  *outbox.Events
 	keeper  *configure.Keeper
 	updater *update.Updater
@@ -47,13 +48,13 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	if n.desired, err = desired.New(desired.Config{
 		Store: n.store, Poke: n.wantedChanged, Hold: n.started.Holds(n.cfg), Log: n.log,
 	}); err != nil {
-		return nil, fmt.Errorf("load the wanted pods: %w", err)
+		return nil, fmt.Errorf("load the desired pods: %w", err)
 	}
 	if err := n.openDevices(ctx); err != nil {
 		return nil, err
 	}
 	if n.link, n.uplink, n.twin, err = cluster.OpenLink(ctx, n.cfg, n.machine.IPs(), n.store, n.log); err != nil {
-		return nil, fmt.Errorf("the way to the API server: %w", err)
+		return nil, fmt.Errorf("open the link to the API server: %w", err)
 	}
 	if n.events, err = n.newEvents(); err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	return n, err
 }
 
-// openDevices opens what allocates devices to containers, with the allocations of the last run.
+// openDevices opens the device managers, with the allocations of the last run.
 func (n *node) openDevices(ctx context.Context) (err error) {
 	n.devices, err = device.Open(ctx, device.Config{
 		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.list, Pod: n.wanted,
@@ -83,8 +84,8 @@ func (n *node) openDevices(ctx context.Context) (err error) {
 	return err
 }
 
-// newEvents returns what records events of pods and of the node. On a node that stands alone only
-// islet describe and islet status show them.
+// newEvents returns the recorder of events. On a node that stands alone only islet describe and islet status show the
+// events.
 func (n *node) newEvents() (*outbox.Events, error) {
 	k := &n.cfg.Kubelet
 	c := outbox.EventsConfig{
@@ -97,14 +98,14 @@ func (n *node) newEvents() (*outbox.Events, error) {
 	return outbox.NewEvents(c)
 }
 
-// wanted returns a wanted pod; nil: it is not wanted any more.
+// wanted returns a desired pod. It is nil if no source wants the pod any more.
 func (n *node) wanted(uid types.UID) *v1.Pod {
 	d, _ := n.desired.Get(uid)
 	return d.Pod
 }
 
-// wantedChanged is called when another version of a pod is wanted. Its volumes may show its labels and
-// annotations.
+// wantedChanged is called when a desired pod has changed. The pod's volumes are updated as well, because downwardAPI
+// volumes may contain its labels and annotations.
 func (n *node) wantedChanged(uid types.UID) {
 	n.late.pokePod(uid)
 	if o := get(&n.late, &n.late.objects); o != nil {
@@ -112,19 +113,20 @@ func (n *node) wantedChanged(uid types.UID) {
 	}
 }
 
-// devicesChanged has pods decided about again that lacked devices, and the Node's resources updated.
+// devicesChanged admits pods anew that lacked devices, and updates the Node's resources.
 func (n *node) devicesChanged() {
 	n.late.nodeChanged()
 	n.late.pokeNode()
 }
 
-// podDevicesChanged updates the status of a pod, and starts its containers if they waited for devices.
+// podDevicesChanged updates the status of a pod, and retries to start its containers, because they may have waited
+// for devices.
 func (n *node) podDevicesChanged(uid types.UID) {
 	n.late.statusChanged(uid)
 	n.late.retryPod(uid)
 }
 
-// heldChanged records that pods run which the control plane has lost, or no longer do.
+// heldChanged records an event when the node begins or stops to run pods that the control plane has lost.
 func (n *node) heldChanged(warning bool, reason, message string) {
 	kind := v1.EventTypeNormal
 	if warning {

@@ -22,14 +22,14 @@ import (
 	"github.com/islet-edge/islet/internal/quota"
 )
 
-// A podset is the pods of the node: what they read, where they come from, what was decided about them,
-// and what ends them all.
+// A podset has the pods of the node: the objects that they read, their sources, the decisions about them, and the
+// shutdown that ends them all.
 type podset struct {
 	*containers
 	settler  *settle.Settler
 	quotas   quota.Projects
 	objects  *objects.Objects
-	can      features.Handlers // of the runtime
+	can      features.Handlers // the features of the runtime's handlers
 	sources  *sources.Sources
 	shutdown *shutdown.Shutdown
 	pods     *pods.Pods
@@ -95,8 +95,8 @@ func (p *podset) refreshVolumes(pod *v1.Pod) error {
 	return get(&p.late, &p.late.volumes).Refresh(p.pods.Allocated(pod))
 }
 
-// spoke is called when a source has listed its pods for the first time: what runs and no source wants may end
-// now, and what ended pods left on disk may be removed.
+// spoke is called when a source has listed its pods for the first time. From now on a running pod that no source
+// wants may end, and leftovers of removed pods may be deleted.
 func (p *podset) spoke(ctx context.Context) {
 	p.late.pokePods()
 	if sweep := get(&p.late, &p.late.sweep); sweep != nil {
@@ -104,13 +104,13 @@ func (p *podset) spoke(ctx context.Context) {
 	}
 }
 
-// shutdownChanged is called when the machine is about to go off, or stays up after all.
+// shutdownChanged is called when the machine is about to shut down, and when the shutdown is cancelled.
 func (p *podset) shutdownChanged() {
 	p.late.pokeNode()
 	p.pods.NodeChanged()
 }
 
-// host returns what the statuses of pods contain about this node.
+// host returns the node's facts that the statuses of pods contain.
 func (p *podset) host() status.Host {
 	h := p.machine.Host()
 	h.ReadOnlyTrees, h.Devices, h.Unplugged = p.can.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.Missing

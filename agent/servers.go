@@ -21,13 +21,13 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// A serving is the whole agent, with what others reach it at.
+// A serving is the whole agent, with its servers and sockets.
 type serving struct {
 	*working
 	ports  *ports.Ports
-	page   *page.Page // nil: it is not configured
+	page   *page.Page // nil if it is not configured
 	server *server.Server
-	tools  *engine.Socket // the CRI socket; nil: it is not configured
+	tools  *engine.Socket // the CRI socket; nil if it is not configured
 	socket net.Listener
 }
 
@@ -44,7 +44,7 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
 	}
-	s.page = page.New(page.Config{ // it is called once it serves: by then there is the server that it shows
+	s.page = page.New(page.Config{ // API is called only when the page serves; s.server is set by then
 		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return s.server.Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
 		Log: s.log,
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A working has what acts: on one pod each, and on the machine's resources.
+// A working has the parts that act: a worker for each pod, and the managers of the machine's resources.
 type working struct {
 	*featured
 	executor  *worker.Executor
@@ -68,7 +68,8 @@ func openWorkers(f *featured) (w *working, err error) {
 	return w, nil
 }
 
-// newUpkeep returns what keeps the disk from filling up. An eviction has it reclaim space first.
+// newUpkeep returns the upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk
+// pressure.
 func (w *working) newUpkeep() *resource.Upkeep {
 	return resource.New(resource.Config{
 		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State), Store: w.store,
@@ -81,13 +82,13 @@ func (w *working) newUpkeep() *resource.Upkeep {
 	})
 }
 
-// removeContainer removes a container that has ended. Nothing but what the runtime shows is needed for that.
+// removeContainer removes a container that has ended. It needs only the runtime's view of the pod.
 func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Container) error {
 	seen := plan.Input{UID: uid, Seen: w.observer.Pod(uid)}
 	return w.executor.Do(ctx, seen, plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
 }
 
-// openEviction opens what measures pods, and what ends those that use too much.
+// openEviction opens the usage statistics of pods, and the eviction manager.
 func (w *working) openEviction() (err error) {
 	pods := cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot)
 	w.usage = usage.OfMachine(usage.Config{
@@ -101,7 +102,7 @@ func (w *working) openEviction() (err error) {
 	return err
 }
 
-// podChanged is called after each round of a pod's worker, whose input is published by then.
+// podChanged is called after each round of a pod's worker, when the worker has published its input.
 func (w *working) podChanged(uid types.UID) {
 	w.probes.Poke(uid)
 	w.pods.StatusChanged(uid)
@@ -109,7 +110,7 @@ func (w *working) podChanged(uid types.UID) {
 	w.eviction.Touched()
 }
 
-// lookOnce reads what runs, if the runtime answers by now, and opens what reads the sources.
+// lookOnce calls look if the runtime answers by now, and opens the readers of the pod sources.
 func (w *working) lookOnce(ctx context.Context) (err error) {
 	if err := w.rt.Look(ctx, w.look, w.pods.Load); err != nil {
 		return err
@@ -118,7 +119,7 @@ func (w *working) lookOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// look is that of featured. What the last run found out about containers is known before any worker asks.
+// look calls featured.look, and then loads the probe results of the last run, before a worker needs them.
 func (w *working) look(ctx context.Context) error {
 	if err := w.featured.look(ctx); err != nil {
 		return err
@@ -127,8 +128,7 @@ func (w *working) look(ctx context.Context) error {
 	return nil
 }
 
-// begin is called when it is known what runs, before the workers start. It pokes the pods that are wanted
-// and the pods that run.
+// begin is called after look, before the workers start. It pokes the workers of all desired and all running pods.
 func (w *working) begin(ctx context.Context) {
 	for _, p := range w.desired.List() {
 		w.workers.Poke(p.Pod.UID)
@@ -141,7 +141,7 @@ func (w *working) begin(ctx context.Context) {
 	w.sweep(ctx)              // the sources may have listed their pods before the runtime answered
 }
 
-// trialFacts returns what a trial of a configuration or program looks at.
+// trialFacts returns the facts from which a trial decides whether a configuration or program works.
 func (w *working) trialFacts(reach func(context.Context) error) configure.Node {
 	return configure.Node{
 		Link: w.link.State, Ready: w.health.NotReady, Known: w.rt.Known, Looked: w.eviction.Looked, Pressures: w.machine.Pressures,
