@@ -124,7 +124,7 @@ func (l *late) list() []*v1.Pod {
 	return nil
 }
 
-// nodeChanged admits rejected pods anew, because the node has changed. Before the pods are opened none is rejected.
+// nodeChanged reconsiders rejected pods, because the node has changed. Before the pods are opened none is rejected.
 func (l *late) nodeChanged() {
 	if p := get(l, &l.pods); p != nil {
 		p.NodeChanged()

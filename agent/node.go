@@ -113,7 +113,7 @@ func (n *node) wantedChanged(uid types.UID) {
 	}
 }
 
-// devicesChanged admits pods anew that lacked devices, and updates the Node's resources.
+// devicesChanged reconsiders pods that were rejected for lack of devices, and updates the Node's resources.
 func (n *node) devicesChanged() {
 	n.late.nodeChanged()
 	n.late.pokeNode()

@@ -26,11 +26,11 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Objects are the ConfigMaps, Secrets and other objects that pods use.
+// Objects is the cache of ConfigMaps, Secrets and other objects that pods use.
 type Objects interface {
-	// ForgetVersions reads all objects again, because the API server's history has changed.
+	// ForgetVersions reads all objects again. It is called when the API server's history has changed.
 	ForgetVersions(ctx context.Context)
-	// Retry immediately reads the objects that could not be read.
+	// Retry retries at once to read the objects that could not be read.
 	Retry()
 }
 
@@ -53,15 +53,15 @@ type Config struct {
 	Sink    brake.Sink // receives the pods bound by the API server, after the brake
 	// Spoken reports whether all sources but the API server have reported their pods.
 	Spoken func() bool
-	Facts  func(context.Context) (node.Facts, error) // of the machine
+	Facts  func(context.Context) (node.Facts, error) // returns the machine's facts
 	// Addresses returns the machine's current addresses.
 	Addresses func() []string
 	// Annotations returns the annotations of the Node that report the node's configuration.
 	Annotations func() map[string]string
 	Touched     func()         // see node.Config
 	Changed     func(*v1.Node) // called with the Node of the API server
-	Released    func()         // called when another machine no longer uses the node's name: held pods may start
-	// Networks sets the Node's podCIDRs, from which pods get their addresses.
+	Released    func()         // called when no other machine uses the node's name any more, so that held pods may start
+	// Networks sets the networks from which pods get their addresses, to the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
 	Log      *slog.Logger
@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	if c.Node, err = c.openNode(ctx); err != nil {
-		return nil, fmt.Errorf("the Node: %w", err)
+		return nil, fmt.Errorf("open the Node: %w", err)
 	}
 	c.up = cfg.Link.Changed()
 	return c, nil
@@ -178,7 +178,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// twinChanged handles that another machine has started or stopped to use this node's name.
+// twinChanged is called when another machine has started or stopped using this node's name.
 func (c *Cluster) twinChanged() {
 	c.cfg.Link.Doubt()
 	if c.cfg.Twin.Held() == "" {
@@ -190,8 +190,8 @@ func (c *Cluster) twinChanged() {
 	}
 }
 
-// report records an event on the Node if the link stays down until somebody acts. The event is
-// sent once the link is up again.
+// report records an event on the Node if the link is down for a reason that an administrator must remove. The event
+// is sent when the link is up again.
 func report(s link.State, event func(eventType, reason, message string)) {
 	switch s.Reason {
 	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer, link.ReasonDuplicate:
@@ -199,7 +199,7 @@ func report(s link.State, event func(eventType, reason, message string)) {
 	}
 }
 
-// setNetworks sets the networks from which the control plane lets this node's pods get addresses.
+// setNetworks sets the networks of this node's pods to the podCIDRs, which the control plane has assigned.
 func (c *Cluster) setNetworks(podCIDRs []string) {
 	var networks []netip.Prefix
 	for _, s := range podCIDRs {

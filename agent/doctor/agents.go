@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// RunDirs are the run directories of the agents on the host (its root directory)
-// that run the same program as the process self, as their command lines say; usual
-// is the directory of those that do not say.
+// RunDirs returns the run directories of the agents on the host that run the same program as the process self. host
+// is the host's root directory. An agent without --run-dir on its command line has the directory usual.
 func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	exe := program(host, strconv.Itoa(self))
 	entries, err := fs.ReadDir(host, "proc")
@@ -30,7 +29,7 @@ func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 		if err != nil {
 			continue
 		}
-		line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process may make its own as long as it likes
+		line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process can make its own command line arbitrarily long
 		if errors.Join(err, f.Close()) != nil {
 			continue
 		}
@@ -41,7 +40,7 @@ func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	return dirs
 }
 
-// program is the file that a process runs; one that was replaced since is the same.
+// program returns the path of a process's executable. If the file was replaced since, the path is still the same.
 func program(host fs.FS, pid string) string {
 	exe, err := fs.ReadLink(host, "proc/"+pid+"/exe")
 	if err != nil {
@@ -50,7 +49,7 @@ func program(host fs.FS, pid string) string {
 	return strings.TrimSuffix(exe, " (deleted)")
 }
 
-// runDir reads the command line of an agent; other commands are none.
+// runDir returns the run directory from the command line of an agent. It returns false for another command of islet.
 func runDir(line []byte, usual string) (dir string, ok bool) {
 	var args []string
 	for part := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {

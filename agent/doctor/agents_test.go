@@ -39,7 +39,7 @@ func TestBridges(t *testing.T) {
 	board := board()
 	board["proc/net/route"] = &fstest.MapFile{Data: []byte("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\nislet-demo0\t00002A0A\t00000000\t1\t0\t0\t0\t00FFFFFF\n")}
 	for _, own := range [][]string{nil, {"islet-demo0"}} {
-		p := &patient{Input: input(board)}
+		p := &checkup{Input: input(board)}
 		p.Bridges = own
 		p.addresses(t.Context())
 		if clash := p.findings[0].Severity != OK; clash != (own == nil) {
@@ -63,7 +63,7 @@ func TestHostPorts(t *testing.T) {
 	} {
 		this := *pod.DeepCopy()
 		c.change(&this)
-		p := &patient{Input: input(board)}
+		p := &checkup{Input: input(board)}
 		p.Pods = func(context.Context) ([]v1.Pod, bool) { return []v1.Pod{this}, true }
 		p.hostPorts(t.Context())
 		if len(p.findings) != 1 || p.findings[0].Severity != c.want || p.findings[0].ID != "host-port" ||

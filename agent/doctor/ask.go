@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// configuration is the configuration that the report is about, and what there is to
-// say of it: that of the flags or, without any, that of an agent that runs.
+// configuration returns the configuration that the report is about, and a finding about it. It is the configuration
+// of the flags. Without flags it is the one of a running agent, if there is one.
 func configuration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
@@ -44,42 +44,42 @@ func configuration(ctx context.Context, args, sockets []string) (*config.Config,
 		return cfg, Finding{ID: "configuration", Severity: OK, What: "the configuration is valid"}, nil
 	}
 	finding := Finding{ID: "configuration", Severity: Error,
-		What: strings.ReplaceAll(err.Error(), "\n", "; "), Advice: "correct it; the rest of this report is for the defaults"}
+		What: strings.ReplaceAll(err.Error(), "\n", "; "), Advice: "correct it; the rest of this report is about the defaults"}
 	cfg, _, err = config.Load([]string{"--hostname-override=node"})
 	return cfg, finding, err
 }
 
-// unasked is the finding about an agent that seems to be there and did not say its
-// settings.
+// unasked returns the finding about an agent that did not return its settings. It returns false if no agent listens
+// at the socket.
 func unasked(socket string, err error) (f Finding, there bool) {
 	f = Finding{ID: "configuration", Severity: Warning,
-		What: fmt.Sprintf("the agent at %s does not say its settings (%v): this report is for the defaults", socket, err)}
+		What: fmt.Sprintf("the agent at %s does not return its settings (%v): this report is for the defaults", socket, err)}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return f, false
 	case errors.Is(err, fs.ErrPermission):
-		f.What, f.Advice = fmt.Sprintf("there is no permission to ask the agent at %s for its settings: this report is for the defaults",
+		f.What, f.Advice = fmt.Sprintf("no permission to read the settings of the agent at %s: this report is for the defaults",
 			socket), "run it as root"
 	case errors.Is(err, context.DeadlineExceeded):
 		f.What, f.Advice = fmt.Sprintf("the agent at %s does not answer: this report is for the defaults", socket),
-			"see its log; to start it anew leaves the pods running"
+			"see its log, and restart it; the pods keep running"
 	default:
-		f.Advice = "give the flags that the agent is started with"
+		f.Advice = "pass the flags that the agent is started with"
 	}
 	return f, true
 }
 
-// Settings are what Main asks an agent with that configuration for.
+// Settings returns what an agent with that configuration sends to Main.
 func Settings(cfg *config.Config) any {
 	c := *cfg
-	c.Kubelet.StaticPodURLHeader = nil // may hold a password, and helps nobody
+	c.Kubelet.StaticPodURLHeader = nil // it may contain a password, and no check needs it
 	return c
 }
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets are where agents may listen: at the one that is given, else at the
-// usual one and where those that run on this machine have theirs.
+// agentSockets returns the sockets at which agents may listen. That is the given one, if there is one. Otherwise they
+// are the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}
@@ -93,7 +93,7 @@ func agentSockets(given string) []string {
 	return sockets
 }
 
-// otherBridges are those of the agents that run here.
+// otherBridges returns the bridges of the agents that listen at the sockets.
 func otherBridges(ctx context.Context, sockets []string) (names []string) {
 	for _, socket := range sockets {
 		var cfg config.Config
@@ -104,18 +104,19 @@ func otherBridges(ctx context.Context, sockets []string) (names []string) {
 	return names
 }
 
-// askSandboxes asks the agent at a socket for the sandboxes that exist.
+// askSandboxes returns the IDs of all sandboxes of the agent at a socket. It returns false if the agent does not
+// answer or does not know them.
 func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 	var st api.Status
 	ok = askAgent(ctx, socket, api.PathStatus, &st)
 	return st.Sandboxes, ok && st.Sandboxes != nil
 }
 
-// maxSettings bounds an agent's answer.
+// maxSettings is the maximum size of an agent's response.
 const maxSettings = 64 << 20
 
-// askAgent asks the agent at a socket. One that does not answer soon is no agent:
-// the report is about this machine, not it.
+// askAgent decodes the response of the agent at a socket into out. It returns false if there is no valid response
+// within 5 s. The checks then do without the agent, because the report is about the machine.
 func askAgent(ctx context.Context, socket, path string, out any) bool {
 	return ask(ctx, socket, path, out) == nil
 }

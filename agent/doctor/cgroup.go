@@ -12,12 +12,12 @@ type cgroupMode string
 const (
 	cgroupV1     cgroupMode = "v1"
 	cgroupV2     cgroupMode = "v2"
-	cgroupHybrid cgroupMode = "hybrid (v1 with v2 beside)"
+	cgroupHybrid cgroupMode = "hybrid (v1 and v2)"
 	cgroupNone   cgroupMode = "none"
 )
 
-// cgroupMode says which hierarchy the host has mounted.
-func (p *patient) cgroupMode() cgroupMode {
+// cgroupMode returns the version of the cgroup hierarchy that is mounted on the host.
+func (p *checkup) cgroupMode() cgroupMode {
 	if p.exists("sys/fs/cgroup/cgroup.controllers") {
 		return cgroupV2
 	}
@@ -35,7 +35,7 @@ func (p *patient) cgroupMode() cgroupMode {
 	return cgroupNone
 }
 
-func (p *patient) controllers(mode cgroupMode) []string {
+func (p *checkup) controllers(mode cgroupMode) []string {
 	if mode == cgroupV2 {
 		return strings.Fields(p.file("sys/fs/cgroup/cgroup.controllers"))
 	}
@@ -48,7 +48,7 @@ func (p *patient) controllers(mode cgroupMode) []string {
 	return names
 }
 
-func (p *patient) cgroups(context.Context) {
+func (p *checkup) cgroups(context.Context) {
 	mode := p.cgroupMode()
 	switch {
 	case mode == cgroupNone:
@@ -56,7 +56,7 @@ func (p *patient) cgroups(context.Context) {
 			"no cgroup hierarchy is mounted")
 		return
 	case mode != cgroupV2 && p.FailCgroupV1:
-		p.add("cgroup", Error, "boot with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out",
+		p.add("cgroup", Error, "boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false",
 			"cgroup %s, and failCgroupV1 is set", mode)
 	case mode != cgroupV2:
 		p.add("cgroup", Info, "cgroup v2 isolates memory better: boot with systemd.unified_cgroup_hierarchy=1 when you can", "cgroup %s",
@@ -76,31 +76,32 @@ func (p *patient) cgroups(context.Context) {
 		{"cpuset", Info, "containers cannot be pinned to CPUs"},
 	} {
 		if slices.Contains(have, c.name) {
-			p.add("cgroup-"+c.name, OK, "", "the %s controller is there", c.name)
+			p.add("cgroup-"+c.name, OK, "", "the %s controller is available", c.name)
 			continue
 		}
-		p.add("cgroup-"+c.name, c.severity, p.enableController(c.name), "the %s cgroup controller is not there: %s", c.name, c.loss)
+		p.add("cgroup-"+c.name, c.severity, p.enableController(c.name), "the %s cgroup controller is missing: %s", c.name, c.loss)
 	}
 	systemd := p.exists("run/systemd/system")
 	switch {
 	case p.SystemdCgroup && !systemd:
-		p.add("cgroup-driver", Error, "set cgroupDriver: cgroupfs", "cgroupDriver is systemd, but systemd does not run here")
+		p.add("cgroup-driver", Error, "set cgroupDriver: cgroupfs", "cgroupDriver is systemd, but systemd is not running")
 	case !p.SystemdCgroup && systemd && mode == cgroupV2:
 		p.add("cgroup-driver", Info, "set cgroupDriver: systemd where other software on this host expects one owner of the hierarchy",
-			"cgroupDriver is cgroupfs beside systemd; islet's unit delegates its own part")
+			"cgroupDriver is cgroupfs, but systemd manages cgroups too; islet's unit delegates a subtree to it")
 	default:
 		p.add("cgroup-driver", OK, "", "the cgroup driver suits the init system")
 	}
 }
 
-// enableController is advice; Raspberry Pi firmware turns memory off.
-func (p *patient) enableController(name string) string {
+// enableController returns the advice for a missing controller. The firmware of a Raspberry Pi disables the memory
+// controller.
+func (p *checkup) enableController(name string) string {
 	if name != "memory" {
 		return "use a kernel with this controller; see /proc/cgroups"
 	}
 	for _, file := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
 		if strings.Contains(p.file(file), "cgroup_enable=memory") {
-			return fmt.Sprintf("reboot: /%s has cgroup_enable=memory, and the kernel was not started by it", file)
+			return fmt.Sprintf("reboot: /%s has cgroup_enable=memory, but the running kernel was booted without it", file)
 		}
 		if p.exists(file) {
 			return fmt.Sprintf("append cgroup_enable=memory cgroup_memory=1 to the line in /%s and reboot", file)
@@ -109,12 +110,12 @@ func (p *patient) enableController(name string) string {
 	return "add cgroup_enable=memory to the kernel's command line and reboot"
 }
 
-// patched is in the version of a crun that packaging/oci/build.sh built.
+// patched is part of the version text of a crun that packaging/oci/build.sh built.
 const patched = "with islet's patches"
 
-// runtime looks for a working OCI runtime. crun refuses hybrid hosts where a
-// controller is on the v2 side, unless it has islet's patches.
-func (p *patient) runtime(ctx context.Context) {
+// runtime looks for a working OCI runtime. A crun without islet's patches does not run on a hybrid host with a
+// controller in the v2 hierarchy.
+func (p *checkup) runtime(ctx context.Context) {
 	names := p.ociRuntimes()
 	works := 0
 	for _, name := range names {
@@ -124,7 +125,7 @@ func (p *patient) runtime(ctx context.Context) {
 		}
 		out, err := p.sys.Output(ctx, path, "--version")
 		first, _, _ := strings.Cut(out, "\n")
-		if works == 0 || p.ShippedOCI == "" { // what is never used is no danger
+		if works == 0 || p.ShippedOCI == "" { // a runtime after the shipped one is never used, so its faults do no harm
 			p.runcEscapes(ctx, path, first)
 		}
 		id := "runtime-" + name[strings.LastIndex(name, "/")+1:]
@@ -133,14 +134,14 @@ func (p *patient) runtime(ctx context.Context) {
 		}
 		switch {
 		case err != nil:
-			p.add(id, Warning, "install it anew", "%s does not run: %v", path, err)
+			p.add(id, Warning, "reinstall it", "%s does not run: %v", path, err)
 		case old(first):
 			works++
 			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
 		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patched) &&
 			p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
-			p.add(id, Info, "nothing where runc is there too; else install it, or boot with cgroup v2 alone",
-				"%s (%s) refuses hosts with hybrid cgroups such as this", path, first)
+			p.add(id, Info, "nothing if runc is installed too; else install runc, or boot with cgroup v2 only",
+				"%s (%s) does not run on a host with hybrid cgroups, such as this one", path, first)
 		default:
 			works++
 			p.add(id, OK, "", "%s (%s)", path, first)
@@ -152,8 +153,8 @@ func (p *patient) runtime(ctx context.Context) {
 	}
 }
 
-// ociRuntimes are those that the agent tries, in its order.
-func (p *patient) ociRuntimes() []string {
+// ociRuntimes returns the names or paths of the OCI runtimes that the agent tries, in that order.
+func (p *checkup) ociRuntimes() []string {
 	switch {
 	case p.OCIRuntime != "":
 		return []string{p.OCIRuntime}
@@ -163,7 +164,8 @@ func (p *patient) ociRuntimes() []string {
 	return []string{"crun", "runc"}
 }
 
-// old reports versions that lack what islet needs of them.
+// old reports whether a runtime lacks features that islet needs. version is the first line of the output of
+// --version.
 func old(version string) bool {
 	var name string
 	var major, minor int
@@ -177,7 +179,7 @@ func old(version string) bool {
 	}
 	switch name {
 	case "crun":
-		return major < 1 // crun 1.x has no minor that is too old
+		return major < 1 // every crun 1.x is new enough
 	case "runc":
 		return major < 1 || major == 1 && minor < 1
 	}

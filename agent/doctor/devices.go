@@ -2,8 +2,8 @@ package doctor
 
 import "context"
 
-// devices looks whether the devices of the configuration are there.
-func (p *patient) devices(context.Context) {
+// devices checks the devices of the configuration.
+func (p *checkup) devices(context.Context) {
 	if p.Devices == nil {
 		return
 	}
@@ -20,6 +20,6 @@ func (p *patient) devices(context.Context) {
 		p.add("devices", severity, c.Advice, "%s", c.What)
 	}
 	if len(found) == 0 {
-		p.add("devices", OK, "", "each resource of devices in the configuration has some")
+		p.add("devices", OK, "", "this machine has a device for each device resource of the configuration")
 	}
 }

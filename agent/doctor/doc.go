@@ -1,11 +1,11 @@
-// Package doctor looks a host over and says what keeps pods from running there,
-// now or on a bad day, and what to do about it. It reads only, unless it is asked to
-// fix, and needs no agent: it works on a machine before islet runs on it.
+// Package doctor examines a host. It reports what keeps pods from running there, or may do so later, and how to
+// repair it. It changes nothing unless --fix is given. It needs no agent, so it works on a machine before islet runs
+// there.
 //
-//	flags, or an agent that is asked --> Main --> Input
+//	flags, or the settings of an agent --> Main --> Input
 //	Input (settings, the host as files) --+
 //	System (disks, programs, clock) ------+--> checks, in order --> []Finding --> Write, ExitCode
 //
-// Each file holds the checks of one subject. A check adds a finding for what is
-// in order too, so that a report shows what was looked at.
+// Each file contains the checks of one subject. A check that finds no problem adds an OK finding, so that a report
+// can show all checks.
 package doctor

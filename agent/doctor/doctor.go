@@ -16,11 +16,11 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// Severity orders findings.
+// Severity is how serious a finding is.
 type Severity int
 
-// Only an Error keeps pods from running; a Warning is a risk or a loss, Info is
-// worth knowing, OK is in order.
+// An Error keeps pods from running. A Warning is a risk, or a feature that does not work. Info needs no action. OK is
+// the finding of a check without a problem.
 const (
 	OK Severity = iota
 	Info
@@ -28,137 +28,134 @@ const (
 	Error
 )
 
-// String is the word that reports use.
+// String returns the severity's name in reports.
 func (s Severity) String() string { return [...]string{"ok", "info", "warning", "error"}[s] }
 
-// MarshalText makes JSON hold the word.
+// MarshalText writes the severity into JSON by its name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// A Finding is one thing about the host.
+// A Finding is a result of a check.
 type Finding struct {
-	ID       string   `json:"id"` // stable, such as cgroup-memory
+	ID       string   `json:"id"` // such as cgroup-memory; it stays the same in later versions
 	Severity Severity `json:"severity"`
 	What     string   `json:"what"`
-	Advice   string   `json:"advice,omitempty"` // what to do; empty when in order
+	Advice   string   `json:"advice,omitempty"` // how to repair it; empty for an OK
 
-	remedy *remedy // nil: a person must decide
+	remedy *remedy // nil if Fix cannot remove the cause
 }
 
-// Rooms are checks of other parts of the agent, which package agent connects.
+// Rooms are functions from other packages of the agent. Package agent sets them.
 type Rooms struct {
-	// Examine looks at the devices that a configuration gives to containers.
+	// Examine returns the problems of the devices that a configuration offers to containers.
 	Examine func(classes []config.DeviceClass) ([]Complaint, error)
-	// HostPorts reads at which ports programs of the host listen; taken says which of a pod's
-	// host ports these are.
+	// HostPorts reads the ports at which programs of the host listen. taken returns a text for each host port
+	// of a pod that is one of them.
 	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
-	// ShutdownTime is how long pods may take to end when the machine goes off, ShutdownDelay
-	// asks logind how long it waits.
-	ShutdownTime  func(*kubelet.KubeletConfiguration) time.Duration
+	// ShutdownTime returns how long the pods may take to end when the machine shuts down.
+	ShutdownTime func(*kubelet.KubeletConfiguration) time.Duration
+	// ShutdownDelay returns how long logind waits for inhibitors.
 	ShutdownDelay func(ctx context.Context) (time.Duration, error)
-	// Volatile is the device of a file system in memory that islet lays over a disk.
+	// Volatile is the device name of the overlay in memory that islet mounts over a read-only disk.
 	Volatile string
 }
 
-// A Complaint is what is wrong with a device.
+// A Complaint is a problem with a device.
 type Complaint struct {
 	Resource     string
 	What, Advice string
-	Absent       bool // only that there is none, which may be meant
+	Absent       bool // the only problem is that there is no device, which may be intended
 }
 
-// Input is what the checks need to know of the agent's configuration, and the
-// host as files.
+// Input is the part of the agent's configuration that the checks need, and the host's files.
 type Input struct {
 	Rooms
 	Host fs.FS // the host's root; paths in it have no leading slash
 
 	RootDir, StateDir, RunDir string
-	OCIRuntime                string // empty: the shipped one, then crun, then runc
-	ShippedOCI                string // path; empty: none was installed with this program
+	OCIRuntime                string // if empty, the agent tries the shipped runtime, then crun, then runc
+	ShippedOCI                string // path of the runtime that was installed with this program; empty if there is none
 	SystemdCgroup             bool
 	FailSwapOn, FailCgroupV1  bool
-	SwapUnasked               bool           // nothing sets failSwapOn, and the node stands alone
-	KernelSettings            map[string]int // by path below /proc/sys; empty unless they are protected
-	ResolvConf                string         // file that pods' DNS is made from
-	Ports                     []int          // TCP ports where another kubelet would listen
+	SwapUnasked               bool           // failSwapOn is not configured, and the node stands alone
+	KernelSettings            map[string]int // wanted values by path below /proc/sys; empty unless protectKernelDefaults is set
+	ResolvConf                string         // file from which the DNS configuration of pods is made
+	Ports                     []int          // TCP ports at which another kubelet would listen
 	PodCIDRs                  []netip.Prefix
-	Bridge                    string // the built-in network's
+	Bridge                    string // of the built-in network
 	ForeignNetwork            bool   // a CNI configuration replaces the built-in network
 	CNIConfDir                string
-	OfAnother                 func(file string) string // the program whose own CNI configuration it is; nil: all count
-	Alone                     bool                     // missing plugins mean the built-in network
+	Alone                     bool // the built-in network replaces a CNI configuration whose plugin is missing
 
-	// BrokenCNI returns what is wrong with a CNI configuration file; nil: nobody knows.
+	// OfAnother returns the program that uses a CNI configuration file for itself, such as podman. It returns "" if
+	// the file is for pods. If OfAnother is nil, every file is for pods.
+	OfAnother func(file string) string
+	// BrokenCNI returns the error of an invalid CNI configuration file. If BrokenCNI is nil, files are not checked.
 	BrokenCNI func(file string) error
-	// HasPlugin reports whether a CNI plugin of that type is there; nil: nobody knows.
+	// HasPlugin reports whether a CNI plugin of that type is installed. If HasPlugin is nil, plugins are not checked.
 	HasPlugin func(kind string) bool
-	// Interfaces lists the host's network interfaces; nil: nobody knows.
+	// Interfaces lists the host's network interfaces. If it is nil, interfaces are not checked.
 	Interfaces func() ([]Interface, error)
-	// RemoveInterface removes one that Interfaces has listed, unless it is in use by
-	// now. It is called by Fix only.
+	// RemoveInterface removes an interface that Interfaces has listed, unless it is in use by now. Only Fix calls it.
 	RemoveInterface func(name string, index int) error
 
-	Bridges []string // of other agents on this host, which are nobody's mistake either
+	Bridges []string // the bridges of all agents on this host, which are not leftovers of another node
 
-	// Pods asks the agent for its pods. Nil, or false: nobody knows.
+	// Pods returns the agent's pods. It is nil, or returns false, if they are not known.
 	Pods func(ctx context.Context) ([]v1.Pod, bool)
-	// Sandboxes asks the agent for the IDs of those that exist. Nil, or false:
-	// nobody knows, and what belongs to none cannot be told from what does.
+	// Sandboxes returns the IDs of the agent's sandboxes. It is nil, or returns false, if they are not known. Leftovers
+	// cannot be distinguished from the resources of running pods then.
 	Sandboxes func(ctx context.Context) (ids []string, ok bool)
-	// Link asks the agent how it stands with its control plane. Nil, or false: nobody
-	// knows, or the node stands alone.
+	// Link returns the state of the agent's link to its control plane. It is nil, or returns false, if the state is not
+	// known or the node stands alone.
 	Link func(ctx context.Context) (Link, bool)
-	// ShutdownNeed is how long pods may take to end when the machine goes off; 0: they do
-	// not end before it.
+	// ShutdownNeed is how long pods may take to end when the machine shuts down. It is 0 if a shutdown does not end them.
 	ShutdownNeed time.Duration
-	// Left asks the agent what a move to another container runtime left behind; nil: nobody
-	// knows.
+	// Left describes the leftovers of a move to another container runtime. It is nil if they are not known.
 	Left func(ctx context.Context) string
-	// Devices looks at those of the configuration; nil: it has none.
+	// Devices returns the problems of the configured devices. It is nil if no devices are configured.
 	Devices func() ([]Complaint, error)
-	// CRISocket is where the runtime of the pods is seen, ImageSocket that of its images;
-	// empty: nowhere.
+	// CRISocket is the socket at which crictl can see the pods, ImageSocket the one for their images. Both are empty if
+	// there is no such socket.
 	CRISocket, ImageSocket string
-	// Self is the process ID not to take for another agent.
+	// Self is the ID of this process, which is not another agent.
 	Self int
-	// Built is when this program was made; the clock cannot be before.
+	// Built is the build time of this program. A clock before it is wrong.
 	Built time.Time
 }
 
-// System is what of the host is not in files. Real asks this machine.
+// System has functions for the facts about the host that are not in files. Real returns those of this machine.
 type System struct {
 	Now    func() time.Time
 	Disk   func(ctx context.Context, path string) (host.Disk, error)
 	Find   func(program string) (path string, err error)
 	Output func(ctx context.Context, path string, args ...string) (string, error)
-	Users  func(program string) bool // an OCI runtime: it has user namespaces with idmapped mounts
+	Users  func(program string) bool // reports whether an OCI runtime supports user namespaces with idmapped mounts
 }
 
-// A patient is what checks look at and report to.
-type patient struct {
+// A checkup is one run of the checks, with their input and their findings.
+type checkup struct {
 	Input
 	sys      System
 	table    []mount
-	agent    bool // one runs, as neighbours saw
+	agent    bool // an agent is running; set by neighbours
 	findings []Finding
 }
 
-func (p *patient) add(id string, s Severity, advice, what string, args ...any) {
+func (p *checkup) add(id string, s Severity, advice, what string, args ...any) {
 	if s == OK {
 		advice = ""
 	}
 	p.findings = append(p.findings, Finding{ID: id, Severity: s, What: fmt.Sprintf(what, args...), Advice: advice})
 }
 
-// remedy gives the last finding its remedy.
-func (p *patient) remedy(what string, do func() error) {
+// remedy sets the remedy of the last finding.
+func (p *checkup) remedy(what string, do func() error) {
 	p.findings[len(p.findings)-1].remedy = &remedy{what, do}
 }
 
-// Check looks the host over. It takes a second or two at most, unless ctx ends
-// before.
+// Check runs all checks. It takes a second or two. If ctx ends, it returns the findings so far and a warning.
 func Check(ctx context.Context, in Input, sys System) []Finding {
-	p := &patient{Input: in, sys: sys}
+	p := &checkup{Input: in, sys: sys}
 	p.table = p.mountTable()
 	p.ForeignNetwork = p.ForeignNetwork && !p.builtInStepsIn()
 	for _, check := range []func(context.Context){
@@ -168,7 +165,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 		p.crictl, p.moved,
 	} {
 		if ctx.Err() != nil {
-			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())
+			p.add("interrupted", Warning, "run it again", "the examination was interrupted: %v", ctx.Err())
 			break
 		}
 		check(ctx)
@@ -176,7 +173,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	return p.findings
 }
 
-// ExitCode is 1 when a finding is an error, else 0.
+// ExitCode returns 1 if a finding is an Error, otherwise 0.
 func ExitCode(findings []Finding) int {
 	for _, f := range findings {
 		if f.Severity == Error {
@@ -186,7 +183,7 @@ func ExitCode(findings []Finding) int {
 	return 0
 }
 
-// Write prints findings for a person: what is in order only with all.
+// Write prints findings as text. It prints OK findings only if all is set.
 func Write(w io.Writer, findings []Finding, all bool) error {
 	var b strings.Builder
 	count := map[Severity]int{}
@@ -205,8 +202,8 @@ func Write(w io.Writer, findings []Finding, all bool) error {
 	return err
 }
 
-// file reads a file of the host; empty when it cannot be read.
-func (p *patient) file(path string) string {
+// file returns the trimmed content of a host file, or "" if it cannot be read.
+func (p *checkup) file(path string) string {
 	data, err := fs.ReadFile(p.Host, inHost(path))
 	if err != nil {
 		return ""
@@ -214,12 +211,12 @@ func (p *patient) file(path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-func (p *patient) exists(path string) bool {
+func (p *checkup) exists(path string) bool {
 	_, err := fs.Stat(p.Host, inHost(path))
 	return err == nil
 }
 
-// inHost makes a path on the host one in its fs.FS.
+// inHost converts a path on the host to a path in the host's fs.FS.
 func inHost(path string) string {
 	if path = strings.Trim(path, "/"); path == "" {
 		return "."

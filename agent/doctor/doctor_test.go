@@ -208,10 +208,10 @@ func TestFindings(t *testing.T) {
 		{name: "link", in: link(Link{State: "Up", Server: "10.0.0.1:6443"}), want: "ok link", says: "10.0.0.1:6443"},
 		{name: "link not known yet", in: link(Link{State: "Connecting", Reason: "Unreachable"}), want: "info link"},
 		{name: "no way", in: link(Link{Reason: "Unreachable", Message: "dial tcp: no route to host"}), want: "warning link", says: "no route to host"},
-		{name: "another CA", in: link(Link{Reason: "ServerCertificateInvalid", Message: "unknown authority"}), want: "warning link", says: "in place of /k/kubelet.conf that has the cluster's CA"},
+		{name: "another CA", in: link(Link{Reason: "ServerCertificateInvalid", Message: "unknown authority"}), want: "warning link", says: "replace /k/kubelet.conf by a kubeconfig with the cluster's CA"},
 		{name: "a captive portal", in: link(Link{Reason: "NotAPIServer", Message: "it answers 200 with a web page"}), want: "warning link", says: "captive portal"},
-		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "put a kubeconfig in place of /k/kubelet.conf"},
-		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "put a kubeconfig in place of /k/kubelet.conf"},
+		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "replace /k/kubelet.conf by a kubeconfig"},
+		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "replace /k/kubelet.conf by a kubeconfig"},
 		{name: "expired, bootstrap", in: link(Link{Reason: "ClientCertificateExpired", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "bootstrap kubeconfig at /k/bootstrap.conf"},
 		{name: "not approved", in: link(Link{Reason: "Bootstrapping", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "approve"},
 		{name: "firewall", sys: func(s *System) {
@@ -306,7 +306,7 @@ func TestZippedKernelConfig(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p := &patient{Input: Input{Host: fstest.MapFS{"proc/config.gz": {Data: b.Bytes()}}}}
+	p := &checkup{Input: Input{Host: fstest.MapFS{"proc/config.gz": {Data: b.Bytes()}}}}
 	if c := p.kernelConfig("x"); c["CONFIG_NFT_NAT"] != "y" {
 		t.Errorf("got %v", c)
 	}
@@ -358,13 +358,13 @@ func TestDevices(t *testing.T) {
 	}{
 		{nil, nil, OK}, {[]Complaint{{What: "none", Absent: true}}, nil, Info}, {[]Complaint{{What: "open"}}, nil, Warning}, {nil, errors.New("no /sys"), Warning},
 	} {
-		p := &patient{Input: Input{Devices: func() ([]Complaint, error) { return c.found, c.err }}}
+		p := &checkup{Input: Input{Devices: func() ([]Complaint, error) { return c.found, c.err }}}
 		p.devices(t.Context())
 		if len(p.findings) != 1 || p.findings[0].ID != "devices" || p.findings[0].Severity != c.want {
 			t.Errorf("%+v: %+v", c, p.findings)
 		}
 	}
-	p := &patient{}
+	p := &checkup{}
 	if p.devices(t.Context()); len(p.findings) > 0 {
 		t.Errorf("without devices: %+v", p.findings)
 	}

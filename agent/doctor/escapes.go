@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// An escape is a fault of runc by which a container reaches the host, and the
-// releases that have it no more: of each minor version its first.
+// An escape is a vulnerability of runc through which a container can reach the host.
 type escape struct {
 	cves    string
-	fixed   []release // in order; what is newer than the last is fixed too
-	debians []string  // versions of Debian's package to which the fix was ported back, without what follows
+	fixed   []release // the first fixed release of each minor version, in order; newer minor versions are fixed too
+	debians []string  // prefixes of the Debian package versions with a backported fix
 }
 
 type release struct{ major, minor, patch int }
@@ -23,10 +22,9 @@ func escapes() []escape {
 	}
 }
 
-// runcEscapes warns of a runc with known escapes. A distribution ports fixes back
-// and leaves the version as it is, so its package's version counts where it is
-// known to have a fix; where it is not known, that is said.
-func (p *patient) runcEscapes(ctx context.Context, path, first string) {
+// runcEscapes warns about a runc with known escapes. A distribution may backport a fix without changing runc's own
+// version. So a package with a known backport counts as fixed. For other packages the advice is to check.
+func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 	var v release
 	if n, _ := fmt.Sscanf(strings.TrimPrefix(first, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 ||
 		!strings.HasPrefix(first, "runc ") {
@@ -48,11 +46,11 @@ func (p *patient) runcEscapes(ctx context.Context, path, first string) {
 	case list == "":
 		p.add("runtime-escapes", OK, "", "%s has no escape that is known to this program", path)
 	case packaged != "":
-		p.add("runtime-escapes", Warning, "see whether the package has the fixes: "+advice+"; else upgrade runc, or use crun",
-			"%s is %s by its version (package %s): a container may escape by %s", path, strings.TrimPrefix(first, "runc version "),
+		p.add("runtime-escapes", Warning, "check whether the package has the fixes: "+advice+"; else upgrade runc, or use crun",
+			"%s has version %s (package %s): a container may escape through %s", path, strings.TrimPrefix(first, "runc version "),
 			packaged, list)
 	default:
-		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun", "%s (%s): a container can escape by %s",
+		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun", "%s (%s): a container can escape through %s",
 			path, first, list)
 	}
 }
@@ -76,9 +74,9 @@ func (e escape) portedTo(version string) bool {
 	return false
 }
 
-// packageVersion is the installed version of a Debian package; empty where there
-// is none. Nothing is run for it.
-func (p *patient) packageVersion(name string) string {
+// packageVersion returns the installed version of a Debian package, or "" if it is not installed. It reads dpkg's
+// status file and runs no program.
+func (p *checkup) packageVersion(name string) string {
 	for paragraph := range strings.SplitSeq(p.file("var/lib/dpkg/status"), "\n\n") {
 		fields := map[string]string{}
 		for line := range strings.Lines(paragraph) {
@@ -93,23 +91,23 @@ func (p *patient) packageVersion(name string) string {
 	return ""
 }
 
-// rpm is the installed version of a package, and what was changed in it, where rpm
-// manages packages; else empty. Its database has no form that others read.
-func (p *patient) rpm(ctx context.Context, name string) (version, changes string) {
+// rpm returns the installed version of an rpm package and its change log. They are empty if the package or rpm is not
+// installed. It runs rpm, because only rpm can read its database.
+func (p *checkup) rpm(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {
 		return "", ""
 	}
 	version, err = p.sys.Output(ctx, path, "-q", "--queryformat", "%{VERSION}-%{RELEASE}", name)
-	if err != nil { // not of a package
+	if err != nil { // the package is not installed
 		return "", ""
 	}
 	changes, _ = p.sys.Output(ctx, path, "-q", "--changelog", name)
 	return strings.TrimSpace(version), changes
 }
 
-// mentionsAll says whether a package's changes name each of the faults: distributions
-// write there what they have ported back.
+// mentionsAll reports whether a package's change log mentions each of the CVEs. Distributions list backported fixes
+// there.
 func mentionsAll(changes, cves string) bool {
 	for word := range strings.FieldsFuncSeq(cves, func(r rune) bool { return r == ' ' || r == ',' }) {
 		if strings.HasPrefix(word, "CVE-") && !strings.Contains(changes, word) {
@@ -119,13 +117,13 @@ func mentionsAll(changes, cves string) bool {
 	return true
 }
 
-// confinement tells which mandatory access control there is.
-func (p *patient) confinement(context.Context) {
+// confinement checks AppArmor and SELinux.
+func (p *checkup) confinement(context.Context) {
 	switch on := strings.HasPrefix(p.file("sys/module/apparmor/parameters/enabled"), "Y"); {
 	case !on:
-		p.add("apparmor", OK, "", "AppArmor is off; pods that ask for its profiles are refused")
+		p.add("apparmor", OK, "", "AppArmor is off; pods that set an AppArmor profile are rejected")
 	case !p.exists("sys/kernel/security/apparmor/profiles"):
-		p.add("apparmor", Warning, "mount -t securityfs securityfs /sys/kernel/security", "AppArmor is on, but its profiles cannot be seen")
+		p.add("apparmor", Warning, "mount -t securityfs securityfs /sys/kernel/security", "AppArmor is on, but its profiles cannot be read")
 	default:
 		if _, err := p.sys.Find("apparmor_parser"); err != nil &&
 			!strings.Contains(p.file("sys/kernel/security/apparmor/profiles"), "islet-default (") {
@@ -138,8 +136,8 @@ func (p *patient) confinement(context.Context) {
 	p.selinux()
 }
 
-// selinux tells what comes of seLinuxOptions here.
-func (p *patient) selinux() {
+// selinux reports how seLinuxOptions work on this host.
+func (p *checkup) selinux() {
 	policy := "targeted"
 	for line := range strings.Lines(p.file("etc/selinux/config")) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "SELINUXTYPE="); ok {
@@ -148,7 +146,7 @@ func (p *patient) selinux() {
 	}
 	switch enforce := p.file("sys/fs/selinux/enforce"); {
 	case enforce == "":
-		p.add("selinux", OK, "", "SELinux is off; pods with seLinuxOptions are refused")
+		p.add("selinux", OK, "", "SELinux is off; pods with seLinuxOptions are rejected")
 	case !p.exists("etc/selinux/" + policy + "/contexts/lxc_contexts"):
 		p.add("selinux", Warning, "dnf install container-selinux",
 			"SELinux is on, but its policy %s has no labels for containers: those with seLinuxOptions cannot be created", policy)
@@ -157,6 +155,6 @@ func (p *patient) selinux() {
 			"SELinux is permissive: containers with seLinuxOptions get their labels, but nothing is denied")
 	default:
 		p.add("selinux", Info, "give pods seLinuxOptions to confine them",
-			"SELinux enforces: containers with seLinuxOptions get their labels, the others run as the agent does, without one")
+			"SELinux enforces: containers with seLinuxOptions get their labels, the others run with the agent's context")
 	}
 }

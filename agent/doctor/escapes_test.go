@@ -8,12 +8,12 @@ import (
 	"testing/fstest"
 )
 
-func findings(host map[string]string, check func(*patient)) string {
+func findings(host map[string]string, check func(*checkup)) string {
 	files := fstest.MapFS{}
 	for name, text := range host {
 		files[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	p := &patient{Input: Input{Host: files}, sys: System{Find: func(string) (string, error) { return "", errors.New("not there") }}}
+	p := &checkup{Input: Input{Host: files}, sys: System{Find: func(string) (string, error) { return "", errors.New("not there") }}}
 	check(p)
 	var out []string
 	for _, f := range p.findings {
@@ -46,7 +46,7 @@ func TestRuncEscapes(t *testing.T) {
 		{"crun version 1.8.1", nil, "", "runtime-escapes"},
 		{"runc", nil, "", "runtime-escapes"},
 	} {
-		got := findings(c.host, func(p *patient) { p.runcEscapes(t.Context(), "/runc", c.version) })
+		got := findings(c.host, func(p *checkup) { p.runcEscapes(t.Context(), "/runc", c.version) })
 		if !strings.Contains(got, c.want) || c.not != "" && strings.Contains(got, c.not) {
 			t.Errorf("%s: %s; want %q", c.version, got, c.want)
 		}
@@ -60,13 +60,13 @@ func TestRuncEscapesRPM(t *testing.T) {
 		want, not string
 		fails     error
 	}{
-		"unpatched":                   {"- rebase to 1.1.9", "package 1.1.9-1.el9): a container may escape by CVE-2024-21626; CVE-2025-31133", "", nil},
+		"unpatched":                   {"- rebase to 1.1.9", "package 1.1.9-1.el9): a container may escape through CVE-2024-21626; CVE-2025-31133", "", nil},
 		"one":                         {"- Fix CVE-2024-21626", "CVE-2025-31133", "21626", nil},
 		"two of three are not enough": {"- CVE-2024-21626\n- CVE-2025-31133, CVE-2025-52565", "CVE-2025-52881", "21626", nil},
 		"all":                         {"- CVE-2024-21626\n- CVE-2025-31133 CVE-2025-52565\n- CVE-2025-52881", "ok runtime-escapes", "CVE", nil},
-		"no package":                  {"", "a container can escape by", "package", errors.New("package runc is not installed")},
+		"no package":                  {"", "a container can escape through", "package", errors.New("package runc is not installed")},
 	} {
-		got := findings(nil, func(p *patient) {
+		got := findings(nil, func(p *checkup) {
 			p.sys.Find = func(program string) (string, error) { return "/bin/" + program, nil }
 			p.sys.Output = func(_ context.Context, path string, args ...string) (string, error) {
 				switch {
@@ -92,7 +92,7 @@ func TestMemoryVolumes(t *testing.T) {
 		kernel, swaps string
 		warns         bool
 	}{{"6.1.0-18-amd64", on, true}, {"5.15.0", on, true}, {"6.4.0", on, false}, {"6.12.1", on, false}, {"7.0", on, false}, {"6.1.0", off, false}} {
-		got := findings(map[string]string{"proc/sys/kernel/osrelease": c.kernel, "proc/swaps": c.swaps}, func(p *patient) { p.swap(t.Context()) })
+		got := findings(map[string]string{"proc/sys/kernel/osrelease": c.kernel, "proc/swaps": c.swaps}, func(p *checkup) { p.swap(t.Context()) })
 		if strings.Contains(got, "warning memory-volumes") != c.warns {
 			t.Errorf("kernel %s, swaps %q: %s", c.kernel, c.swaps, got)
 		}
@@ -114,7 +114,7 @@ func TestConfinement(t *testing.T) {
 		"enforcing": {map[string]string{enforce: "1", contexts: "x"}, []string{"info selinux SELinux enforces"}},
 		"lenient":   {map[string]string{enforce: "0", contexts: "x", "etc/selinux/config": "SELINUXTYPE=targeted"}, []string{"info selinux SELinux is permissive"}},
 	} {
-		got := findings(c.host, func(p *patient) { p.confinement(context.Background()) })
+		got := findings(c.host, func(p *checkup) { p.confinement(context.Background()) })
 		for _, w := range c.want {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: %s; want %s", name, got, w)

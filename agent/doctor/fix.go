@@ -5,15 +5,15 @@ import (
 	"io"
 )
 
-// A remedy takes away what a finding is about. It is only given where that is
-// certainly nobody's, and looks once more before it acts.
+// A remedy removes the cause of a finding. A finding has one only if its cause is certainly not in use. do checks
+// that again before it removes anything.
 type remedy struct {
-	what string // what it removes, as "interface cni0"
+	what string // name of the removed thing, such as "interface cni0"
 	do   func() error
 }
 
-// Fix carries out the remedies of findings and writes what it did, or with dryRun
-// what it would do. It returns how many there were, and the first that failed.
+// Fix applies the remedies of findings and prints each of them. With dryRun it only prints them. It returns the
+// number of remedies, and the first error.
 func Fix(w io.Writer, findings []Finding, dryRun bool) (n int, err error) {
 	for _, f := range findings {
 		if f.remedy == nil {

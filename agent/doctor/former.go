@@ -17,28 +17,27 @@ type Interface struct {
 	Index     int
 	Kind      string // bridge, vxlan, dummy ...
 	Addresses []netip.Prefix
-	Users     int  // interfaces that are ports of it, or lie on it
-	Port      bool // it is a port itself
+	Users     int  // number of interfaces that are its ports or are stacked on it
+	Port      bool // it is itself a port of another interface
 }
 
-// nodeInterfaces are what pod networks and service proxies of other nodes make,
-// with their kinds. Only these are ever removed: a bridge of another name may be a
-// person's, or of virtual machines that are off.
+// nodeInterfaces are the interfaces that the pod networks and service proxies of other kubelets create, with their
+// kinds. Only these have a remedy. A bridge with another name may belong to the administrator, or to virtual machines
+// that are off.
 var nodeInterfaces = map[string]string{
 	"cni0": "bridge", "cbr0": "bridge", "kube-bridge": "bridge", "flannel.1": "vxlan", "flannel-v6.1": "vxlan",
 	"kube-ipvs0": "dummy", "kube-dummy-if": "dummy", "nodelocaldns": "dummy",
 }
 
-// nodePrograms own such interfaces while they run. Pods' processes count: kube-proxy
-// and the add-ons run in some.
+// nodePrograms are the programs that own such interfaces while they run. kube-proxy and the add-ons among them run in
+// pods.
 var nodePrograms = []string{
 	"kubelet", "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "kubelite", "edgecore", "crio",
 	"flanneld", "kube-proxy", "kube-router", "kindnetd", "cilium-agent", "calico-node", "node-cache",
 }
 
-// formerNode names what another kubelet or k3s left on this machine and stands in
-// the way of pods.
-func (p *patient) formerNode(context.Context) {
+// formerNode reports leftovers of another kubelet or k3s on this machine that disturb pods.
+func (p *checkup) formerNode(context.Context) {
 	running := p.processes()
 	before := len(p.findings)
 	p.formerInterfaces(running)
@@ -47,11 +46,11 @@ func (p *patient) formerNode(context.Context) {
 	p.formerRules(running)
 	p.formerFiles()
 	if len(p.findings) == before {
-		p.add("former-node", OK, "", "nothing is left of another kubelet or k3s")
+		p.add("former-node", OK, "", "there are no leftovers of another kubelet or k3s")
 	}
 }
 
-func (p *patient) formerInterfaces(running []process) {
+func (p *checkup) formerInterfaces(running []process) {
 	if p.Interfaces == nil {
 		return
 	}
@@ -80,35 +79,36 @@ func (p *patient) formerInterfaces(running []process) {
 	}
 }
 
-// formerInterface reports an interface. It is in the way when it has the pods'
-// addresses, and nobody's when no program and no other interface uses it.
-func (p *patient) formerInterface(i Interface, clash bool, owner string) {
-	severity, what := Info, fmt.Sprintf("the %s %s %v is there, as another node's network makes it", i.Kind, i.Name, i.Addresses)
+// formerInterface reports an interface of another node. clash is set if it has addresses of the pod network. owner
+// describes the program or configuration that uses it, and is empty if there is none. The finding has a remedy if
+// there is no owner and no other interface uses it.
+func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
+	severity, what := Info, fmt.Sprintf("there is a %s %s %v, as the network of another kubelet creates it", i.Kind, i.Name, i.Addresses)
 	if clash {
 		severity = Error
-		what = fmt.Sprintf("the %s %s has addresses of the pods' network %v: no pod on the built-in network can start", i.Kind, i.Name,
+		what = fmt.Sprintf("the %s %s has addresses of the pod network (%v): no pod on the built-in network can start", i.Kind, i.Name,
 			i.Addresses)
 	}
 	switch {
 	case owner != "" && clash:
 		p.add("former-interface", severity, "it is in use by "+owner+": stop that, or choose another podCIDR", "%s", what)
 	case owner != "":
-		return // somebody's, and in nobody's way
+		return // it is in use and does not disturb pods
 	case i.Users > 0 || i.Port:
-		p.add("former-interface", severity, fmt.Sprintf("%d interfaces are on it (ip link show master %s): containers of another "+
-			"runtime, which are to be stopped first (k3s-killall.sh does), or reboot", i.Users, i.Name), "%s", what)
+		p.add("former-interface", severity, fmt.Sprintf("stop the containers of the other runtime first (k3s-killall.sh does), or reboot: "+
+			"%d interfaces are attached to it (ip link show master %s)", i.Users, i.Name), "%s", what)
 	case nodeInterfaces[i.Name] != i.Kind:
-		p.add("former-interface", severity, fmt.Sprintf("if it is nobody's, ip link delete %s; else choose another podCIDR", i.Name),
+		p.add("former-interface", severity, fmt.Sprintf("ip link delete %s if it is not used; else choose another podCIDR", i.Name),
 			"%s", what)
 	default:
-		p.add("former-interface", severity, fmt.Sprintf("islet doctor --fix removes it, as ip link delete %s does: nobody uses it",
-			i.Name), "%s", what)
+		p.add("former-interface", severity, fmt.Sprintf("it is not in use: run islet doctor --fix, or ip link delete %s", i.Name),
+			"%s", what)
 		p.remedy("interface "+i.Name, func() error { return p.RemoveInterface(i.Name, i.Index) })
 	}
 }
 
-// clashes reports whether the built-in network cannot be used beside an interface.
-func (p *patient) clashes(i Interface) bool {
+// clashes reports whether an interface has addresses that the built-in network needs.
+func (p *checkup) clashes(i Interface) bool {
 	if p.ForeignNetwork {
 		return false
 	}
@@ -123,17 +123,17 @@ func (p *patient) clashes(i Interface) bool {
 	return false
 }
 
-// conflist is what of a CNI configuration says whose interfaces it makes.
+// A conflist is a CNI configuration file.
 type conflist struct {
 	file    string
 	Type    string
 	Plugins []struct{ Type string }
 	text    string
-	broken  error // what is wrong with the file; nil: nothing
+	broken  error // why the file is invalid; nil if it is valid
 }
 
-// conflists reads the CNI directory.
-func (p *patient) conflists() (out []conflist) {
+// conflists reads the files of the CNI directory.
+func (p *checkup) conflists() (out []conflist) {
 	for _, name := range p.entries(p.CNIConfDir) {
 		if ext := path.Ext(name); ext != ".conf" && ext != ".conflist" && ext != ".json" {
 			continue
@@ -160,9 +160,9 @@ func (c conflist) types() (out []string) {
 	return out
 }
 
-// configured reports whether a CNI configuration may make the interface: it names
-// it, or it is of a type that makes it unnamed.
-func (p *patient) configured(name string) bool {
+// configured reports whether a CNI configuration may create the interface. It does if it contains the interface's
+// name, or if the name is a default of its plugin.
+func (p *checkup) configured(name string) bool {
 	return slices.ContainsFunc(p.conflists(), func(c conflist) bool {
 		for _, t := range c.types() {
 			if t == "flannel" || t == "bridge" && name == "cni0" && !strings.Contains(c.text, `"bridge":`) {
@@ -173,9 +173,9 @@ func (p *patient) configured(name string) bool {
 	})
 }
 
-// builtInStepsIn reports whether pods get the built-in network because every CNI configuration
-// is broken or wants a plugin that is missing.
-func (p *patient) builtInStepsIn() bool {
+// builtInStepsIn reports whether pods get the built-in network because every CNI configuration is invalid or names a
+// missing plugin.
+func (p *checkup) builtInStepsIn() bool {
 	if p.HasPlugin == nil || !p.Alone {
 		return false
 	}
@@ -188,8 +188,8 @@ func (p *patient) builtInStepsIn() bool {
 	return true
 }
 
-// formerConflists looks for configurations that are broken, and for those of add-ons whose plugins are gone.
-func (p *patient) formerConflists() {
+// formerConflists reports CNI configurations that are invalid, and those of add-ons whose plugins were removed.
+func (p *checkup) formerConflists() {
 	if p.HasPlugin == nil {
 		return
 	}
@@ -198,7 +198,7 @@ func (p *patient) formerConflists() {
 		if p.OfAnother != nil {
 			if program := p.OfAnother(c.file); program != "" {
 				p.add("cni-configuration", Info, "set networkPlugin to cni if pods are to use it",
-					"the CNI configuration %s is %s's own: pods do not use it", c.file, program)
+					"the CNI configuration %s belongs to %s: pods do not use it", c.file, program)
 				continue
 			}
 		}
@@ -213,26 +213,26 @@ func (p *patient) formerConflists() {
 		first = false
 		for _, t := range c.types() {
 			if t != "" && !p.HasPlugin(t) && p.Alone {
-				p.add("former-conflist", Warning, "install the plugin (its directory belongs into cniBinDirs), or remove "+c.file,
-					"the CNI configuration %s wants the plugin %s, which is nowhere: until it is there, pods get the network of the next "+
+				p.add("former-conflist", Warning, "install the plugin in a directory of cniBinDirs, or remove "+c.file,
+					"the plugin %[2]s of the CNI configuration %[1]s is not installed: until it is, pods get the network of the next "+
 						"configuration, or the built-in network", c.file, t)
 				break
 			}
 			if t != "" && !p.HasPlugin(t) {
-				p.add("former-conflist", Error, "install the add-on's plugin, or if the add-on is gone, remove "+c.file,
-					"the CNI configuration %s wants the plugin %s, which is nowhere: no pod gets a network", c.file, t)
+				p.add("former-conflist", Error, "install the add-on's plugin, or remove "+c.file+" if the add-on was removed",
+					"the plugin %[2]s of the CNI configuration %[1]s is not installed: no pod gets a network", c.file, t)
 				break
 			}
 		}
 	}
 }
 
-// formerShims looks for containers of another runtime, which outlive it.
-func (p *patient) formerShims(running []process) {
+// formerShims reports shims, and so containers, of another runtime that has ended.
+func (p *checkup) formerShims(running []process) {
 	var shims, runtimes int
 	for _, proc := range running {
 		switch proc.name {
-		case "containerd-shim", "conmon": // of containerd-shim-runc-v2 a name has 15 characters
+		case "containerd-shim", "conmon": // comm has only the first 15 characters of containerd-shim-runc-v2
 			shims++
 		case "containerd", "dockerd", "crio", "k3s", "k3s-agent", "k3s-server", "rke2", "podman":
 			runtimes++
@@ -240,13 +240,13 @@ func (p *patient) formerShims(running []process) {
 	}
 	if shims > 0 && runtimes == 0 {
 		p.add("former-containers", Warning, "stop them: k3s-killall.sh, or reboot",
-			"%d containers' shims run here without the runtime that started them: they keep ports, addresses and memory", shims)
+			"%d shims of containers are running, but the runtime that started them is not: they occupy ports, addresses and memory", shims)
 	}
 }
 
-// formerRules looks for rules of a service proxy or of CNI plugins. Removing them is
-// left to a person: other runtimes' containers may be behind them.
-func (p *patient) formerRules(running []process) {
+// formerRules reports firewall rules of a service proxy or of CNI plugins. It has no remedy, because containers of
+// other runtimes may need the rules.
+func (p *checkup) formerRules(running []process) {
 	if slices.ContainsFunc(running, func(q process) bool { return slices.Contains(nodePrograms, q.name) }) || p.agent {
 		return
 	}
@@ -271,18 +271,18 @@ func (p *patient) formerRules(running []process) {
 	}
 	if count > 0 {
 		p.add("former-rules", Warning, "reboot; or: iptables-save | grep -vE 'KUBE-|CNI-|FLANNEL-' | iptables-restore (and ip6tables)",
-			"%d chains of a service proxy or of CNI plugins are in the firewall, such as %s, and nothing that keeps them runs: they "+
-				"may catch host ports and services", count, first)
+			"the firewall has %d chains of a service proxy or of CNI plugins, such as %s, but no program that maintains them is running: "+
+				"they may redirect host ports and services", count, first)
 	}
 }
 
-// formerFiles looks for other nodes that are installed, or start at boot.
-func (p *patient) formerFiles() {
+// formerFiles reports other kinds of node that are installed, or that start at boot.
+func (p *checkup) formerFiles() {
 	for _, unit := range []string{"k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller", "edgecore",
 		"snap.microk8s.daemon-kubelite"} {
 		if p.exists("etc/systemd/system/multi-user.target.wants/" + unit + ".service") {
 			p.add("former-unit", Warning, "systemctl disable --now "+unit,
-				"%s.service starts at boot: it is a node too, and uses the same cgroups, ports and networks", unit)
+				"%s.service starts at boot: it is another kubelet, and uses the same cgroups, ports and networks", unit)
 		}
 	}
 	for dir, what := range map[string]string{
@@ -291,12 +291,12 @@ func (p *patient) formerFiles() {
 		"var/lib/k0s":          "k0s (k0s reset removes it)", "var/snap/microk8s": "microk8s (snap remove microk8s)",
 	} {
 		if list, err := fs.ReadDir(p.Host, dir); err == nil && len(list) > 0 {
-			p.add("former-files", Info, "nothing, unless its disk space is wanted", "/%s holds the files of %s", dir, what)
+			p.add("former-files", Info, "nothing, unless you need the disk space", "/%s contains files of %s", dir, what)
 		}
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {
 		if !p.agent && p.listening(port) {
-			p.add("former-port", Info, fmt.Sprintf("if it is nobody's any more: ss -ltnp sport = :%d says whose", port),
+			p.add("former-port", Info, fmt.Sprintf("stop it if it is not used any more; ss -ltnp sport = :%d shows the process", port),
 				"%s listens on TCP port %d", who, port)
 		}
 	}

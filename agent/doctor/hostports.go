@@ -4,9 +4,9 @@ import (
 	"context"
 )
 
-// hostPorts looks for host ports of pods at which a program of the host listens.
-// Pods in the host's network listen there themselves.
-func (p *patient) hostPorts(ctx context.Context) {
+// hostPorts reports host ports of pods at which a program of the host already listens. It skips pods with
+// hostNetwork, because their own processes listen there.
+func (p *checkup) hostPorts(ctx context.Context) {
 	if p.Pods == nil || p.HostPorts == nil {
 		return
 	}
@@ -27,6 +27,6 @@ func (p *patient) hostPorts(ctx context.Context) {
 		}
 	}
 	if !found {
-		p.add("host-port", OK, "", "no program of the host listens at a host port of a pod")
+		p.add("host-port", OK, "", "no program of the host listens on a host port of a pod")
 	}
 }

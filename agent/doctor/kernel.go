@@ -11,26 +11,26 @@ import (
 	"strings"
 )
 
-// A feature is something that the kernel must be built with.
+// A feature is a feature of the kernel that pods need.
 type feature struct {
 	id, what string
-	config   string // CONFIG_ symbol
-	module   string // its module's name
-	proof    func(p *patient) bool
-	severity Severity // when it is missing
-	loss     string   // what does not work then
+	config   string                // CONFIG_ symbol
+	module   string                // name of its module; empty if it cannot be a module
+	proof    func(p *checkup) bool // reports whether the running kernel has it; may be nil
+	severity Severity              // if it is missing
+	loss     string                // what does not work if it is missing
 }
 
-func features(p *patient) []feature {
-	exists := func(path string) func(*patient) bool {
-		return func(p *patient) bool { return p.exists(path) }
+func features(p *checkup) []feature {
+	exists := func(path string) func(*checkup) bool {
+		return func(p *checkup) bool { return p.exists(path) }
 	}
 	network := Error
 	if p.ForeignNetwork {
 		network = Info // the built-in network is not used
 	}
 	list := []feature{
-		{"kernel-overlayfs", "overlayfs", "OVERLAY_FS", "overlay", (*patient).hasOverlay, Warning,
+		{"kernel-overlayfs", "overlayfs", "OVERLAY_FS", "overlay", (*checkup).hasOverlay, Warning,
 			"images are copied instead of stacked, which takes space and time"},
 		{"kernel-netns", "network namespaces", "NET_NS", "", exists("proc/self/ns/net"), Error, "pods cannot have a network of their own"},
 		{"kernel-ipcns", "IPC namespaces", "IPC_NS", "", exists("proc/self/ns/ipc"), Error, "pods cannot be kept apart"},
@@ -38,7 +38,7 @@ func features(p *patient) []feature {
 		{"kernel-bridge", "bridges", "BRIDGE", "bridge", exists("sys/module/bridge"), network, "pods cannot be connected"},
 		{"kernel-veth", "veth pairs", "VETH", "veth", exists("sys/module/veth"), network, "pods cannot be connected"},
 		{"kernel-nftables", "nftables", "NF_TABLES", "nf_tables", exists("sys/module/nf_tables"), network,
-			"there is neither masquerade nor are there host ports"},
+			"masquerading and host ports do not work"},
 		{"kernel-nft-nat", "nftables NAT", "NFT_NAT", "nft_nat", exists("sys/module/nft_nat"), network, "host ports do not work"},
 		{"kernel-nft-masq", "nftables masquerade", "NFT_MASQ", "nft_masq", exists("sys/module/nft_masq"), network,
 			"pods reach nothing outside of the node"},
@@ -52,14 +52,14 @@ func features(p *patient) []feature {
 	return list
 }
 
-func (p *patient) kernel(context.Context) {
+func (p *checkup) kernel(context.Context) {
 	release := p.file("proc/sys/kernel/osrelease")
 	major, minor, ok := kernelVersion(release)
 	switch {
 	case !ok:
 		p.add("kernel-version", Info, "nothing, if the rest is in order", "cannot read the kernel's version")
 	case major < 4 || major == 4 && minor < 19:
-		p.add("kernel-version", Error, "upgrade to 5.10 or later", "kernel %s is too old (4.19 is the least)", release)
+		p.add("kernel-version", Error, "upgrade to 5.10 or later", "kernel %s is too old (at least 4.19 is required)", release)
 	case major == 4 || major == 5 && minor < 10:
 		p.add("kernel-version", Warning, "upgrade to 5.10 or later when you can",
 			"kernel %s is old: parts of cgroup v2, pidfd and nftables are missing", release)
@@ -75,25 +75,25 @@ func (p *patient) kernel(context.Context) {
 			p.add(f.id, OK, "", "the kernel has %s", f.what)
 		case set == "m":
 			p.add(f.id, f.severity,
-				fmt.Sprintf("install the kernel's module package (%s.ko), or boot the kernel whose modules are there", f.module),
+				fmt.Sprintf("install the kernel's module package (%s.ko), or boot the kernel whose modules are installed", f.module),
 				"the kernel's module for %s is not installed: %s", f.what, f.loss)
 		case len(config) > 0:
 			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what,
 				f.loss)
 		default:
 			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config),
-				"whether the kernel has %s is not known", f.what)
+				"cannot find out whether the kernel has %s", f.what)
 		}
 	}
 }
 
-// kernelVersion reads the first two numbers of a release such as 6.1.0-18-arm64.
+// kernelVersion parses the first two numbers of a kernel release such as 6.1.0-18-arm64.
 func kernelVersion(release string) (major, minor int, ok bool) {
 	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
 	return major, minor, n == 2
 }
 
-func (p *patient) hasOverlay() bool {
+func (p *checkup) hasOverlay() bool {
 	for line := range strings.SplitSeq(p.file("proc/filesystems"), "\n") {
 		if strings.TrimSpace(strings.TrimPrefix(line, "nodev")) == "overlay" {
 			return true
@@ -102,8 +102,8 @@ func (p *patient) hasOverlay() bool {
 	return p.exists("sys/module/overlay")
 }
 
-// kernelConfig reads what the kernel was built with, where the host says it.
-func (p *patient) kernelConfig(release string) map[string]string {
+// kernelConfig returns the kernel's build configuration, or nil if the host has no file with it.
+func (p *checkup) kernelConfig(release string) map[string]string {
 	for _, path := range []string{"proc/config.gz", "boot/config-" + release, "lib/modules/" + release + "/config"} {
 		f, err := p.Host.Open(path)
 		if err != nil {
@@ -137,9 +137,8 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 	return config, lines.Err()
 }
 
-// capabilities looks at what the process that asks may do, which is what an
-// agent started the same way could.
-func (p *patient) capabilities(context.Context) {
+// capabilities checks the capabilities of this process. An agent that is started the same way has the same ones.
+func (p *checkup) capabilities(context.Context) {
 	var mask uint64
 	for line := range strings.SplitSeq(p.file("proc/self/status"), "\n") {
 		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -152,21 +151,22 @@ func (p *patient) capabilities(context.Context) {
 		severity Severity
 		loss     string
 	}{
-		{21, "CAP_SYS_ADMIN", "cap-sys-admin", Error, "namespaces and mounts cannot be made"},
-		{12, "CAP_NET_ADMIN", "cap-net-admin", Error, "the pod network cannot be made"},
+		{21, "CAP_SYS_ADMIN", "cap-sys-admin", Error, "namespaces and mounts cannot be created"},
+		{12, "CAP_NET_ADMIN", "cap-net-admin", Error, "the pod network cannot be created"},
 		{24, "CAP_SYS_RESOURCE", "cap-sys-resource", Warning,
-			"oom_score_adj cannot be lowered, so islet and guaranteed pods are not protected from the OOM killer; islet clamps it"},
+			"oom_score_adj cannot be lowered, so islet and Guaranteed pods are not protected from the OOM killer; islet uses the " +
+				"lowest possible value"},
 	} {
 		if mask&(1<<c.bit) != 0 {
-			p.add(c.id, OK, "", "%s is there", c.name)
+			p.add(c.id, OK, "", "the process has %s", c.name)
 			continue
 		}
-		p.add(c.id, c.severity, "run as root, and where root is confined (a container, a VM's sandbox) grant it", "%s is missing: %s",
+		p.add(c.id, c.severity, "run as root; in a container or sandbox, grant root this capability", "%s is missing: %s",
 			c.name, c.loss)
 	}
 }
 
-func (p *patient) inotify(context.Context) {
+func (p *checkup) inotify(context.Context) {
 	for _, limit := range []struct {
 		name  string
 		least int

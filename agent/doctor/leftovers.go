@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// leftovers looks for what belongs to no pod. With the list of sandboxes that is
-// exact; without, all that is known is what there is.
-func (p *patient) leftovers(ctx context.Context) {
+// leftovers reports namespaces, interfaces, mounts and cgroups that belong to no pod. If the agent does not return
+// its sandboxes, it can only report what exists.
+func (p *checkup) leftovers(ctx context.Context) {
 	pods := filepath.Join(p.RootDir, "pods")
 	var volumes, pins []string
 	for _, m := range p.table {
@@ -22,13 +22,12 @@ func (p *patient) leftovers(ctx context.Context) {
 			pins = append(pins, m.dir)
 		}
 	}
-	// Pods come and go meanwhile: what is left over was there before the agent
-	// was asked, and is there still.
+	// Pods start and end meanwhile. A leftover existed before the agent's sandboxes were listed, and still exists after.
 	bridge, spaces := "sys/class/net/"+p.Bridge+"/brif", filepath.Join(p.RunDir, "ns")
 	ports, stray := p.entries(bridge), p.entries(spaces)
-	live, ok := p.live(ctx)
+	live, ok := p.liveSandboxes(ctx)
 	if !ok {
-		p.unknown(volumes, pins)
+		p.leftoversWithoutAgent(volumes, pins)
 		return
 	}
 	still := p.entries(spaces)
@@ -37,55 +36,56 @@ func (p *patient) leftovers(ctx context.Context) {
 		ports = after
 	}
 	if len(stray) > 0 {
-		p.add("leftover-pins", Warning, "restart islet, which clears them up; if they stay, report it",
+		p.add("leftover-pins", Warning, "restart islet, which removes them; if they stay, report it",
 			"%d pinned namespaces belong to no pod, such as %s", len(stray), stray[0])
 	}
 	if len(ports) > len(live) {
-		p.add("leftover-veths", Warning, "restart islet, which clears them up; if they stay, report it",
+		p.add("leftover-veths", Warning, "restart islet, which removes them; if they stay, report it",
 			"%s has %d interfaces for %d pods", p.Bridge, len(ports), len(live))
 	}
 	if len(stray) == 0 && len(ports) <= len(live) {
-		p.add("leftovers", OK, "", "nothing is left over of pods that are gone")
+		p.add("leftovers", OK, "", "there are no leftovers of removed pods")
 	}
 }
 
-// live are the sandboxes that exist, if an agent says so.
-func (p *patient) live(ctx context.Context) ([]string, bool) {
+// liveSandboxes returns the IDs of the agent's sandboxes. It returns false if they are not known.
+func (p *checkup) liveSandboxes(ctx context.Context) ([]string, bool) {
 	if p.Sandboxes == nil {
 		return nil, false
 	}
 	return p.Sandboxes(ctx)
 }
 
-func (p *patient) unknown(volumes, pins []string) {
+// leftoversWithoutAgent reports mounts, pinned namespaces and cgroups that may be leftovers.
+func (p *checkup) leftoversWithoutAgent(volumes, pins []string) {
 	if p.agent {
-		p.add("leftovers", OK, "", "islet runs, and clears up behind its pods")
+		p.add("leftovers", OK, "", "islet is running, and cleans up after its pods")
 		return
 	}
 	if len(pins)+len(volumes) == 0 && len(p.podCgroups()) == 0 {
-		p.add("leftovers", OK, "", "nothing is left over of pods")
+		p.add("leftovers", OK, "", "there are no leftovers of pods")
 		return
 	}
 	if len(pins) > 0 {
-		p.add("leftover-pins", Info, "start islet: it takes the pods up again, or clears them up",
-			"%d namespaces are pinned below %s: pods that run without an agent, or what is left of them", len(pins), p.RunDir)
+		p.add("leftover-pins", Info, "start islet: it adopts the pods, or removes their leftovers",
+			"%d namespaces are pinned below %s: they belong to pods that run without an agent, or are leftovers", len(pins), p.RunDir)
 	}
 	if len(volumes) > 0 {
-		p.add("leftover-volumes", Info, "start islet; if they are another kubelet's, unmount them: umount "+volumes[0],
+		p.add("leftover-volumes", Info, "start islet; if they belong to another kubelet, unmount them: umount "+volumes[0],
 			"%d volumes are mounted below %s", len(volumes), p.RootDir)
 	}
 	if groups := p.podCgroups(); len(groups) > 0 {
 		if busy := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !p.populated(g) }); len(busy) > 0 {
 			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else stop their containers (k3s-killall.sh for "+
-				"k3s'), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet answers for them", len(busy), busy[0])
+				"k3s), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet manages them", len(busy), busy[0])
 			return
 		}
-		p.add("leftover-cgroups", Info, "start islet; if they are another kubelet's, they go with its pods",
-			"%d cgroups of pods are there, such as %s", len(groups), groups[0])
+		p.add("leftover-cgroups", Info, "start islet; if they belong to another kubelet, it removes them with its pods",
+			"%d cgroups of pods exist, such as %s", len(groups), groups[0])
 	}
 }
 
-func (p *patient) entries(dir string) []string {
+func (p *checkup) entries(dir string) []string {
 	list, err := fs.ReadDir(p.Host, inHost(dir))
 	if err != nil {
 		return nil
@@ -97,9 +97,8 @@ func (p *patient) entries(dir string) []string {
 	return names
 }
 
-// podCgroups lists pods' cgroups, of one controller where there are several
-// hierarchies.
-func (p *patient) podCgroups() []string {
+// podCgroups returns the cgroups of pods. With several hierarchies it returns those of one controller.
+func (p *checkup) podCgroups() []string {
 	var found []string
 	for _, root := range []string{"sys/fs/cgroup", "sys/fs/cgroup/memory"} {
 		for _, parent := range []string{"kubepods", "kubepods.slice"} {
@@ -120,9 +119,8 @@ func (p *patient) podCgroups() []string {
 	return found
 }
 
-// populated reports whether a process is in a cgroup of a pod or in one of its
-// containers'.
-func (p *patient) populated(group string) bool {
+// populated reports whether a pod's cgroup, or one of its containers' cgroups, contains a process.
+func (p *checkup) populated(group string) bool {
 	if p.file(path.Join(group, "cgroup.procs")) != "" {
 		return true
 	}

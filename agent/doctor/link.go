@@ -9,16 +9,16 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A Link is how an agent stands with its control plane.
+// A Link is the state of an agent's connection to its control plane.
 type Link struct {
 	State           string // Up, Down, Connecting
-	Server          string // its name and port; empty: no kubeconfig names one
-	Reason, Message string // why it is not up: one word, which the agent's status shows too, and a sentence
+	Server          string // host and port of the API server; empty if no kubeconfig names one
+	Reason, Message string // why it is not up; the reason is one word, which the agent's status shows too
 	Kubeconfig      string // path
-	Bootstrap       string // path of the bootstrap kubeconfig; empty: none is configured
+	Bootstrap       string // path of the bootstrap kubeconfig; empty if none is configured
 }
 
-// askLink asks the agent at a socket, whose configuration is cfg.
+// askLink returns the link of the agent at a socket. cfg is the agent's configuration.
 func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool) {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) || st.Cluster == nil {
@@ -29,9 +29,8 @@ func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool
 		Bootstrap: cfg.BootstrapKubeconfig}, true
 }
 
-// link asks the agent for the way to its control plane, and says how a node comes back
-// that the control plane, or that the node itself, no longer trusts.
-func (p *patient) link(ctx context.Context) {
+// link reports the agent's link to its control plane, with advice how to restore it.
+func (p *checkup) link(ctx context.Context) {
 	if p.Link == nil {
 		return
 	}
@@ -41,24 +40,24 @@ func (p *patient) link(ctx context.Context) {
 	case l.State == "Up":
 		p.add("link", OK, "", "the API server %s answers", l.Server)
 	case l.State == "Connecting":
-		p.add("link", Info, "run it again", "the agent is finding out whether the API server %s answers", l.Server)
+		p.add("link", Info, "run it again", "the agent is checking whether the API server %s answers", l.Server)
 	default:
 		p.add("link", Warning, l.wayBack(), "no link to the API server (%s): %s", l.Reason, l.Message)
 	}
 }
 
-// wayBack is what docs/offline.md says.
+// wayBack returns the advice for a link that is down. docs/offline.md has the same advice.
 func (l Link) wayBack() string {
-	const stays = "The agent notices the file; no pod has to be deleted and nothing to be restarted"
-	replace := fmt.Sprintf("put a kubeconfig in place of %s that has the cluster's CA and a client certificate of this node "+
-		"which that CA signed", l.Kubeconfig)
+	const stays = "The agent notices the file. You need not delete a pod or restart anything"
+	replace := fmt.Sprintf("replace %s by a kubeconfig with the cluster's CA and a client certificate of this node that "+
+		"this CA signed", l.Kubeconfig)
 	switch l.Reason {
 	case "ServerCertificateInvalid":
-		return fmt.Sprintf("if the cluster's CA was replaced, %s, and the new CA in place of clientCAFile. %s. If it was not, "+
-			"someone else answers at that address", replace, stays)
+		return fmt.Sprintf("if the cluster's CA was replaced, %s, and replace clientCAFile by the new CA. %s. If the CA was not "+
+			"replaced, another server answers at that address", replace, stays)
 	case "NotAPIServer":
-		return "log in to the captive portal, or have the proxy let the node through; if the address is another server's, " + replace +
-			". Pods go on running meanwhile"
+		return "log in to the captive portal, or allow the node at the proxy; if the address belongs to another server, " + replace +
+			". Pods keep running meanwhile"
 	case "ClientCertificateExpired", "NoCredentials":
 		if l.Bootstrap != "" {
 			return fmt.Sprintf("put a valid bootstrap kubeconfig at %s, or %s. %s", l.Bootstrap, replace, stays)
@@ -67,10 +66,10 @@ func (l Link) wayBack() string {
 	case "Unauthorized":
 		return replace + ". " + stays
 	case keys.DuplicateCondition:
-		return "turn the other machine off, or give one of them another name (--hostname-override) and an empty state directory; " +
-			"then run islet takeover on the one that stays. After a board or a network card was replaced, run it at once"
+		return "turn off the other machine, or start one of them with another name (--hostname-override) and an empty state directory; " +
+			"then run islet takeover on the machine that keeps the name. If a board or network card was replaced, run islet takeover at once"
 	case "Bootstrapping":
-		return "approve the certificate signing request of this node, unless the cluster does so by itself"
+		return "approve the certificate signing request of this node, unless the cluster approves it automatically"
 	}
-	return "look at the network and at the control plane. Pods go on running meanwhile"
+	return "check the network and the control plane. Pods keep running meanwhile"
 }

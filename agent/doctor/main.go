@@ -19,12 +19,11 @@ import (
 	"github.com/islet-edge/islet/runtime/abilities"
 )
 
-// Main is islet doctor: it examines this machine for an agent, and needs none to run.
-// Without flags of the agent it asks one that runs for its settings; else it takes
-// those of the flags. It also takes --all, which prints what is in order too,
-// --output=json, --socket=PATH, where the agent listens, and --fix, which first
-// removes what is certainly nobody's; with --dry-run it only says what that is. It
-// returns the exit code: 1 when something keeps pods from running.
+// Main runs the command islet doctor, which examines this machine. args may contain flags of the agent, whose
+// settings are used then. Without them it uses the settings of a running agent, if there is one. Its own flags are
+// --all, which also prints the OK findings, --output=json, --socket=PATH for the agent's socket, --fix, which first
+// applies all remedies, and --dry-run, which only prints them. Main returns the exit code, which is 1 if something
+// keeps pods from running.
 func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Writer) int {
 	var all, asJSON, fix, dry bool
 	var rest []string
@@ -58,7 +57,7 @@ func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Wri
 	if fix || dry {
 		switch n, err := Fix(stderr, found, dry); {
 		case n == 0:
-			fmt.Fprintln(stderr, "there is nothing that is certainly nobody's")
+			fmt.Fprintln(stderr, "there is nothing to remove")
 		case err == nil && !dry:
 			found = Check(ctx, in, Real())
 		}
@@ -78,7 +77,7 @@ func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Wri
 	return ExitCode(findings)
 }
 
-// inputOf is what the checks need to know of a configuration, and ways to ask.
+// inputOf returns the input of the checks for a configuration.
 func inputOf(cfg *config.Config, rooms Rooms) Input {
 	k := &cfg.Kubelet
 	in := Input{
@@ -111,7 +110,7 @@ func inputOf(cfg *config.Config, rooms Rooms) Input {
 	}
 	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
 	in.Left = func(ctx context.Context) string { return askLeft(ctx, socket) }
-	in.CRISocket, in.ImageSocket = sockets(cfg)
+	in.CRISocket, in.ImageSocket = criSockets(cfg)
 	if classes := cfg.Edge.Devices; len(classes) > 0 {
 		in.Devices = func() ([]Complaint, error) { return rooms.Examine(classes) }
 	}
@@ -131,7 +130,7 @@ func inputOf(cfg *config.Config, rooms Rooms) Input {
 		in.ForeignNetwork = in.ForeignNetwork || err == nil && len(found) > 0
 	}
 	if exe, err := os.Executable(); err == nil {
-		if info, err := os.Stat(exe); err == nil { // packages and install.sh keep the time of the program
+		if info, err := os.Stat(exe); err == nil { // packages and install.sh preserve the file's modification time
 			in.Built = info.ModTime()
 		}
 	}

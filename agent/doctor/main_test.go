@@ -29,7 +29,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// An agent that seems to be there and does not say its settings is named: the report is
+// An agent that seems to be there and does not return its settings is named: the report is
 // about other settings then.
 func TestDoctorIsNotAnswered(t *testing.T) {
 	n, stop := servertest.Start(t)

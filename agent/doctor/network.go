@@ -11,37 +11,37 @@ import (
 	"strings"
 )
 
-// resolvedUpstream is where systemd-resolved keeps the servers behind its own
-// local one.
+// resolvedUpstream is the file in which systemd-resolved lists its upstream DNS servers.
 const resolvedUpstream = "/run/systemd/resolve/resolv.conf"
 
-// forwarding looks for what keeps packets of pods from being forwarded.
-func (p *patient) forwarding(ctx context.Context) {
+// forwarding checks that packets of pods are forwarded.
+func (p *checkup) forwarding(ctx context.Context) {
 	if p.ForeignNetwork {
-		p.add("network", Info, "its own plugins make the network", "a CNI configuration replaces the built-in network")
+		p.add("network", Info, "nothing: the CNI plugins create the network", "a CNI configuration replaces the built-in network")
 		if p.file("proc/sys/net/ipv4/ip_forward") == "0" {
 			p.add("ip-forward", Warning, "sysctl -w net.ipv4.ip_forward=1, and put it into /etc/sysctl.d, unless the network's agent does",
-				"net.ipv4.ip_forward is 0: pods reach nothing outside of the node")
+				"net.ipv4.ip_forward is 0: pods cannot reach other hosts")
 		}
 	}
 	switch drops := p.forwardDrops(ctx); {
 	case drops:
 		p.add("forward-drop", Warning, fmt.Sprintf("allow the bridge: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD "+
-			"-o %[1]s -j ACCEPT", p.Bridge), "the firewall drops forwarded packets (policy of chain FORWARD): pods reach nothing "+
-			"outside of the node")
+			"-o %[1]s -j ACCEPT", p.Bridge), "the firewall drops forwarded packets (policy of chain FORWARD): pods cannot reach "+
+			"other hosts")
 	case p.exists("sys/class/net/docker0"):
-		p.add("forward-drop", Info, "if pods reach nothing outside: iptables -P FORWARD ACCEPT, or allow "+p.Bridge+
-			" in chain DOCKER-USER", "Docker is here, which usually sets the policy of chain FORWARD to DROP")
+		p.add("forward-drop", Info, "if pods cannot reach other hosts: iptables -P FORWARD ACCEPT, or allow "+p.Bridge+
+			" in chain DOCKER-USER", "Docker is installed, which usually sets the policy of chain FORWARD to DROP")
 	case p.exists("run/firewalld") || p.exists("var/lib/ufw/user.rules") && strings.Contains(p.file("etc/ufw/ufw.conf"), "ENABLED=yes"):
-		p.add("forward-drop", Info, fmt.Sprintf("allow forwarding for %[1]s in it (ufw: ufw route allow in on %[1]s; firewalld: put "+
+		p.add("forward-drop", Info, fmt.Sprintf("allow it to forward packets of %[1]s (ufw: ufw route allow in on %[1]s; firewalld: put "+
 			"%[1]s into the trusted zone)", p.Bridge), "a firewall (ufw or firewalld) is active")
 	default:
-		p.add("forward-drop", OK, "", "no firewall that drops forwarded packets was seen")
+		p.add("forward-drop", OK, "", "no firewall that drops forwarded packets was found")
 	}
 }
 
-// forwardDrops asks nft, which only reads; iptables would load modules.
-func (p *patient) forwardDrops(ctx context.Context) bool {
+// forwardDrops reports whether the chain FORWARD drops packets by policy. It runs nft, because iptables would load
+// kernel modules.
+func (p *checkup) forwardDrops(ctx context.Context) bool {
 	nft, err := p.sys.Find("nft")
 	if err != nil {
 		return false
@@ -50,8 +50,8 @@ func (p *patient) forwardDrops(ctx context.Context) bool {
 	return err == nil && strings.Contains(out, "policy drop")
 }
 
-// addresses looks for networks of the host that the pods' network would hide.
-func (p *patient) addresses(context.Context) {
+// addresses reports networks that the host can no longer reach because the pod network overlaps them.
+func (p *checkup) addresses(context.Context) {
 	if p.ForeignNetwork {
 		return
 	}
@@ -67,7 +67,7 @@ func (p *patient) addresses(context.Context) {
 		}
 	}
 	if !clash {
-		p.add("pod-network", OK, "", "the pod network overlaps none of the host's")
+		p.add("pod-network", OK, "", "the pod network overlaps no network of the host")
 	}
 }
 
@@ -76,8 +76,8 @@ type route struct {
 	to     netip.Prefix
 }
 
-// routes reads the host's routes, but default ones.
-func (p *patient) routes() []route {
+// routes returns the host's routes, except default routes.
+func (p *checkup) routes() []route {
 	var list []route
 	for line := range strings.SplitSeq(p.file("proc/net/route"), "\n") {
 		f := strings.Fields(line)
@@ -109,10 +109,10 @@ func (p *patient) routes() []route {
 	return list
 }
 
-// resolver looks at the file that pods' DNS configuration is made from.
-func (p *patient) resolver(context.Context) {
+// resolver checks the file from which the DNS configuration of pods is made.
+func (p *checkup) resolver(context.Context) {
 	if p.ResolvConf == "" {
-		p.add("resolv-conf", Info, "set resolvConf if pods need names from outside",
+		p.add("resolv-conf", Info, "set resolvConf if pods must resolve names outside the cluster",
 			"pods get no DNS servers of the host (resolvConf is empty)")
 		return
 	}
@@ -128,12 +128,12 @@ func (p *patient) resolver(context.Context) {
 	}
 	switch {
 	case len(servers) == 0:
-		p.add("resolv-conf", Warning, "put one into it, or set resolvConf to another file", "%s names no DNS server", p.ResolvConf)
+		p.add("resolv-conf", Warning, "add one, or set resolvConf to another file", "%s names no DNS server", p.ResolvConf)
 	case len(servers) == 1 && local != nil && local[0] == "127.0.0.53" && p.exists(resolvedUpstream):
 		p.add("resolv-conf", OK, "", "%s names systemd-resolved; pods get the servers behind it", p.ResolvConf)
 	case len(local) == len(servers):
-		p.add("resolv-conf", Warning, "set resolvConf to a file that names a server which pods reach",
-			"%s names %s, which in a pod is the pod itself", p.ResolvConf, local[0])
+		p.add("resolv-conf", Warning, "set resolvConf to a file that names a server which pods can reach",
+			"%s names %s, which in a pod is the address of the pod itself", p.ResolvConf, local[0])
 	case len(servers) > 3:
 		p.add("resolv-conf", Info, "remove some", "%s names %d DNS servers; only three are used", p.ResolvConf, len(servers))
 	default:

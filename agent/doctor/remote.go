@@ -15,30 +15,29 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// crictlConfig is where crictl reads which socket it asks:
-// https://kubernetes.io/docs/tasks/debug/debug-cluster/crictl/
+// crictlConfig is crictl's configuration file: https://kubernetes.io/docs/tasks/debug/debug-cluster/crictl/
 const crictlConfig = "etc/crictl.yaml"
 
-// maxCrictl bounds that file. crictl's own has a handful of lines.
+// maxCrictl is the maximum size of that file, which usually has a few lines.
 const maxCrictl = 64 << 10
 
-// moved says what the move to another container runtime left behind.
-func (p *patient) moved(ctx context.Context) {
+// moved reports leftovers of a move to another container runtime.
+func (p *checkup) moved(ctx context.Context) {
 	if p.Left == nil {
 		return
 	}
 	if left := p.Left(ctx); left != "" {
-		p.add("former-runtime", Info, "free the space if the node is not to go back",
+		p.add("former-runtime", Info, "free the space unless the node may move back",
 			"this node has moved to another container runtime. %s", left)
 	}
 }
 
-// crictl looks whether crictl asks the runtime that this node's pods run in.
-func (p *patient) crictl(context.Context) {
-	if p.CRISocket == "" { // nowhere is right
+// crictl checks that crictl uses the runtime of this node's pods.
+func (p *checkup) crictl(context.Context) {
+	if p.CRISocket == "" { // crictl has no socket to use
 		return
 	}
-	text, err := p.small(crictlConfig, maxCrictl)
+	text, err := p.readSmall(crictlConfig, maxCrictl)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -59,44 +58,43 @@ func (p *patient) crictl(context.Context) {
 		right        []string
 	}{{"runtime-endpoint", c.Runtime, []string{p.CRISocket}}, {"image-endpoint", c.Image, []string{p.CRISocket, p.ImageSocket}}} {
 		if e.value != "" && !slices.Contains(e.right, socketPath(e.value)) {
-			p.add("crictl", Warning, right, "%s in /etc/crictl.yaml is %.200q, but this node's pods are seen at %s: crictl shows "+
-				"something else", e.field, e.value, p.CRISocket)
+			p.add("crictl", Warning, right, "%s in /etc/crictl.yaml is %.200q, but the socket of this node's pods is %s: crictl shows "+
+				"another runtime", e.field, e.value, p.CRISocket)
 			return
 		}
 	}
-	p.add("crictl", OK, "", "crictl asks the runtime of this node's pods")
+	p.add("crictl", OK, "", "crictl uses the runtime of this node's pods")
 }
 
-// socketPath is the path of an endpoint; crictl takes one without a scheme too.
+// socketPath returns the path of an endpoint. Like crictl, it accepts an endpoint without a scheme.
 func socketPath(endpoint string) string {
 	return path.Clean(strings.TrimPrefix(endpoint, "unix://"))
 }
 
-// small reads a regular file of the host of at most that many bytes. A link in its place is
-// followed, as by who reads the file otherwise: only root can have made it.
-func (p *patient) small(name string, most int64) ([]byte, error) {
+// readSmall reads a regular file of the host. A file of more than limit bytes is an error. Symbolic links are
+// followed, because the other readers of the file follow them too, and only root can create one there.
+func (p *checkup) readSmall(name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(p.Host, name)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait
-		return nil, errors.New("it is no file")
+	if !info.Mode().IsRegular() { // opening a pipe would block
+		return nil, errors.New("it is not a regular file")
 	}
 	f, err := p.Host.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
 		return nil, errors.New("it is too large")
 	}
 	return text, err
 }
 
-// sockets are where the runtime of a configuration, and its images, are served; empty:
-// nowhere.
-func sockets(cfg *config.Config) (runtime, images string) {
+// criSockets returns the sockets of a configuration's runtime and image service. They are empty if there are none.
+func criSockets(cfg *config.Config) (runtime, images string) {
 	if cfg.RuntimeEndpoint != "" {
 		return socketPath(cfg.RuntimeEndpoint), socketPath(cfg.ImageEndpoint)
 	}
@@ -106,7 +104,7 @@ func sockets(cfg *config.Config) (runtime, images string) {
 	return socketPath(cfg.Edge.CRISocket), socketPath(cfg.Edge.CRISocket)
 }
 
-// askLeft asks the agent at a socket what a move left behind.
+// askLeft returns the leftovers of a move, from the agent at a socket.
 func askLeft(ctx context.Context, socket string) string {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) {

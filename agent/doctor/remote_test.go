@@ -28,11 +28,11 @@ func TestCrictl(t *testing.T) {
 		{name: "no YAML", text: "{", socket: ours, want: "warning", says: "cannot be read"},
 		{name: "another type", text: "runtime-endpoint: [a]", socket: ours, want: "warning", says: "cannot be read"},
 		{name: "too large", text: strings.Repeat("#", maxCrictl+1), socket: ours, want: "warning", says: "too large"},
-		{name: "a pipe", mode: fs.ModeNamedPipe, socket: ours, want: "warning", says: "no file"},
+		{name: "a pipe", mode: fs.ModeNamedPipe, socket: ours, want: "warning", says: "not a regular file"},
 		{name: "nothing is served", text: "runtime-endpoint: unix:///run/crio/crio.sock"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := &patient{Input: Input{Host: fstest.MapFS{crictlConfig: {Data: []byte(c.text), Mode: c.mode}}, CRISocket: c.socket, ImageSocket: "/run/images.sock"}}
+			p := &checkup{Input: Input{Host: fstest.MapFS{crictlConfig: {Data: []byte(c.text), Mode: c.mode}}, CRISocket: c.socket, ImageSocket: "/run/images.sock"}}
 			p.crictl(t.Context())
 			if c.want == "" {
 				if len(p.findings) != 0 {
@@ -46,7 +46,7 @@ func TestCrictl(t *testing.T) {
 			}
 		})
 	}
-	p := &patient{Input: Input{Host: fstest.MapFS{}, CRISocket: ours}}
+	p := &checkup{Input: Input{Host: fstest.MapFS{}, CRISocket: ours}}
 	if p.crictl(t.Context()); len(p.findings) != 0 {
 		t.Errorf("without the file: %+v", p.findings)
 	}
@@ -63,7 +63,7 @@ func TestSockets(t *testing.T) {
 		{own, "/run/islet/cri.sock", "/run/islet/cri.sock"},
 		{config.Config{RuntimeEndpoint: "unix:///run/a", ImageEndpoint: "unix:///run/b"}, "/run/a", "/run/b"},
 	} {
-		if r, i := sockets(&c.cfg); r != c.runtime || i != c.imgs {
+		if r, i := criSockets(&c.cfg); r != c.runtime || i != c.imgs {
 			t.Errorf("got %q and %q, want %q and %q", r, i, c.runtime, c.imgs)
 		}
 	}
@@ -71,7 +71,7 @@ func TestSockets(t *testing.T) {
 
 func TestMoved(t *testing.T) {
 	for _, left := range []string{"", "Islet's own runtime keeps 3 images; to free their space: rm -r /a"} {
-		p := &patient{Input: Input{Left: func(context.Context) string { return left }}}
+		p := &checkup{Input: Input{Left: func(context.Context) string { return left }}}
 		p.moved(t.Context())
 		if left == "" && len(p.findings) != 0 || left != "" &&
 			(len(p.findings) != 1 || p.findings[0].Severity != Info || !strings.Contains(p.findings[0].What, left)) {

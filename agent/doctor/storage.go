@@ -18,7 +18,7 @@ type mount struct {
 
 func (m mount) has(option string) bool { return slices.Contains(m.options, option) }
 
-func (p *patient) mountTable() []mount {
+func (p *checkup) mountTable() []mount {
 	var table []mount
 	for lines := bufio.NewScanner(strings.NewReader(p.file("proc/mounts"))); lines.Scan(); {
 		if f := strings.Fields(lines.Text()); len(f) >= 4 {
@@ -28,14 +28,13 @@ func (p *patient) mountTable() []mount {
 	return table
 }
 
-// unescape undoes what the kernel does to blanks in mount points.
+// unescape decodes the escape sequences of blanks in a mount point of /proc/mounts.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// mountOf gives the mount that holds a path: the last one over its longest
-// prefix.
-func (p *patient) mountOf(path string) mount {
+// mountOf returns the mount that contains a path. It is the last mount on the longest prefix of the path.
+func (p *checkup) mountOf(path string) mount {
 	best := mount{dir: ""}
 	for _, m := range p.table {
 		if below(path, m.dir) && len(m.dir) >= len(best.dir) {
@@ -45,77 +44,77 @@ func (p *patient) mountOf(path string) mount {
 	return best
 }
 
-// below says whether path is dir or lies in it.
+// below reports whether path is dir or is inside dir.
 func below(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-func (p *patient) mounts(context.Context) {
+func (p *checkup) mounts(context.Context) {
 	state := p.mountOf(p.StateDir)
 	for _, c := range []struct {
 		id, option string
 		severity   Severity
 		advice     string
 	}{
-		{"state-ro", "ro", Error, "remount it: mount -o remount,rw %s; if it became so by itself, the card is failing"},
-		{"state-ro", "emergency_ro", Error, "the kernel met an error on %s and writes no more: see dmesg, repair the file system " +
+		{"state-ro", "ro", Error, "remount it: mount -o remount,rw %s; if the kernel made it read-only, the card is failing"},
+		{"state-ro", "emergency_ro", Error, "the kernel found an error on %s and stopped all writes: see dmesg, repair the file system " +
 			"with fsck and reboot; the card may be failing"},
-		{"state-noexec", "noexec", Error, "containers' files lie there and cannot be executed: mount -o remount,exec %s, or choose " +
+		{"state-noexec", "noexec", Error, "programs of containers there cannot be executed: mount -o remount,exec %s, or choose " +
 			"another --state-dir"},
 		{"state-nosuid", "nosuid", Warning, "programs in containers that need setuid (ping, sudo) fail: mount -o remount,suid %s"},
 	} {
 		if state.has(c.option) {
-			p.add(c.id, c.severity, fmt.Sprintf(c.advice, state.dir), "%s lies on %s, which is mounted %s", p.StateDir, state.dir, c.option)
+			p.add(c.id, c.severity, fmt.Sprintf(c.advice, state.dir), "%s is on %s, which is mounted %s", p.StateDir, state.dir, c.option)
 		}
 	}
 	if p.Volatile != "" && state.device == p.Volatile {
-		p.add("state-ro", Warning, "repair the disk and reboot; to go on without a reboot stop islet, run islet cleanup, which ends "+
+		p.add("state-ro", Warning, "repair the disk and reboot; to continue without a reboot, stop islet, run islet cleanup, which ends "+
 			"the pods, and mount it read-write",
-			"%s is on a disk that takes no writes: what changes is in memory and lost at the next boot",
+			"%s is on a disk that takes no writes: changes are kept in memory, and are lost at the next boot",
 			p.StateDir)
 	} else {
 		p.fileSystem(state)
 	}
 	if run := p.mountOf(p.RunDir); run.kind != "" && run.kind != "tmpfs" && run.kind != "ramfs" {
-		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: what is there must be gone after a reboot",
-			"%s lies on %s (%s), which survives a reboot", p.RunDir, run.dir, run.kind)
+		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: its files must not survive a reboot",
+			"%s is on %s (%s), which survives a reboot", p.RunDir, run.dir, run.kind)
 	} else {
-		p.add("run-tmpfs", OK, "", "%s is gone after a reboot", p.RunDir)
+		p.add("run-tmpfs", OK, "", "%s does not survive a reboot", p.RunDir)
 	}
 }
 
-// fileSystem looks at the kind of the state directory's.
-func (p *patient) fileSystem(state mount) {
+// fileSystem checks the type of the state directory's file system.
+func (p *checkup) fileSystem(state mount) {
 	switch kind := state.kind; kind {
 	case "overlay", "aufs":
 		p.add("state-fs", Warning, "put --state-dir on a disk of its own",
-			"%s lies on %s, on which overlayfs cannot stack: images are copied instead", p.StateDir, kind)
+			"%s is on %s, which cannot be a layer of overlayfs: images are copied instead", p.StateDir, kind)
 	case "vfat", "exfat", "ntfs", "ntfs3", "fuseblk":
-		p.add("state-fs", Error, "put --state-dir on ext4, f2fs, xfs or btrfs", "%s lies on %s, which has no owners, modes or links",
+		p.add("state-fs", Error, "put --state-dir on ext4, f2fs, xfs or btrfs", "%s is on %s, which has no owners, modes or links",
 			p.StateDir, kind)
 	case "nfs", "nfs4", "cifs", "smb3", "9p":
 		p.add("state-fs", Error, "put --state-dir on a local disk",
-			"%s lies on %s: the database needs locks and durability that a network does not give", p.StateDir, kind)
+			"%s is on %s: a network file system does not have the locks and durability that the database needs", p.StateDir, kind)
 	case "tmpfs", "ramfs":
-		p.add("state-fs", Warning, "put --state-dir on a disk", "%s lies in memory: pods are gone after a reboot", p.StateDir)
+		p.add("state-fs", Warning, "put --state-dir on a disk", "%s is in memory: pods are lost at a reboot", p.StateDir)
 	case "":
-		p.add("state-fs", Info, "nothing, if the rest is in order", "cannot read the mounts of this host")
+		p.add("state-fs", Info, "nothing, if the rest is in order", "cannot read the mount table of this host")
 	default:
-		p.add("state-fs", OK, "", "%s lies on %s", p.StateDir, kind)
+		p.add("state-fs", OK, "", "%s is on %s", p.StateDir, kind)
 		p.journal(state)
 	}
 }
 
-// journal gives hints for flash and against loss of power.
-func (p *patient) journal(m mount) {
+// journal checks mount options against wear of flash and data loss at a power cut.
+func (p *checkup) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {
 		case m.kind == "ext2" || m.has("noload") || m.has("norecovery"):
-			p.add("state-journal", Warning, "make a journal: tune2fs -O has_journal "+m.device,
-				"%s has no journal: a loss of power can corrupt it", m.dir)
+			p.add("state-journal", Warning, "create a journal: tune2fs -O has_journal "+m.device,
+				"%s has no journal: a power cut can corrupt it", m.dir)
 		case m.has("data=writeback") || m.has("nobarrier") || m.has("barrier=0"):
 			p.add("state-journal", Warning, "remove data=writeback and barrier=0 from /etc/fstab",
-				"%s is mounted for speed: a loss of power can leave old data in new files", m.dir)
+				"the mount options of %s trade safety for speed: a power cut can leave old data in new files", m.dir)
 		}
 	}
 	if strings.HasPrefix(filepath.Base(m.device), "mmcblk") {
@@ -130,8 +129,8 @@ func (p *patient) journal(m mount) {
 
 const mib = 1 << 20
 
-// disks looks at space and inodes, once per file system.
-func (p *patient) disks(ctx context.Context) {
+// disks checks the free space and inodes of each file system once.
+func (p *checkup) disks(ctx context.Context) {
 	seen := map[string]bool{}
 	for _, dir := range []string{p.StateDir, p.RootDir, p.RunDir} {
 		at := p.existing(dir)
@@ -141,10 +140,10 @@ func (p *patient) disks(ctx context.Context) {
 		seen[p.mountOf(at).dir] = true
 		d, err := p.sys.Disk(ctx, at)
 		if err != nil {
-			p.add("disk", Info, "look with df "+at, "%v", err)
+			p.add("disk", Info, "run df "+at, "%v", err)
 			continue
 		}
-		const free = "free some: islet images ls shows what images take, journalctl --vacuum-size=50M shrinks the journal"
+		const free = "free some: islet images ls shows the sizes of images, journalctl --vacuum-size=50M shrinks the journal"
 		percent := func(part, whole uint64) uint64 { return part * 100 / max(whole, 1) }
 		switch {
 		case d.Free < 100*mib && d.Total > 100*mib:
@@ -155,21 +154,21 @@ func (p *patient) disks(ctx context.Context) {
 			p.add("disk-space", OK, "", "%s has %d MiB left", dir, d.Free/mib)
 		}
 		if d.Inodes > 0 && percent(d.InodesFree, d.Inodes) < 5 {
-			p.add("disk-inodes", Warning, "remove small files, or make the file system anew with more (mkfs.ext4 -i 8192)",
+			p.add("disk-inodes", Warning, "remove small files, or recreate the file system with more inodes (mkfs.ext4 -i 8192)",
 				"%s has %d inodes left, %d %%", dir, d.InodesFree, percent(d.InodesFree, d.Inodes))
 		}
 	}
 }
 
-// existing is the nearest directory above a path that is there.
-func (p *patient) existing(path string) string {
+// existing returns the path, or its nearest parent that exists.
+func (p *checkup) existing(path string) string {
 	for path != "/" && path != "." && !p.exists(path) {
 		path = filepath.Dir(path)
 	}
 	return path
 }
 
-func (p *patient) memory(context.Context) {
+func (p *checkup) memory(context.Context) {
 	var kib uint64
 	for line := range strings.SplitSeq(p.file("proc/meminfo"), "\n") {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
@@ -178,14 +177,14 @@ func (p *patient) memory(context.Context) {
 	}
 	switch total := kib >> 10; {
 	case kib == 0:
-		p.add("memory", Info, "nothing, if the rest is in order", "cannot read the size of the memory")
-	case total < 80: // of 128 MiB Linux has some 92 left for programs
-		p.add("memory", Error, "use a machine with 256 MiB or more", "%d MiB of memory are too little", total)
+		p.add("memory", Info, "nothing, if the rest is in order", "cannot read the memory size")
+	case total < 80: // a machine with 128 MiB has about 92 MiB for programs
+		p.add("memory", Error, "use a machine with 256 MiB or more", "%d MiB of memory is too little", total)
 	case total < 192:
 		p.add("memory", Warning, "run nothing but a few small static programs here, or use a machine with 256 MiB or more",
-			"%d MiB of memory are just enough", total)
+			"%d MiB of memory is just enough", total)
 	case total < 400:
-		p.add("memory", Warning, "run few and small pods, each with a memory limit", "%d MiB of memory are tight", total)
+		p.add("memory", Warning, "run few and small pods, each with a memory limit", "%d MiB of memory is tight", total)
 	default:
 		p.add("memory", OK, "", "%d MiB of memory", total)
 	}

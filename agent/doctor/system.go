@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/runtime/abilities"
 )
 
-// Real asks this machine. Programs get 5 s each.
+// Real returns the System of this machine. Each program that it runs may take 5 s.
 func Real() System {
 	machine := host.New(host.Config{})
 	return System{

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-func (p *patient) swap(context.Context) {
+func (p *checkup) swap(context.Context) {
 	lines := strings.Split(p.file("proc/swaps"), "\n")
 	if len(lines) < 2 {
 		p.add("swap", OK, "", "swap is off")
@@ -25,20 +25,20 @@ func (p *patient) swap(context.Context) {
 		p.add("memory-volumes", Warning, "turn swap off, encrypt it, or upgrade the kernel to 6.4 or later",
 			"this kernel cannot keep memory volumes out of swap, which is on (%s): Secrets and tokens of pods may be written to it", device)
 	}
-	const off = "swapoff -a and take it out of /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove " +
+	const off = "swapoff -a, and remove it from /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove " +
 		"zram-tools), or set failSwapOn: false"
 	if p.FailSwapOn {
 		p.add("swap", Error, off, "swap is on (%s), and failSwapOn is set, as it is by default on a node with a control plane", device)
 		return
 	}
 	if p.SwapUnasked {
-		p.add("swap", Warning, off, "swap is on (%s): islet starts, and the system may become slow and wear the card", device)
+		p.add("swap", Warning, off, "swap is on (%s): islet starts, but swapping may slow the system down and wear out the card", device)
 		return
 	}
-	p.add("swap", Info, "nothing: it is allowed by failSwapOn: false", "swap is on (%s)", device)
+	p.add("swap", Info, "nothing: failSwapOn: false allows it", "swap is on (%s)", device)
 }
 
-func (p *patient) kernelSettings(context.Context) {
+func (p *checkup) kernelSettings(context.Context) {
 	for _, path := range slices.Sorted(maps.Keys(p.KernelSettings)) {
 		want := p.KernelSettings[path]
 		have, err := strconv.Atoi(p.file("proc/sys/" + path))
@@ -51,39 +51,39 @@ func (p *patient) kernelSettings(context.Context) {
 	}
 }
 
-// clock reports a clock that cannot be right. Certificates and leases depend on
-// it; islet itself does not.
-func (p *patient) clock(context.Context) {
-	const sync = "set it, and turn on time synchronisation: timedatectl set-ntp true"
+// clock reports a clock that is certainly wrong. Certificates and leases need a correct clock. Pods start without
+// one.
+func (p *checkup) clock(context.Context) {
+	const sync = "set it, and enable time synchronisation: timedatectl set-ntp true"
 	now, built := p.sys.Now(), p.Built
 	if !clock.IsSet(built) {
 		built = clock.First()
 	}
 	switch {
 	case now.Year() < 1971:
-		p.add("clock", Warning, sync, "the clock says %s: it was never set", now.UTC().Format(time.DateOnly))
+		p.add("clock", Warning, sync, "the clock is at %s: it was never set", now.UTC().Format(time.DateOnly))
 	case now.Before(built.Add(-24 * time.Hour)):
-		p.add("clock", Warning, sync, "the clock says %s, before this program was made (%s)", now.UTC().Format(time.DateOnly),
+		p.add("clock", Warning, sync, "the clock is at %s, before this program was built (%s)", now.UTC().Format(time.DateOnly),
 			built.UTC().Format(time.DateOnly))
 	case now.After(built.AddDate(20, 0, 0)):
-		p.add("clock", Warning, sync, "the clock says %s, decades after this program was made", now.UTC().Format(time.DateOnly))
+		p.add("clock", Warning, sync, "the clock is at %s, decades after this program was built", now.UTC().Format(time.DateOnly))
 	default:
-		p.add("clock", OK, "", "the clock says %s", now.UTC().Format(time.DateTime))
+		p.add("clock", OK, "", "the clock is at %s", now.UTC().Format(time.DateTime))
 	}
 	if !p.exists("sys/class/rtc/rtc0") {
-		p.add("clock-rtc", Info, "nothing: pods start all the same; a clock module or fake-hwclock makes log times right from the start",
-			"there is no real-time clock: after a loss of power the time is wrong until the network is there")
+		p.add("clock-rtc", Info, "nothing: pods start anyway; with a clock module or fake-hwclock the times in early logs are right",
+			"there is no real-time clock: after a power cut the time is wrong until the network is up")
 	}
 }
 
-// A process is one of the host's.
+// A process is a process of the host.
 type process struct {
 	pid  int
 	name string
-	ours bool // runs the program that asks, whatever it is called
+	ours bool // it runs the same executable as this process
 }
 
-func (p *patient) processes() []process {
+func (p *checkup) processes() []process {
 	entries, err := fs.ReadDir(p.Host, "proc")
 	if err != nil {
 		return nil
@@ -102,39 +102,39 @@ func (p *patient) processes() []process {
 	return list
 }
 
-// neighbours reports other software that does the same work.
-func (p *patient) neighbours(context.Context) {
+// neighbours reports other kubelets and container runtimes on the host.
+func (p *checkup) neighbours(context.Context) {
 	for _, proc := range p.processes() {
 		if proc.ours {
-			p.agent = true // islet may be installed as kubelet
+			p.agent = true // its name may be kubelet, if islet is installed as such
 			continue
 		}
-		where := fmt.Sprintf("%s runs here (process %d)", proc.name, proc.pid)
+		where := fmt.Sprintf("%s is running (process %d)", proc.name, proc.pid)
 		switch proc.name {
 		case "kubelet":
-			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets fight for the same pods, cgroups and ports",
+			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets cannot share pods, cgroups and ports",
 				"%s", where)
 		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "microk8s":
-			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it is a node too, and uses the same cgroups, ports "+
+			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it contains a kubelet, and uses the same cgroups, ports "+
 				"and networks", "%s", where)
 		case "containerd", "dockerd", "crio":
-			p.add("other-runtime", Info, "nothing: islet keeps to its own directories and touches nothing of it", "%s", where)
+			p.add("other-runtime", Info, "nothing: islet uses its own directories and does not touch the other runtime", "%s", where)
 		}
 	}
 	for _, port := range p.Ports {
 		if !p.agent && p.listening(port) {
-			p.add("port-in-use", Warning, fmt.Sprintf("see who: ss -ltnp sport = :%d; stop it or choose another port", port),
-				"something listens on TCP port %d, which is a kubelet's", port)
+			p.add("port-in-use", Warning, fmt.Sprintf("find the process: ss -ltnp sport = :%d; stop it or choose another port", port),
+				"another process listens on TCP port %d, which is configured for islet", port)
 		}
 	}
 	if unit := "etc/systemd/system/multi-user.target.wants/kubelet.service"; p.exists(unit) {
-		p.add("kubelet-unit", Info, "if it is the kubelet's and not islet in its place, systemctl disable kubelet",
+		p.add("kubelet-unit", Info, "systemctl disable kubelet, unless the unit starts islet",
 			"kubelet.service starts at boot")
 	}
 }
 
-// listening looks for a port among the host's listening TCP sockets.
-func (p *patient) listening(port int) bool {
+// listening reports whether a process listens on a TCP port of the host.
+func (p *checkup) listening(port int) bool {
 	want := fmt.Sprintf(":%04X", port)
 	for _, file := range []string{"proc/net/tcp", "proc/net/tcp6"} {
 		for line := range strings.SplitSeq(p.file(file), "\n") {

@@ -27,8 +27,8 @@ type Share struct {
 	Log       *slog.Logger
 }
 
-// OpenCgroups creates the cgroup hierarchy of pods. It limits the cgroups of the system to
-// their reservations, and the pods, also those that already run, to the node's allocatable.
+// OpenCgroups creates the cgroup hierarchy of pods. It limits all pods together to the node's allocatable, including
+// the running ones. It limits the cgroups of the system to their reservations.
 func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	k := &s.Config.Kubelet
 	all := cgroup.LimitsOf(s.Share.Enforced(k.EnforceNodeAllocatable), reserve.PIDs, false)
@@ -46,8 +46,8 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	return out, out.Start()
 }
 
-// systemCgroups returns the cgroups that enforceNodeAllocatable names besides pods, in the
-// order in which a kubelet sets their limits.
+// systemCgroups returns the cgroups that enforceNodeAllocatable names, except pods. They are in the order in which a
+// kubelet sets their limits.
 func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.EnforcedCgroup) {
 	for _, row := range []struct {
 		key, who, at string
@@ -71,7 +71,7 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 
 func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
-	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64) // validated; 0 if it is not set
+	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64) // the text has been validated; the value is 0 if it is empty
 	return cgroup.Memory{
 		QoS:     cgroup.Unified() && s.Config.Gate("MemoryQoS"),
 		Tiered:  k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,

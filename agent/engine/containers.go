@@ -31,12 +31,12 @@ type Config struct {
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
 	NetworkChanged func() // must not block
-	// Leaving is called when the node changes to another runtime, with the old one, before
-	// the node's pods there are stopped and removed. After an error nothing is removed.
+	// Leaving is called with the old runtime when the node changes to another one, before the node's pods in the old
+	// one are stopped. If it returns an error, no pod is stopped.
 	Leaving func(ctx context.Context, rt cri.Runtime) error
 	Tell    func(warning bool, reason, message string) // records an event on the Node
 	Hold    bool                                       // the agent is on trial: see cni.Config
-	Link    *link.Link                                 // tells the time, and whether a pull can reach a registry
+	Link    *link.Link                                 // provides the time, and reports whether a pull can reach a registry
 	Log     *slog.Logger
 }
 
@@ -50,8 +50,8 @@ type Containers struct {
 	Operations   *operations.Operations // counts the calls to Runtime and Images
 	CgroupDriver string                 // of the runtime
 	Cgroups      *cgroup.Recent         // the runtime's cached cgroup figures, shared with the other readers
-	Endpoint     string                 // of the runtime; empty: it is in this process
-	Left         string                 // what remains in the previous runtime; empty: nothing is known to remain
+	Endpoint     string                 // of the runtime; empty if it is in this process
+	Left         string                 // describes leftovers in the previous runtime; empty if none are known
 
 	backend
 	observed  chan struct{} // closed once the running pods have been listed
@@ -81,9 +81,9 @@ type Imports interface {
 // A backend has the operations that differ between the runtime in this process and one
 // behind a socket.
 type backend interface {
-	// Admits returns a kubelet's error if no pod can get its own network now, else nil.
+	// Admits returns an error, with a kubelet's message, if no pod can get its own network now.
 	Admits() error
-	// Ready returns a kubelet's error if the network of the node is not ready, else nil.
+	// Ready returns an error, with a kubelet's message, if the network of the node is not ready.
 	Ready() error
 	// Answers reports whether the runtime answers. Await blocks until it does.
 	Answers() bool
@@ -91,7 +91,7 @@ type backend interface {
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
 	// called before any pod starts.
 	Reconcile(ctx context.Context) error
-	// Imports returns the imports that a pod may wait for; nil: the backend has none.
+	// Imports returns the imports for which a pod may wait, or nil if the backend imports no archives.
 	Imports() Imports
 	Going() []agentapi.Import
 	FailedArchives() []agentapi.Import
@@ -183,7 +183,7 @@ func (c *Containers) Looked(ctx context.Context, called func(string)) {
 	close(c.observed)
 }
 
-// Known returns nil once the running pods are known, else an error for users.
+// Known returns an error for users until the running pods are known.
 func (c *Containers) Known() error {
 	select {
 	case <-c.observed:
@@ -193,8 +193,8 @@ func (c *Containers) Known() error {
 	}
 }
 
-// Look calls observe, which lists the running pods, if the runtime answers. If it does not,
-// Look calls load, which uses the stored state alone, and After observes later.
+// Look calls observe, which lists the running pods, if the runtime answers. Otherwise it calls load, which only uses
+// the stored state. Then After calls observe later.
 func (c *Containers) Look(ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error) error {
 	if !c.Answers() {
 		return load(ctx, nil)
@@ -253,8 +253,8 @@ type loopFunc func(context.Context) error
 
 func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// Rotator returns the rotation of the logs that a runtime behind a socket writes. For the
-// runtime in this process it does nothing: the shims rotate their logs.
+// Rotator returns the loop that rotates the logs of a runtime behind a socket. For the runtime in this process the
+// loop does nothing, because the shims rotate their logs.
 func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 	if c.Endpoint == "" {
 		return rotate.New(rotate.Config{})
@@ -276,9 +276,9 @@ func (c *Containers) LogQuota() *rotate.Quota {
 	}
 }
 
-// errDriverChanged ends the agent: the cgroup paths depend on the driver, and the next start
-// computes them from the one that the runtime reports now.
-var errDriverChanged = errors.New("the container runtime reports another cgroup driver than the one assumed at the start: islet restarts")
+// errDriverChanged ends the agent. The cgroup paths depend on the driver, and the next start computes them with the
+// driver that the runtime now reports.
+var errDriverChanged = errors.New("the container runtime reports another cgroup driver than islet assumed at its start: islet restarts")
 
 // checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the
 // one that was assumed while it did not answer.
@@ -294,7 +294,7 @@ func (c *Containers) checkDriver(ctx context.Context) error {
 	return err
 }
 
-// networkNotReady wraps the network's error in the words of a kubelet and containerd.
+// networkNotReady wraps the network's error in the message of a kubelet and containerd.
 func networkNotReady(err error) error {
 	if err == nil {
 		return nil

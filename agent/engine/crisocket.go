@@ -25,8 +25,8 @@ type Socket struct {
 	images  cri.Images
 }
 
-// OpenSocket listens at path. It returns nil if path is empty. needed returns the pod that
-// needs an image, or "": clients of the socket cannot remove an image that a pod needs.
+// OpenSocket listens at path. It returns nil if path is empty. needed returns the name of the pod that needs an
+// image, or "". Clients of the socket cannot remove an image that a pod needs.
 func OpenSocket(
 	path string, runtime cri.Runtime, images cri.Images,
 	needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets,
@@ -53,8 +53,8 @@ func (s *Socket) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// toolImages is the image service for clients of the socket: `crictl rmi --prune` must not
-// remove the images that pods need to restart.
+// toolImages is the image service for clients of the socket. It rejects the removal of images that pods need to
+// restart, for example by `crictl rmi --prune`.
 type toolImages struct {
 	cri.Images
 	needed func(ctx context.Context, ref string) (string, error)
@@ -68,7 +68,7 @@ func (i toolImages) RemoveImage(ctx context.Context, req *api.RemoveImageRequest
 		return nil, err
 	}
 	if pod != "" {
-		return nil, fmt.Errorf("image %q is needed by %s: delete that first, or remove the image with islet images rm --force: %w",
+		return nil, fmt.Errorf("image %q is needed by %s: delete the pod first, or remove the image with islet images rm --force: %w",
 			ref, pod, errdefs.ErrFailedPrecondition)
 	}
 	return i.Images.RemoveImage(ctx, req)

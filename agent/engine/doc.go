@@ -1,6 +1,5 @@
-// Package engine opens the container runtime that the configuration names: containerd, the
-// image store and the built-in network in this process, or another runtime behind its CRI
-// socket.
+// Package engine opens the container runtime. This is either containerd in this process, with its image store and the
+// built-in network, or the runtime at the CRI socket that the configuration names.
 //
 //	Open --runtime changed: end the node's pods in the old one--> native, or remote
 //	     --> Runtime, Images (counted) --> workers, server, CRI socket

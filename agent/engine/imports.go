@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Going lists the pulls and imports that are in progress.
+// Going returns the pulls and imports in progress.
 func (c *nativeBackend) Going() (out []api.Import) {
 	for _, p := range c.service.Going() {
 		out = append(out, api.Import{Ref: p.Ref, Status: p.Status, Current: p.Current, Total: p.Total})

@@ -25,15 +25,15 @@ const metaKey = "containerRuntime"
 
 // A record stores the runtime in which this node's pods run.
 type record struct {
-	Endpoint string `json:"endpoint"`         // empty: the one in this process
+	Endpoint string `json:"endpoint"`         // empty for the runtime in this process
 	Boot     string `json:"boot"`             // the boot ID when the runtime was last in use
 	Driver   string `json:"driver,omitempty"` // the cgroup driver that the runtime last reported
-	Left     string `json:"left,omitempty"`   // what remains in the previous runtime
-	exists   bool   // false: the node has not run pods yet
+	Left     string `json:"left,omitempty"`   // leftovers in the previous runtime
+	exists   bool   // whether the node has run pods before
 }
 
-// loadRecord reads the record. Older versions of islet stored none: if the state directory
-// of the runtime in this process exists, the node has used that one.
+// loadRecord reads the record. Older versions of islet stored none. Then the node has used the runtime in this
+// process if that runtime's state directory exists.
 func loadRecord(ctx context.Context, a Config) (r record, err error) {
 	text, known, err := a.Store.Meta(ctx, metaKey)
 	if err != nil {
@@ -65,9 +65,9 @@ func (r *record) save(ctx context.Context, a Config) error {
 // answerTimeout is how long a change of the runtime waits for a runtime to answer.
 const answerTimeout = 10 * time.Second
 
-// move returns the runtime in which the node's pods run from now on. Pods never run in two
-// runtimes: the node changes only if the new one answers, and after the old one has stopped
-// the node's pods with their grace period. stays is the reason to keep the old one.
+// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node only
+// changes its runtime if the new one answers, and after the pods in the old one have been stopped with their grace
+// period. stays is the reason why the node keeps the old one, or nil.
 //
 //	new runtime answers?  no -> keep the old one
 //	old runtime answers?  no -> booted since: nothing runs there; else: fail to start
@@ -98,10 +98,9 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// reportMove logs and records an event that the runtime has changed and what remains in the
-// old one.
+// reportMove logs the change of the runtime and the leftovers in the old one, and records an event about it.
 func (a Config) reportMove(before, left string) {
-	a.Log.Warn("the node's pods run in another container runtime from now on",
+	a.Log.Warn("the node has changed to another container runtime",
 		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
 	a.Tell(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
 }
@@ -125,8 +124,7 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	return ctx.Err() == nil
 }
 
-// endOldPods stops and removes the node's pods in the old runtime. It returns a description
-// of what remains there.
+// endOldPods stops and removes the node's pods in the old runtime. It returns a description of the leftovers there.
 func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
@@ -153,12 +151,12 @@ func endOldPods(ctx context.Context, a Config, used record) (left string, err er
 		return "", fmt.Errorf("end the node's pods in %s: %w", title(used.Endpoint), err)
 	}
 	if err := old.Network.Clean(ctx); err != nil {
-		a.Log.Warn("not everything of the built-in network could be removed", "error", err)
+		a.Log.Warn("the built-in network could not be removed completely", "error", err)
 	}
 	return describeLeftovers(ctx, a, old, others), nil
 }
 
-// defaultGrace is that of a pod that says none.
+// defaultGrace is the grace period of a pod that sets none.
 const defaultGrace = 30 * time.Second
 
 // endPods stops the node's pods in parallel and removes them. It returns the number of pods
@@ -214,10 +212,10 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	}
 }
 
-// A runtime may refuse to remove a container that has just ended: containerd regards it as
-// running until it has processed the exit event.
+// A runtime may not remove a container that has just ended. For containerd it is running until the exit event has
+// been processed.
 const (
-	removeTimeout = 20 * time.Second // of all attempts together
+	removeTimeout = 20 * time.Second // the limit for all attempts together
 	removeRetry   = 250 * time.Millisecond
 )
 
@@ -230,7 +228,7 @@ func graceOf(s *api.PodSandbox) time.Duration {
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// describeLeftovers returns what remains in the previous runtime and the command that removes it.
+// describeLeftovers describes the leftovers in the previous runtime and the command that removes them.
 func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {
@@ -248,9 +246,9 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 	return text
 }
 
-// driver returns the cgroup driver of a runtime behind a socket: the one that it reports; the
-// last one that it reported, if it does not answer; else the configured one, as KEP-4033
-// requires for runtimes that do not report a driver.
+// driver returns the cgroup driver of a runtime behind a socket, as the runtime reports it. If the runtime does not
+// answer, driver returns the last reported one. If the runtime does not report a driver, it returns the configured
+// one, as KEP-4033 requires.
 func (r *record) driver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()

@@ -24,7 +24,7 @@ import (
 // Directories below the state directory.
 const (
 	storageDir = "containerd" // images, content and snapshots
-	recordsDir = "runtime"    // of sandboxes and containers
+	recordsDir = "runtime"    // state of sandboxes and containers
 )
 
 // nativeBackend is the container runtime in this process.
@@ -86,18 +86,18 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 	}, nil
 }
 
-// maxLogBytes returns the size in bytes at which a container's log is rotated however short
-// the time since the last rotation. With podLogQuota it is at most a quarter of the quota:
-// the quota removes no active file, and a container has the files of two attempts.
+// maxLogBytes returns the size in bytes above which a container's log is rotated even shortly after the last
+// rotation. With podLogQuota it is at most a quarter of the quota, because the quota does not remove active files,
+// and a container has the files of two attempts.
 func maxLogBytes(c *config.Config) int64 {
-	most := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
+	limit := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
 	if c.PodLogQuota > 0 {
-		most = min(most, max(c.PodLogQuota/4, c.ContainerLogMaxSize))
+		limit = min(limit, max(c.PodLogQuota/4, c.ContainerLogMaxSize))
 	}
-	return most
+	return limit
 }
 
-// runtimeHandlers returns the handlers that a RuntimeClass may name, by name.
+// runtimeHandlers returns the configured runtime handlers by the name that a RuntimeClass uses.
 func runtimeHandlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
 	out := make(map[string]ctrd.Handler, len(configured))
 	for _, h := range configured {
@@ -129,8 +129,8 @@ func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Netwo
 // Programs returns the directory of the shim's program.
 func Programs(stateDir string) string { return filepath.Join(stateDir, recordsDir, "bin") }
 
-// Stacked returns the directories, relative to the state directory, that contain the lower
-// and upper directories of overlay mounts. They cannot be on an overlay file system.
+// Stacked returns the directories that contain the lower and upper directories of overlay mounts, relative to the
+// state directory. They cannot be on an overlay file system.
 func Stacked() []string {
 	return []string{filepath.Join(storageDir, daemon.Overlay), ctrd.Containers(recordsDir)}
 }
@@ -169,7 +169,7 @@ func (c *nativeBackend) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A running container uses its sandbox's address, also if the sandbox is not ready.
+	// A running container uses its sandbox's address even if the sandbox is not ready.
 	running, err := c.runtime.ListContainers(ctx, &api.ListContainersRequest{
 		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}},
 	})

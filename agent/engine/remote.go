@@ -20,7 +20,7 @@ import (
 // runtimes. The state of the native runtime is not opened.
 type remoteBackend struct{ *remote.Runtime }
 
-// openRemote connects to the runtime at endpoint and requests its status once.
+// openRemote connects to the runtime at endpoint, and requests its status once.
 func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.Recent) (*Containers, error) {
 	ops := operations.New()
 	pulls := int64(parallelPulls(a.Config))
@@ -32,7 +32,7 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 		Pulls: pulls, PullsPerSecond: int(*a.Kubelet.RegistryPullQPS), PullBurst: int(a.Kubelet.RegistryBurst),
 		Changed: a.NetworkChanged, Counted: ops.Counted, Log: a.Log,
 	}
-	if endpoint == a.RuntimeEndpoint { // else it is the previous runtime
+	if endpoint == a.RuntimeEndpoint { // otherwise this is the previous runtime
 		c.ImageEndpoint = a.ImageEndpoint
 	}
 	rt, err := remote.Open(c)
@@ -60,8 +60,8 @@ func (d *remoteBackend) Going() []agentapi.Import { return nil }
 
 func (d *remoteBackend) FailedArchives() []agentapi.Import { return nil }
 
-// remoteNetwork is the network of a runtime behind a socket. The runtime runs the CNI plugins
-// and reports only whether the network is ready.
+// remoteNetwork is the network of a runtime behind a socket. The runtime runs the CNI plugins, and only reports
+// whether the network is ready.
 type remoteNetwork struct {
 	rt *remote.Runtime
 
@@ -69,10 +69,10 @@ type remoteNetwork struct {
 	cidrs []netip.Prefix // the last ones that the runtime accepted
 }
 
-// Run does nothing: the runtime maintains its network.
+// Run does nothing, because the runtime maintains its network.
 func (n *remoteNetwork) Run(context.Context) error { return nil }
 
-// Stale returns false: a runtime does not report the network of a sandbox.
+// Stale returns false, because a runtime does not report the network of a sandbox.
 func (n *remoteNetwork) Stale(string) bool { return false }
 
 // SetPodCIDRs sends the Node's podCIDRs to the runtime. Some runtimes generate their CNI
@@ -95,17 +95,17 @@ func (n *remoteNetwork) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) e
 	return err
 }
 
-// PodCIDRs returns nil: only the runtime's CNI configuration contains them.
+// PodCIDRs returns nil, because only the runtime's CNI configuration contains them.
 func (n *remoteNetwork) PodCIDRs() []netip.Prefix { return nil }
 
 // Config returns a description instead of a configuration's name.
 func (n *remoteNetwork) Config() string { return "of the container runtime" }
 
-// Problem returns nil: the runtime reports problems as NetworkReady.
+// Problem returns nil, because the runtime reports problems as NetworkReady.
 func (n *remoteNetwork) Problem() error { return nil }
 
-// Repairs returns no repairs: the network is the runtime's.
+// Repairs returns no repairs, because the runtime maintains its network.
 func (n *remoteNetwork) Repairs() cni.Repairs { return cni.Repairs{} }
 
-// Clean does nothing: the runtime removes the network with the sandbox.
+// Clean does nothing, because the runtime removes the network with the sandbox.
 func (n *remoteNetwork) Clean(context.Context) error { return nil }

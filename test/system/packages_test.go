@@ -264,7 +264,7 @@ func TestPackagesLook(t *testing.T) {
 	}
 	// A clock from before the program was made, which is the same as a program of three days from now.
 	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs,
-		"before this program was made", "-> set it")
+		"before this program was built", "-> set it")
 	s.Run("dpkg -P islet")
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Names are all sources of pods.
+// Names are the names of all sources of pods.
 var Names = []string{desired.File, desired.HTTP, desired.Local, desired.API}
 
 // Config is the input of New.
@@ -35,7 +35,7 @@ type Sources struct{ c Config }
 // New returns Sources. It starts nothing.
 func New(c Config) *Sources { return &Sources{c} }
 
-// A Sink is Desired, and also calls Spoke when a source reports its pods for the first time.
+// A Sink passes pods to Desired. It also calls Spoke when a source reports its pods for the first time.
 type Sink struct {
 	*desired.Desired
 	objects *local.Objects
@@ -55,7 +55,7 @@ func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	return err
 }
 
-// SetObjects replaces the other objects of a source. Objects from an origin with a problem stay.
+// SetObjects replaces the objects of a source that are not pods. It keeps the objects of an origin with a problem.
 func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claimed, problems []desired.Problem) error {
 	unsure := map[string]bool{}
 	for _, p := range problems {
@@ -68,8 +68,8 @@ func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claim
 	return err
 }
 
-// Spoken reports whether a source has reported its pods. It is true for a source that is not
-// configured, and for locally applied objects, which are in the store.
+// Spoken reports whether a source has reported its pods. It returns true for a source that is not configured, and for
+// locally applied objects, which are in the store.
 func (s *Sources) Spoken(name string) bool {
 	switch name {
 	case desired.File:
@@ -92,8 +92,8 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Runners returns the configured sources. For each other source it returns a Runner that reports
-// no pods, so that the pods of a source that was removed from the configuration end.
+// Runners returns the Runners of all sources. For a source that is not configured, the Runner reports that there are
+// no pods. This ends the pods of a source that was removed from the configuration.
 func (s *Sources) Runners() (out []Runner, err error) {
 	to, k, log := s.Sink(), s.c.Config.Kubelet, s.c.Log
 	if k.StaticPodPath != "" {
@@ -135,7 +135,7 @@ type silent struct {
 // Run reports that there are no pods.
 func (s silent) Run(ctx context.Context) error {
 	if err := errors.Join(s.to.SetObjects(ctx, s.name, nil, nil), s.to.Set(ctx, s.name, nil, nil)); err != nil {
-		s.log.Warn("cannot remove the pods of a source that is no longer configured: they stay until the next start", "source", s.name,
+		s.log.Warn("cannot remove the pods of a source that is no longer configured: they are kept until the next start", "source", s.name,
 			"error", err)
 	}
 	return nil
@@ -150,7 +150,8 @@ func (s *Sources) decode(from string) source.Decode {
 	}
 }
 
-// DecodeLocal decodes locally applied objects: several documents, whose names are not changed.
+// DecodeLocal decodes locally applied objects. The data may contain several documents. The names of the objects are
+// not changed.
 func (s *Sources) DecodeLocal(data []byte, origin string) (manifest.Set, error) {
 	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceLocal, NodeName: s.c.Config.Node.Name,
 		Seen: time.Now(), Lists: true})

@@ -21,9 +21,9 @@ import (
 
 const (
 	accountTTL     = time.Minute      // how long a fetched service account is cached
-	accountTimeout = 2 * time.Second  // wait for the API server before the last known UID is used
+	accountTimeout = 2 * time.Second  // how long to wait for the API server before the last known UID is used
 	tokenMargin    = 10 * time.Minute // a token with less time left is not used
-	maxEntries     = 256              // of accounts, and of tokens
+	maxEntries     = 256              // maximum number of accounts, and of tokens
 	accountsKey    = "credentials.accounts"
 )
 
@@ -32,16 +32,16 @@ type identity struct {
 	key         string // part of the cache key
 	from        v1.ObjectReference
 	annotations map[string]string
-	token       func(context.Context) (string, error) // nil: no token
+	token       func(context.Context) (string, error) // nil if the plugin gets no token
 }
 
 // errNotApplicable means that a plugin is not called for a pod.
-var errNotApplicable = errors.New("the plugin is not for this pod")
+var errNotApplicable = errors.New("the plugin does not apply to this pod")
 
-// accounts caches the service accounts of pods and their tokens. The UIDs are also stored, so
-// that a node without a link can verify after a restart whose credentials an image had.
+// accounts caches the service accounts of pods and their tokens. It also stores the UIDs persistently, because they
+// are needed to verify pull records after a restart without a link.
 type accounts struct {
-	api  API // nil: the node has no API server
+	api  API // nil if the node has no API server
 	meta Meta
 	down func() bool
 
@@ -121,8 +121,8 @@ func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) erro
 	return a.meta.SetMeta(ctx, accountsKey, string(text))
 }
 
-// reference returns the service account of a pod. While the API server is unreachable it
-// returns the last known UID of that name: the pod was assigned when there was a link.
+// reference returns the service account of a pod. While the API server is unreachable, it uses the last known UID of
+// an account with that name. The pod was bound to the node while there was a link.
 func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
 	namespace, name := pod.Namespace, pod.Spec.ServiceAccountName
 	ref := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: namespace, Name: name}
@@ -145,8 +145,8 @@ func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReferen
 	return ref, err
 }
 
-// identify returns the identity with which a plugin is called for a pod, or errNotApplicable.
-// Like a kubelet's, the cache key contains all parts of the request that may change the answer.
+// identify returns the identity with which a plugin is called for a pod, or errNotApplicable. Its cache key contains
+// all parts of the request that may change the response, as in a kubelet.
 func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.ServiceAccountTokenAttributes) (*identity, error) {
 	if t == nil {
 		return &identity{}, nil
@@ -191,7 +191,7 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {
 		v, ok := all[k]
 		if !ok {
-			return nil, errNotApplicable // workloads opt in by the annotation
+			return nil, errNotApplicable // workloads opt in with the annotation
 		}
 		out[k] = v
 	}
@@ -203,8 +203,8 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	return out, nil
 }
 
-// token returns a token of the service account for a pod: the cached one, or a new one if that
-// expires within tokenMargin.
+// token returns a token of the service account for a pod. It requests a new one if the cached one expires within
+// tokenMargin.
 func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	k := tokenKey{pod.UID, account, audience}
 	a.mu.Lock()

@@ -26,15 +26,15 @@ const (
 	configKind  = "CredentialProviderConfig"
 	pluginGroup = "credentialprovider.kubelet.k8s.io/"
 
-	configLimit = 1 << 20 // bytes of one file
-	configFiles = 100     // in a directory
+	configLimit = 1 << 20 // maximum size of one file, in bytes
+	configFiles = 100     // maximum number of files in a directory
 )
 
 // versions are the versions of both APIs. They differ only in missing fields, which load checks.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// load reads the configuration of plugins from a file, or from the .json, .yaml and .yml files
-// of a directory in the order of their names. The hash of the files is a kubelet's.
+// load reads the configuration of plugins from a file, or from the .json, .yaml and .yml files of a directory in the
+// order of their names. It returns the same hash of the files as a kubelet.
 func load(path string) (providers []configv1.CredentialProvider, hash string, err error) {
 	files := []string{path}
 	info, err := os.Stat(path)
@@ -112,7 +112,7 @@ func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 	}
 	version, ok := strings.CutPrefix(c.APIVersion, configGroup)
 	if !ok || !slices.Contains(versions, version) || c.Kind != configKind {
-		return nil, fmt.Errorf("want kind: %s and apiVersion: %sv1 (or v1beta1, v1alpha1), have %q and %q", configKind,
+		return nil, fmt.Errorf("kind and apiVersion must be %s and %sv1 (or v1beta1, v1alpha1), not %q and %q", configKind,
 			configGroup, c.Kind, c.APIVersion)
 	}
 	for _, p := range c.Providers {

@@ -41,8 +41,8 @@ func TestLoad(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"", "", ""},
 		{"kubelet.config.k8s.io/v1\n", "kubelet.config.k8s.io/v1beta1\n", "tokenAttributes: unknown field"},
-		{"kubelet.config.k8s.io/v1\n", "kubelet.config.k8s.io/v2\n", "want kind"},
-		{"CredentialProviderConfig", "KubeletConfiguration", "want kind"},
+		{"kubelet.config.k8s.io/v1\n", "kubelet.config.k8s.io/v2\n", "kind and apiVersion must be"},
+		{"CredentialProviderConfig", "KubeletConfiguration", "kind and apiVersion must be"},
 		{"  args:", "  arg:", `unknown field "providers[0].arg"`},
 		{"  args:", "  name: twice\n  args:", "already set"},
 		{"name: acme", "name: a/b", "providers[0].name"},

@@ -40,13 +40,13 @@ type Meta interface {
 
 // Config is the input of Open.
 type Config struct {
-	Plugins string // --image-credential-provider-config, a file or directory; empty: no plugins
+	Plugins string // --image-credential-provider-config, a file or directory; empty if there are no plugins
 	BinDir  string // --image-credential-provider-bin-dir
 	Root    string // the kubelet's root directory, which may contain a docker configuration
 	Secrets Secrets
-	API     API // nil: the node has no API server
+	API     API // nil if the node has no API server
 	Meta    Meta
-	Down    func() bool // whether the link is known to be down; nil: unknown
+	Down    func() bool // reports whether the link is known to be down; may be nil
 	Log     *slog.Logger
 }
 
@@ -57,7 +57,7 @@ type Credentials struct {
 	node      node
 	providers []*provider // in the order of the configuration
 	accounts  *accounts
-	counts    *counts // nil: there are no plugins
+	counts    *counts // nil if there are no plugins
 	log       *slog.Logger
 	stop      context.CancelFunc
 }
@@ -70,7 +70,7 @@ func Open(cfg Config) (*Credentials, error) {
 		return c, nil
 	}
 	all, hash, err := load(cfg.Plugins)
-	if readonly.Fault(err) { // pods whose images are present need no plugins
+	if readonly.Fault(err) { // not fatal, because pods whose images are present need no plugins
 		cfg.Log.Error("cannot read the configuration of credential provider plugins: none is used until the agent restarts",
 			"file", cfg.Plugins, "error", err)
 		return c, nil
@@ -91,7 +91,7 @@ func Open(cfg Config) (*Credentials, error) {
 	c.counts = newCounts(hash)
 	for i := range all {
 		p := newPlugin(cfg.BinDir, &all[i])
-		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // checkProgram reports a fault
+		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // checkProgram logs an error
 			c.stop()
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: the program of provider %q: %w", all[i].Name, err)
 		}
@@ -115,7 +115,7 @@ func newProvider(ctx context.Context, p *configv1.CredentialProvider, program pl
 func (c *Credentials) Close() error {
 	c.stop()
 	for _, p := range c.providers {
-		for range cap(p.places) { // all calls have ended once every place is taken here
+		for range cap(p.places) { // when all places are taken, all calls have ended
 			p.places <- struct{}{}
 		}
 	}

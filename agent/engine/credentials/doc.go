@@ -7,11 +7,10 @@
 //	                              |
 //	        cache <--credentials-- plugin <--request, stdin-- service account token (edge/object)
 //
-// A plugin is a program that the operator installs. It runs only if an image must be pulled
-// and the other credentials did not suffice; it does not run on a node that has the image.
-// Its run time, its output, and the number of parallel calls are limited, and identical calls
-// share one process. The error of a plugin is logged and part of the pull's event. Other
-// plugins and pulls continue.
+// A plugin is a program that the operator installs. It only runs if an image must be pulled and the other credentials
+// did not suffice. Its run time, its output, and the number of parallel calls are limited, and identical calls share
+// one process. The error of a plugin is logged, and is part of the pull's event. It does not affect other plugins and
+// pulls.
 //
 // https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/ (KEP-2133),
 // service account tokens for plugins: KEP-4412.

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are a kubelet's metrics of plugins.
+// counts are the kubelet's metrics of credential provider plugins.
 type counts struct {
 	errors   *prometheus.CounterVec
 	duration *prometheus.HistogramVec

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	nodeTTL        = 5 * time.Minute // how long the configuration that was read is cached
-	maxConfigBytes = 1 << 20         // of one file
+	nodeTTL        = 5 * time.Minute // how long the configuration is cached
+	maxConfigBytes = 1 << 20         // maximum size of one file
 )
 
 // node is the docker configuration of the node. Its credentials are valid for every pod.
 // https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry
 type node struct {
-	root string // of the kubelet
+	root string // the kubelet's root directory
 	log  *slog.Logger
 
 	mu   sync.Mutex
 	ring keyring.Ring
-	read time.Time // zero: never
+	read time.Time // of the last read; zero if there was none
 }
 
 // lookup returns the credentials for an image. It reads the files if the cache has expired.
@@ -41,9 +41,8 @@ func (n *node) lookup(image string) []keyring.Credential {
 	return n.ring.Lookup(image)
 }
 
-// readFirst returns the credentials of the first readable file: a config.json, else a
-// .dockercfg, of the kubelet's root directory, the working directory, the home directory, and
-// the root directory.
+// readFirst returns the credentials of the first readable file. It first searches for config.json, and then for
+// .dockercfg, in the kubelet's root directory, the working directory, the home directory, and the root directory.
 func (n *node) readFirst() keyring.Ring {
 	home, _ := os.UserHomeDir()
 	here, _ := os.Getwd()
@@ -68,7 +67,7 @@ func (n *node) readFirst() keyring.Ring {
 			err = ring.AddFile(data, file.legacy, v1.ObjectReference{})
 		}
 		if err != nil {
-			n.log.Warn("a docker configuration of the node is invalid, at least in part", "file", path, "error", err)
+			n.log.Warn("a docker configuration of the node is invalid or partly invalid", "file", path, "error", err)
 		}
 		if err == nil || len(ring) > 0 {
 			return ring

@@ -30,9 +30,9 @@ const (
 	callTimeout = time.Minute // a kubelet's
 	answerLimit = 256 << 10   // bytes
 
-	answerMemory = 4 << 20     // bytes of the decoded answer
-	stderrLimit  = 1 << 10     // bytes of stderr that are reported
-	pipeDelay    = time.Second // wait for a child of the plugin that keeps stdout or stderr open
+	answerMemory = 4 << 20     // maximum size of the decoded response
+	stderrLimit  = 1 << 10     // reported bytes of stderr
+	pipeDelay    = time.Second // how long to wait for a child of the plugin that keeps stdout or stderr open
 )
 
 // A plugin is a program that returns credentials.
@@ -50,8 +50,8 @@ func newPlugin(dir string, p *configv1.CredentialProvider) plugin {
 	return out
 }
 
-// ask runs the program with a request and decodes its answer. Its error contains nothing of
-// the answer, which may be a credential.
+// ask runs the program with a request and decodes its response. Its error contains no part of the response, which may
+// be a credential.
 func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 	if err := checkProgram(p.path); err != nil {
 		return nil, err
@@ -70,8 +70,7 @@ func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderReque
 	return p.decode(out)
 }
 
-// checkProgram returns an error for a program that users other than root and islet's own could
-// have written.
+// checkProgram returns an error if users other than root and islet's own could have changed the program.
 func checkProgram(path string) error {
 	dir, err := os.Stat(filepath.Dir(path))
 	if err == nil {
@@ -87,7 +86,7 @@ func checkProgram(path string) error {
 	case err != nil:
 		return err
 	case program.Mode().Type() == fs.ModeSymlink:
-		return fmt.Errorf("%s is a symbolic link: put the program itself there", path)
+		return fmt.Errorf("%s is a symbolic link: replace it by the program itself", path)
 	case !program.Mode().IsRegular() || program.Mode().Perm()&0o111 == 0:
 		return fmt.Errorf("%s is not an executable file", path)
 	}
@@ -96,7 +95,7 @@ func checkProgram(path string) error {
 
 func checkPermissions(path string, info fs.FileInfo) error {
 	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s can be written by others: chmod go-w it", path)
+		return fmt.Errorf("%s is writable by other users: run chmod go-w", path)
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user %d, not to root", path, s.Uid)
@@ -104,8 +103,8 @@ func checkPermissions(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// run returns the program's output. The process group is killed when the program ends, at the
-// deadline, when it prints too much, and when this process ends.
+// run runs the program and returns its output. The process group is killed when the program ends, exceeds its
+// deadline or prints too much, and when this process ends.
 func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	runtime.LockOSThread() // Pdeathsig is sent when the thread that started the program ends
 	defer runtime.UnlockOSThread()
@@ -123,10 +122,10 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	cmd.Cancel = group
 	err := cmd.Start()
 	if err == nil {
-		// The plugin would inherit the agent's score, which protects the agent from the OOM killer.
+		// Otherwise the plugin would inherit the agent's OOM score, which protects the agent.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
 		waitExit(cmd.Process.Pid)
-		_ = group() // kills the children that it left
+		_ = group() // kill the children that the program has left
 		err = cmd.Wait()
 	}
 	switch {
@@ -134,7 +133,7 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 		err = fmt.Errorf("it did not answer within %s", callTimeout)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case errors.Is(err, exec.ErrWaitDelay): // it succeeded; only its children held the output open
+	case errors.Is(err, exec.ErrWaitDelay): // the program succeeded, but its children kept the output open
 		err = nil
 	}
 	if text := stderr.text(); err != nil && text != "" {
@@ -149,12 +148,12 @@ func waitExit(pid int) {
 	}
 }
 
-// bounded stores the first limit bytes that are written. It does not implement io.ReaderFrom,
-// by which io.Copy would bypass the limit.
+// A bounded buffer stores the first limit bytes that are written. It must not implement io.ReaderFrom, because
+// io.Copy would bypass the limit then.
 type bounded struct {
 	data   []byte
 	limit  int
-	onFull func() // called at the first byte beyond limit; nil: the rest is dropped
+	onFull func() // called at the first byte beyond limit; may be nil
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -171,23 +170,22 @@ func (b *bounded) text() string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(string(b.data), "?")), " ")
 }
 
-// decode strictly decodes an answer, whose version must be that of the request. The versions
-// have the same fields.
+// decode strictly decodes a response, which must have the version of the request. The versions have the same fields.
 func (p *plugin) decode(out []byte) (*credentialv1.CredentialProviderResponse, error) {
 	var r credentialv1.CredentialProviderResponse
 	if err := weight.JSON(out, &r, answerMemory); err != nil {
-		return nil, fmt.Errorf("its answer %w", err)
+		return nil, fmt.Errorf("its response %w", err)
 	}
 	strict, err := kjson.UnmarshalStrict(out, &r)
 	switch {
 	case err != nil || len(strict) > 0:
-		return nil, errors.New("its answer is not the JSON of a CredentialProviderResponse")
+		return nil, errors.New("its response is not the JSON of a CredentialProviderResponse")
 	case r.Kind != "CredentialProviderResponse" || r.APIVersion != p.apiVersion:
-		return nil, fmt.Errorf("its answer is not a CredentialProviderResponse of the requested version %s", p.apiVersion)
+		return nil, fmt.Errorf("its response is not a CredentialProviderResponse of the requested version %s", p.apiVersion)
 	}
 	switch r.CacheKeyType {
 	case credentialv1.ImagePluginCacheKeyType, credentialv1.RegistryPluginCacheKeyType, credentialv1.GlobalPluginCacheKeyType:
 		return &r, nil
 	}
-	return nil, errors.New("cacheKeyType of its answer is not one of Image, Registry, Global")
+	return nil, errors.New("cacheKeyType of its response is not one of Image, Registry, Global")
 }

@@ -151,13 +151,13 @@ func TestTrusted(t *testing.T) {
 	}{
 		"good":            {func(string) error { return nil }, ""},
 		"gone":            {os.Remove, "does not exist"},
-		"of the group":    {func(p string) error { return os.Chmod(p, 0o775) }, "can be written by others"},
-		"of all":          {func(p string) error { return os.Chmod(p, 0o757) }, "can be written by others"},
+		"of the group":    {func(p string) error { return os.Chmod(p, 0o775) }, "is writable by other users"},
+		"of all":          {func(p string) error { return os.Chmod(p, 0o757) }, "is writable by other users"},
 		"no program":      {func(p string) error { return os.Chmod(p, 0o644) }, "is not an executable file"},
 		"directory":       {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o755)) }, "is not an executable file"},
 		"fifo":            {func(p string) error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o755)) }, "is not an executable file"},
 		"symbolic link":   {func(p string) error { return errors.Join(os.Remove(p), os.Symlink("/bin/true", p)) }, "symbolic link"},
-		"open directory":  {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "can be written by others"},
+		"open directory":  {func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, "is writable by other users"},
 		"other owner":     {func(p string) error { return os.Chown(p, 12345, -1) }, "belongs to user 12345"},
 		"other directory": {func(p string) error { return os.Chown(filepath.Dir(p), 12345, -1) }, "belongs to user 12345"},
 	} {

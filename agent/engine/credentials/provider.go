@@ -21,18 +21,18 @@ import (
 
 const (
 	maxCalls    = 4       // parallel calls of one plugin
-	cacheBytes  = 4 << 20 // of one plugin's cached answers
+	cacheBytes  = 4 << 20 // maximum size of one plugin's cached responses
 	globalPlace = "<global>"
 )
 
-// A provider calls one plugin and caches its answers for as long as they are valid.
+// A provider calls one plugin, and caches its responses while they are valid.
 type provider struct {
 	name     string
 	images   []string // patterns
 	duration time.Duration
-	token    *configv1.ServiceAccountTokenAttributes // nil: the plugin gets no token
+	token    *configv1.ServiceAccountTokenAttributes // nil if the plugin gets no token
 	ask      func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
-	ctx      context.Context // ends with the agent, since several callers may wait for one call
+	ctx      context.Context // ends with the agent, not with a caller, because several callers may wait for one call
 	places   chan struct{}   // one per running call
 	counts   *counts
 
@@ -42,7 +42,7 @@ type provider struct {
 	bytes   int
 }
 
-// A cacheKey identifies an answer: the image, registry or globalPlace, and the identity's key.
+// A cacheKey identifies a response, by the image, registry or globalPlace, and by the identity's key.
 type cacheKey struct{ place, identity string }
 
 type cacheEntry struct {
@@ -98,8 +98,8 @@ func addCredentials(to *keyring.Ring, all map[string]credentialv1.AuthConfig, fr
 	}
 }
 
-// call runs the plugin and caches its answer. A panic becomes the error: call runs on its own
-// goroutine, so no caller could recover it.
+// call runs the plugin and caches its response. It returns a panic as the error, because call runs on its own
+// goroutine, where no caller could recover it.
 func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who *identity) {
 	defer close(f.done)
 	defer func() {
@@ -151,8 +151,7 @@ func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who 
 	p.store(key, got.Auth, keep)
 }
 
-// checkEcho rejects an answer whose password is the token, unless the cache key contains the
-// token.
+// checkEcho rejects a response whose password is the token, unless the cache key contains the token.
 func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderResponse) error {
 	if token == "" || p.token.CacheType == configv1.TokenServiceAccountTokenCacheType {
 		return nil
@@ -165,8 +164,8 @@ func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderR
 	return nil
 }
 
-// store caches an answer. It evicts the expired answers, and then those that expire first until
-// the cache is within cacheBytes.
+// store caches a response. It evicts expired responses first, and then those that expire first, until the cache has
+// at most cacheBytes.
 func (p *provider) store(q cacheKey, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
 	if keep <= 0 {
 		return

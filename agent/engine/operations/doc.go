@@ -1,5 +1,5 @@
-// Package operations counts and times the calls to the container runtime and the image
-// service, under a kubelet's metric names, and computes how long a pod's images were pulled.
+// Package operations has the metrics of calls to the container runtime and the image service, with the kubelet's
+// names. It also computes how long the pulls of a pod's images took.
 //
 //	worker, server --call--> Runtime, Images, Pulls --> the runtime
 //	                              |

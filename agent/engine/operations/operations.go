@@ -12,16 +12,16 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// Operations are the metrics of calls to the container runtime, under a kubelet's names.
+// Operations are the metrics of calls to the container runtime, with the kubelet's names.
 type Operations struct {
 	total, failed *prometheus.CounterVec
 	seconds       *prometheus.HistogramVec
 	pullTime      *prometheus.HistogramVec
 	pulls         pulls
-	repairs       *prometheus.CounterVec // of the pod network
+	repairs       *prometheus.CounterVec // repairs of the pod network
 }
 
-// New returns metrics that are zero.
+// New returns Operations in which all metrics are zero.
 func New() *Operations {
 	kind := []string{"operation_type"}
 	return &Operations{
@@ -45,10 +45,10 @@ func (o *Operations) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime, o.repairs}
 }
 
-// Repaired counts an item of the pod network that was repaired.
+// Repaired counts a repaired item of the pod network.
 func (o *Operations) Repaired(item string) { o.repairs.WithLabelValues(item).Inc() }
 
-// measure calls f, and counts and times the call as op.
+// measure calls f, and records the call and its duration as operation op.
 func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
 	begin := time.Now()
 	r, err := f(ctx, q)
@@ -60,7 +60,7 @@ func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(con
 	return r, err
 }
 
-// Runtime is a ctrd.Runtime that measures the calls a kubelet measures.
+// Runtime is a ctrd.Runtime that records the calls which a kubelet records.
 type Runtime struct {
 	*ctrd.Runtime
 	*Operations
@@ -153,14 +153,14 @@ func (o *Operations) Counted(method string, took time.Duration, err error) {
 	}
 }
 
-// Pulls is the image service of a runtime behind a socket. It times pulls; the remote runtime
-// reports its calls to Counted itself.
+// Pulls is the image service of a runtime behind a socket. It only records the duration of pulls, because the remote
+// runtime itself reports its calls to Counted.
 type Pulls struct {
 	cri.Images
 	*Operations
 }
 
-// PullImage is timed, and observed by the image's size.
+// PullImage records the duration of the pull by the image's size.
 func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
 	begin := time.Now()
@@ -169,7 +169,7 @@ func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.Pul
 	return r, err
 }
 
-// Images is the image service in this process. It measures pulls and removals.
+// Images is the image service in this process. It records pulls and removals.
 type Images struct {
 	*image.Service
 	*Operations

@@ -26,8 +26,8 @@ type pullRecord struct {
 	from, to time.Time
 }
 
-// maxPulls is the number of pulls that are stored. If a pod's pulls were dropped before it
-// runs, their time counts as the pod's own startup time.
+// maxPulls is the number of pulls that are stored. If the pulls of a pod are dropped before it runs, their time
+// counts as startup time of the pod itself.
 const maxPulls = 64
 
 func (p *pulls) begin(image string) (end func()) {
@@ -42,8 +42,8 @@ func (p *pulls) begin(image string) (end func()) {
 	}
 }
 
-// Pulling returns how long the images of a pod were pulled since it was created: from the
-// start of the first pull to the end of the last.
+// Pulling returns the time between the start of the first and the end of the last pull of a pod's images since the
+// pod was created.
 func (o *Operations) Pulling(pod *v1.Pod, created time.Time) time.Duration {
 	p := &o.pulls
 	p.mu.Lock()

@@ -10,13 +10,11 @@
 //	worker: a pull --Begin--> intent --> PullImage --Pulled--> record, in edge/store
 //	                                          `-----Failed--> none
 //
-// An image without a record is preloaded: it came from an archive, or the operator loaded it.
-// A pull with credentials is recorded as an intent before it starts, so that an image whose
-// pull was interrupted by a power cut does not look preloaded. For such an image Settle stores
-// a record without an owner.
+// An image without a record is preloaded: it came from an archive, or the operator loaded it. Before a pull with
+// credentials starts, an intent is stored. Otherwise an image whose pull was interrupted by a power cut would look
+// preloaded. Settle stores a record without an owner for such an image.
 //
-// A record contains no credential: only the identity of the Secret and a hash keyed with the
-// store's key, or the service account whose token a credential provider plugin got
-// (KEP-4412). Credentials of the node itself, from its docker configuration or from plugins
-// without tokens, are valid for every pod.
+// A record contains no credential. It contains the identity of the Secret and a hash keyed with the store's key, or
+// the service account whose token a credential provider plugin got (KEP-4412). Credentials of the node itself, from
+// its docker configuration or from plugins without tokens, are valid for every pod.
 package pulls

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// pruneTimeout bounds Removed, which ignores the caller's cancellation.
+// pruneTimeout is the timeout of Removed, which ignores the caller's cancellation.
 const pruneTimeout = 10 * time.Second
 
 // Config is the input of New.
@@ -37,14 +37,14 @@ type Guard struct {
 	cfg Config
 
 	mu         sync.Mutex
-	active     map[string]activePull // running pulls, and failed ones with a stored intent, by name
+	active     map[string]activePull // running pulls, and failed pulls with a stored intent, by image name
 	unrecorded map[string]bool       // IDs of images whose record could not be stored
 
 	writes sync.Mutex // serializes writing a record and pruning records of removed images
 }
 
 type activePull struct {
-	running  int    // number of pulls; 0: all failed
+	running  int    // number of running pulls; 0 if all have failed
 	previous string // the ID of the image with this name before the pull
 }
 
@@ -53,8 +53,8 @@ func New(cfg Config) *Guard {
 	return &Guard{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
 }
 
-// Open returns the Guard for a configuration. It sets the Policy of cfg from k. It returns nil
-// if the feature gate of the policy is off: then every pod may use every image.
+// Open returns the Guard for a configuration. It sets the Policy of cfg from k. It returns nil if the feature gate of
+// the policy is off. Then every pod may use every image.
 func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Guard, err error) {
 	if k.ImagePullCredentialsVerificationPolicy == "" {
 		return nil, nil
@@ -106,14 +106,13 @@ func (g *Guard) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// May reports whether a pod may use the image with this ID under this name without a pull.
-// credentials returns the pod's credentials for the image and is called only if they matter;
-// no credential provider plugin runs. After an error May logs it and returns false. If ctx
-// has ended it returns false without a log entry.
+// May reports whether a pod may use the image with this ID under this name without a pull. It calls credentials,
+// which returns the pod's credentials for the image, only if they matter. No credential provider plugin runs for it.
+// May logs an error and returns false, without a log line if ctx has ended.
 func (g *Guard) May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.may(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
-		g.cfg.Log.Error("cannot verify the credentials for an image that is present: it is pulled again", "image", name, "id",
+		g.cfg.Log.Error("cannot verify the credentials for a present image: the image is pulled again", "image", name, "id",
 			id, "error", err)
 	}
 	return ok && err == nil
@@ -124,7 +123,7 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 	if err != nil {
 		return false, err
 	}
-	unrecorded, err := g.pulledUnrecorded(ctx, id) // before the records are read: a pull writes its record last
+	unrecorded, err := g.pulledUnrecorded(ctx, id) // must precede the reading of the records, because a pull writes its record last
 	if err != nil {
 		return false, err
 	}
@@ -187,15 +186,14 @@ func sourceOf(from v1.ObjectReference) store.PullSource {
 	return store.PullSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
 }
 
-// withHash returns the source of a credential, with a hash if it is a Secret. Credentials
-// from plugins differ at each call, so for these the service account alone identifies the
-// source.
+// withHash returns the source of a credential, with a hash if it is a Secret. A credential from a plugin differs at
+// each call, so only the service account identifies its source.
 func (g *Guard) withHash(c keyring.Credential) (store.PullSource, error) {
 	s, auth := sourceOf(c.From), c.Auth
 	if s.Kind != keyring.Secret {
 		return s, nil
 	}
-	// The registry is not part of the hash: the record contains the image's repository.
+	// The hash need not cover the registry, because a record is only used for its own repository.
 	text, err := json.Marshal([]string{auth.Username, auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken})
 	if err != nil {
 		return s, err
@@ -235,7 +233,7 @@ func (g *Guard) forgetFailed(ctx context.Context, name string) {
 	g.mu.Unlock()
 	if noted {
 		if err := g.cfg.Store.EndPull(ctx, name); err != nil {
-			g.cfg.Log.Warn("cannot remove the record of a failed pull: after a restart the image counts as pulled", "image",
+			g.cfg.Log.Warn("cannot remove the record of a failed pull: after a restart the image counts as pulled with credentials", "image",
 				name, "error", err)
 		}
 	}
@@ -266,9 +264,8 @@ func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
 	return nil
 }
 
-// Failed is called after Begin if the pull failed. It removes the intent, unless the registry
-// was unreachable: that pull is retried soon, and the intent remains so that a node without a
-// network does not write at each attempt.
+// Failed is called after Begin if the pull failed. It removes the intent, unless the registry was unreachable. That
+// pull is retried soon, and keeping the intent saves a write at each attempt.
 func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bool) {
 	if !private || !g.finish(name, !unreachable) || unreachable {
 		return
@@ -278,8 +275,8 @@ func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bo
 	}
 }
 
-// finish ends one pull of that name. It reports whether none is running any more, and then
-// removes the entry if forget is set.
+// finish ends one pull of an image name. It returns whether it was the last running one. In that case it removes the
+// entry if forget is set.
 func (g *Guard) finish(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -305,7 +302,7 @@ func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with 
 	}
 	g.mu.Unlock()
 	if err != nil {
-		g.cfg.Log.Error("cannot record with which credentials an image was pulled: it is pulled again", "image", name, "id", id,
+		g.cfg.Log.Error("cannot record the credentials of an image pull: the image is pulled again", "image", name, "id", id,
 			"error", err)
 	}
 	if private {

@@ -49,20 +49,19 @@ func (p Policy) verifies(repository string, pulled bool) bool {
 	return true
 }
 
-// maxSecrets bounds the records of one image to which matching Secrets are added, since
-// namespaces with new Secrets may be created without end.
+// maxSecrets is the maximum number of records of one image. Without a limit, new Secrets with the same credential
+// could add records without end.
 const maxSecrets = 100
 
-// authorized reports whether a pod with the sources has may use an image with the records
-// pulled. It also returns a Secret whose record has to be updated: its content has changed, or
-// another Secret has the same credential. As in a kubelet, a change of the Secret's content
-// does not revoke access.
-func authorized(repository string, pulled []store.Pull, has []store.PullSource) (ok bool, update *store.PullSource) {
+// authorized reports whether a pod may use an image. sources are the pod's sources of credentials, pulled the image's
+// records. It also returns a source whose record must be stored, because the content of its Secret has changed or a
+// new Secret has the same credential. As in a kubelet, a change of the Secret's content does not revoke access.
+func authorized(repository string, pulled []store.Pull, sources []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {
 		return true, nil
 	}
-	for _, s := range has {
+	for _, s := range sources {
 		for _, r := range pulled {
 			sameHash := len(s.Hash) > 0 && string(s.Hash) == string(r.Source.Hash)
 			samePlace := s.Kind == r.Source.Kind && s.UID == r.Source.UID && s.Namespace == r.Source.Namespace && s.Name == r.Source.Name

@@ -20,19 +20,18 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A Quota limits the size of each pod's logs by deleting the oldest rotated files, whichever
-// program rotated them. It does not delete the active files and those of a container's last
-// attempt, whose size containerLogMaxSize limits.
+// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, whichever program has rotated
+// them. It does not delete the active files and those of a container's previous attempt, whose size
+// containerLogMaxSize limits.
 type Quota struct {
 	Dir     string // the directory with the logs of all pods
-	Bytes   int64  // maximum size of one pod's logs; 0: no limit
+	Bytes   int64  // maximum size of one pod's logs; 0 means no limit
 	Workers int    // pods that are scanned at a time
 	Every   time.Duration
 	Log     *slog.Logger
 }
 
-// Limits of a scan, since a pod may mount the directory of logs and create any number of files
-// there.
+// Limits of a scan. They are needed because a pod may mount the log directory and create any number of files there.
 const (
 	maxContainers = 500
 	maxFiles      = 5000 // of one container
@@ -94,7 +93,7 @@ func (q *Quota) enforce(pod string) error {
 	for _, c := range containers {
 		found, size, err := measure(q.Dir, filepath.Join(pod, c))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			continue // removed meanwhile, or not a container's directory
+			continue // the directory was removed meanwhile, or is not that of a container
 		}
 		if err != nil {
 			return err

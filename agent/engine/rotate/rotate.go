@@ -33,7 +33,7 @@ type Config struct {
 	View     View
 	Reopen   func(ctx context.Context, container string) error // makes the runtime reopen the log
 	Dir      string                                            // the directory with the logs of all pods
-	MaxSize  int64                                             // bytes above which a log is rotated; 0 or less: never
+	MaxSize  int64                                             // size in bytes above which a log is rotated; 0 or less disables the rotation
 	MaxFiles int                                               // of one container, including the active file
 	Workers  int                                               // rotations at a time
 	Every    time.Duration
@@ -64,7 +64,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 }
 
-// scan rotates each log that is too large.
+// scan rotates all logs that are too large.
 func (r *Rotator) scan(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(max(r.c.Workers, 1))
@@ -90,7 +90,7 @@ func (r *Rotator) scan(ctx context.Context) {
 // stampFormat is a kubelet's suffix of a rotated log. Names with it sort by age.
 const stampFormat = "20060102-150405"
 
-// rotate rotates one log if it is too large, and makes the runtime reopen it if it is missing.
+// rotate rotates one log if it is too large. If the log is missing, it makes the runtime reopen it.
 func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	sub, err := filepath.Rel(r.c.Dir, path)
 	if err != nil || !filepath.IsLocal(sub) {
@@ -120,7 +120,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	if err != nil {
 		return err
 	}
-	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // one more is the active file, one is created below
+	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // the active file and the one that is created below also count
 		return err
 	}
 	for _, name := range old {
@@ -163,8 +163,8 @@ func listRotated(dir *os.File, base string) ([]string, error) {
 	return old, nil
 }
 
-// nextName returns the name for the next rotated file. It sorts after the existing ones also
-// if the clock has not advanced or was set back.
+// nextName returns the name for the next rotated file. It sorts after the existing ones, even if the clock has not
+// advanced or was set back.
 func nextName(base string, old []string) string {
 	at := time.Now().UTC()
 	if len(old) > 0 {

@@ -6,12 +6,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Delays of a plugin that registers again and again. Each registration updates the cluster, calls
-// the driver and makes pods try again.
+// Delays for a plugin that registers again and again. They limit the cost of registrations, each of which updates the
+// cluster, calls the driver and makes pods retry.
 const (
 	firstCalm = 200 * time.Millisecond
 	lastCalm  = 30 * time.Second
-	forgotten = time.Minute // after the last registration
+	forgotten = time.Minute // time after the last registration until the delay is reset
 )
 
 // A flap is a path at which a plugin has registered recently.
@@ -20,8 +20,8 @@ type flap struct {
 	again retry.Backoff
 }
 
-// calm returns how long to wait before a new socket at a path is registered: 0, unless a plugin
-// has registered there recently.
+// calm returns how long to wait before a new socket at a path is registered. It returns 0 unless a plugin has
+// registered there recently.
 func (r *Registry) calm(path string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,22 +16,21 @@ import (
 
 // Limits of a connection to a plugin.
 const (
-	maxAnswer  = 4 << 20  // of one message; gRPC's default
-	maxMemory  = 12 << 20 // of one decoded message
+	maxAnswer  = 4 << 20  // maximum size of one message; gRPC's default
+	maxMemory  = 12 << 20 // maximum size of one decoded message
 	maxHeaders = 16 << 10 // including the text of an error
 	window     = 64 << 10 // flow control window; gRPC's minimum
 	buffer     = 4 << 10
 	// idle is how long an unused connection stays open.
 	idle = 10 * time.Second
-	// handshake is the timeout of the HTTP/2 handshake, as in a kubelet: the socket may belong to a
-	// proxy, or the machine may be busy.
+	// handshake is the timeout of the HTTP/2 handshake, as in a kubelet. The handshake may be slow if the socket
+	// belongs to a proxy or the machine is busy.
 	handshake = 20 * time.Second
 )
 
-// Dial returns a connection to the socket at a path. It connects at the first call and again
-// after the plugin has restarted, and closes the connection while it is idle. It limits the size
-// of a message, and of all messages of plugins at a time. The context of a call limits its
-// duration.
+// Dial returns a connection to the socket at a path. It connects at the first call, and again after the plugin has
+// restarted. It closes the connection when it is idle. The size of one message, and of all current messages of
+// plugins together, is limited. The context of a call limits its duration.
 func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { // without a proxy
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -50,8 +49,8 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Ready connects and returns nil once the gRPC connection is ready. It returns an error at once
-// if nothing listens at the socket, which may be a leftover, and when ctx ends.
+// Ready connects, and returns nil when the gRPC connection is ready. If nothing listens at the socket, such as at a
+// leftover, it returns an error at once. It also returns an error when ctx ends.
 func Ready(ctx context.Context, conn *grpc.ClientConn) error {
 	for {
 		conn.Connect()

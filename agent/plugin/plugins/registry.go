@@ -40,11 +40,11 @@ const dirName = "plugins_registry"
 
 // A Plugin contains the information that a plugin reports.
 type Plugin struct {
-	Name string // of a CSI or DRA driver; of a device plugin its resource
-	// Endpoint is the absolute path of the socket at which the plugin serves. It was a socket when
-	// the plugin registered.
+	Name string // the name of a CSI or DRA driver, or the resource of a device plugin
+	// Endpoint is the absolute path of the socket at which the plugin serves. Only at the time of the registration it
+	// was checked that it is a socket.
 	Endpoint string
-	Versions []string // of its API, at least one
+	Versions []string // supported versions of its API, at least one
 	Socket   string   // the socket at which it registered
 }
 
@@ -52,12 +52,12 @@ type Plugin struct {
 // concurrently for one socket. A new version of a plugin may register under the same name at
 // another socket before the old socket is removed. Deregister applies only to the plugin's Socket.
 type Handler interface {
-	// Validate returns an error for a plugin that cannot be used. The plugin is told the error.
+	// Validate returns an error for a plugin that cannot be used. The error is sent to the plugin.
 	Validate(Plugin) error
 	// Register registers a plugin. It may call the plugin, but must return soon after ctx ends.
 	Register(context.Context, Plugin) error
-	// Deregister is called once for each successful Register, when the socket is removed or
-	// recreated. It is not called when the agent ends.
+	// Deregister is called once for each successful Register, when the socket is removed or recreated. It is not
+	// called at the end of the agent.
 	Deregister(Plugin)
 }
 
@@ -72,18 +72,18 @@ type Config struct {
 type Registry struct {
 	c    Config
 	dir  string
-	pods string // the directory in which pods can create files
+	pods string // the directory of pods, in which pods can create files
 	all  sync.WaitGroup
 
 	// These are used only by Run's goroutine.
 	dirs    map[string]bool
-	full    bool // exceeding the limits was logged
+	full    bool // the limits were exceeded, and that was logged
 	retry   *time.Timer
 	backoff retry.Backoff
-	told    string // the error of the last attempt to open the directory, as it was logged
+	told    string // the last logged error of an attempt to open the directory
 
 	mu      sync.Mutex
-	sockets map[string]*socket // by path, until they are removed and deregistered
+	sockets map[string]*socket // by path; an entry remains until the socket is removed and deregistered
 	flaps   map[string]*flap   // recent registrations, by path
 }
 
@@ -99,8 +99,8 @@ func New(c Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run registers plugins until ctx ends. Without inotify it registers only the existing ones.
-// While the directory cannot be made or watched, Run retries with a back-off.
+// Run registers plugins until ctx ends. Without inotify it only registers the existing ones. If the directory cannot
+// be created or watched, Run retries with backoff.
 func (r *Registry) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.all.Wait()
@@ -145,8 +145,8 @@ func (r *Registry) event(ctx context.Context, w *fsnotify.Watcher, e fsnotify.Ev
 	}
 }
 
-// open makes the directory if it is missing, watches it and looks at what is in it. After a
-// failure Run calls it again.
+// open creates the directory if it is missing, watches it, and registers the sockets in it. After a failure Run calls
+// it again.
 func (r *Registry) open(ctx context.Context, w *fsnotify.Watcher) {
 	err := r.watch(ctx, w)
 	if err == nil {
@@ -156,7 +156,7 @@ func (r *Registry) open(ctx context.Context, w *fsnotify.Watcher) {
 	}
 	if err.Error() != r.told {
 		r.told = err.Error()
-		r.c.Log.Error("no plugin can register until the directory for their sockets can be made and watched: islet retries", "directory",
+		r.c.Log.Error("no plugin can register, because the directory for their sockets cannot be created or watched: islet retries", "directory",
 			r.dir, "error", err)
 	}
 	r.retry.Reset(r.backoff.Next(0))
@@ -168,11 +168,12 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 		return err
 	}
 	if missing != nil {
-		r.c.Log.Warn("the directory in which plugins register was missing and has been made again", "directory", r.dir)
+		r.c.Log.Warn("the directory in which plugins register was missing and has been recreated", "directory", r.dir)
 	}
 	if w.Events != nil {
-		// While a plugin serves in r.dir, only the directory above raises an event when r.dir is removed.
-		_ = w.Remove(r.c.Root) // the watch may be of a directory that was removed
+		// While a plugin has a socket open in r.dir, only a watch of the parent directory reports the removal of
+		// r.dir.
+		_ = w.Remove(r.c.Root) // an existing watch may be of a removed directory
 		if err := w.Add(r.c.Root); err != nil {
 			return err
 		}
@@ -190,8 +191,8 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.open(ctx, w)
 }
 
-// look handles the file at a path. anew means that the file has just been created: then a known
-// socket was replaced.
+// look handles the file at a path. anew means that the file has just been created. Then a known socket at the path
+// has been replaced.
 func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return
@@ -201,14 +202,14 @@ func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, a
 	case err != nil: // removed meanwhile
 	case fi.IsDir():
 		if err := r.enter(ctx, w, path); err != nil {
-			r.c.Log.Error("plugins that register here are not found", "directory", path, "error", err)
+			r.c.Log.Error("cannot watch a directory of plugins: plugins in it may not be registered", "directory", path, "error", err)
 		}
 	case fi.Mode().Type() == fs.ModeSocket:
 		r.found(ctx, path, identify(fi), anew)
 	}
 }
 
-// enter watches a directory, then looks at what is in it already.
+// enter watches a directory, and then handles the files that are already in it.
 func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) error {
 	below, err := filepath.Rel(r.dir, dir)
 	if err != nil || strings.Count(below, string(filepath.Separator)) >= maxDepth || len(r.dirs) >= maxDirs && !r.dirs[dir] {
@@ -246,14 +247,14 @@ func (r *Registry) tooMuch() {
 	r.full = true
 }
 
-// known lists the paths of all sockets.
+// known returns the paths of all known sockets.
 func (r *Registry) known() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.sockets))
 }
 
-// found registers a socket, unless it is known and not replaced.
+// found registers a socket, unless it is known and has not been replaced.
 func (r *Registry) found(ctx context.Context, path string, id identity, anew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +280,7 @@ func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
 		if within(d, path) {
 			delete(r.dirs, d)
 			if w.Events != nil {
-				_ = w.Remove(d) // fails if the watch is gone already
+				_ = w.Remove(d) // fails if the watch no longer exists
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Timeouts of connecting, of GetInfo and of NotifyRegistrationStatus. They are a kubelet's, except
-// for GetInfo, which takes more than a second on slow machines.
+// Timeouts of connecting, of GetInfo and of NotifyRegistrationStatus. They are those of a kubelet, except the one of
+// GetInfo, which takes more than a second on slow machines.
 const (
 	connectWithin = 10 * time.Second
 	infoWithin    = 5 * time.Second
@@ -46,7 +46,7 @@ type socket struct {
 
 	busy bool               // a goroutine handles it
 	stop context.CancelFunc // cancels the current step
-	has  *registered        // the registered plugin; nil: none
+	has  *registered        // the registered plugin, or nil
 }
 
 type registered struct {
@@ -55,8 +55,8 @@ type registered struct {
 	made    int
 }
 
-// settle starts registering or deregistering a socket, if its state requires it. A step in
-// progress is cancelled first. The caller holds mu.
+// settle starts to register or deregister a socket if its state requires that. It cancels a step in progress first.
+// The caller holds mu.
 func (r *Registry) settle(ctx context.Context, s *socket) {
 	if s.busy {
 		s.stop() // its goroutine then starts the next step
@@ -103,7 +103,7 @@ func (r *Registry) deregister(s *socket, has *registered) {
 	s.has = nil
 }
 
-// register retries until the plugin is registered, or step or ctx ends. ctx ends with the agent.
+// register registers a plugin. It retries until it succeeds, or step or ctx ends. ctx ends with the agent.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{First: firstRetry, Most: lastRetry}
 	told := ""
@@ -132,7 +132,7 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 			s.has = has
 			return
 		}
-		// A socket may be left over from before a reboot, so the first failures are not logged.
+		// The first failures are not logged, because the socket may be a leftover from before a reboot.
 		if text := err.Error(); text != told && again.Failing() {
 			r.c.Log.Warn("cannot register a plugin, trying again", "socket", s.path, "error", err)
 			told = text
@@ -143,8 +143,8 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	}
 }
 
-// try registers a plugin once and tells it the result. If only telling the result fails, try
-// returns both the registered plugin and an error.
+// try registers a plugin once, and sends the result to it. If only the sending fails, try returns both the registered
+// plugin and an error.
 func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	conn, err := Dial(path)
 	if err != nil {
@@ -218,8 +218,8 @@ func (r *Registry) check(p Plugin) error {
 	if !filepath.IsAbs(p.Endpoint) || filepath.Clean(p.Endpoint) != p.Endpoint || len(p.Endpoint) > maxEndpoint {
 		return fmt.Errorf("its endpoint %.128q is not an absolute path of at most %d bytes", p.Endpoint, maxEndpoint)
 	}
-	// Parent directories may be symbolic links, such as /var/run. Sockets that pods can create in
-	// their directories are rejected.
+	// Parent directories may be symbolic links, such as /var/run. A socket in a directory of a pod is rejected,
+	// because the pod can create it.
 	real, err := filepath.EvalSymlinks(p.Endpoint)
 	if err != nil {
 		return fmt.Errorf("its endpoint: %w", err)

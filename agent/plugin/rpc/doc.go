@@ -1,5 +1,5 @@
-// Package rpc runs gRPC servers at unix sockets below the root directory, for other programs of
-// this machine. Until the first connection a server is only a socket and a waiting goroutine.
+// Package rpc runs gRPC servers at unix sockets below the root directory, for other programs on this machine. Until
+// the first connection, a server only consists of a socket and a goroutine.
 //
 //	Listen(path) --> Run: the first connection --> gRPC server --> calls
 //

@@ -24,7 +24,7 @@ const (
 	maxConnections = 32
 	perConnection  = 8 // concurrent calls
 	perSecond      = 100
-	burst          = 10 // perSecond and burst are those of a kubelet's pod resources API
+	burst          = 10 // perSecond and burst are the limits of a kubelet's pod resources API
 	greetTime      = 10 * time.Second
 	idleTime       = 5 * time.Minute
 	window         = 64 << 10 // flow control window; gRPC's minimum
@@ -79,7 +79,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 			return handle(ctx, req)
 		}))
 	register(g)
-	defer g.Stop() // also if Serve returns before ctx ends
+	defer g.Stop() // needed if Serve returns before ctx ends
 	defer context.AfterFunc(ctx, g.Stop)()
 	if err := g.Serve(newListener(s.listener, first)); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve at %s: %w", s.path, err)
@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	return nil
 }
 
-// A listener limits the number of open connections. It returns the connection first first.
+// A listener limits the number of open connections. Its first Accept returns a connection that was accepted before.
 type listener struct {
 	net.Listener
 	first  chan net.Conn // capacity 1

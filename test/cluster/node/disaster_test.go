@@ -227,7 +227,7 @@ func TestAuthorityReplaced(t *testing.T) {
 		t.Helper()
 		n.Await("doctor to say what is wrong "+when, func() bool {
 			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
-			return strings.Contains(out, says) && strings.Contains(out, "put a kubeconfig in place of "+n.Disk+"/kubelet.conf")
+			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf by a kubeconfig")
 		})
 	}
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
