@@ -61,7 +61,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 		log.Info(n.String())
 	}
 	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.Enter())...); err != nil {
-		return began.Unfit(err, log)
+		return began.HandleUnfit(err, log)
 	}
 	for _, concern := range cfg.Concerns(os.DirFS("/")) {
 		log.Warn(concern)
@@ -74,7 +74,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	began.Role.Reap(ctx)
 	process.Adjust(cfg, log)
 	err = process.Bounded(ctx, func() error { return run(ctx, cfg, began, restart, version, log) })
-	next := (*configure.Again)(nil)
+	next := (*configure.Restart)(nil)
 	switch errors.As(context.Cause(ctx), &next); {
 	case next != nil:
 		log.Error("cannot restart the agent", "error", began.Role.Become(next.Role))
@@ -82,7 +82,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	case errors.Is(err, process.ErrAbandoned):
 		log.Warn("the agent ends; its pods continue to run, and the next start completes unfinished work", "error", err)
 	case errors.As(err, new(ports.ListenError)):
-		return began.Unfit(err, log)
+		return began.HandleUnfit(err, log)
 	case err != nil:
 		began.Role.Report(err.Error())
 		log.Error("the agent ends", "error", err)

@@ -157,7 +157,7 @@ func (f *featured) chain() hook.Chain {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
-		// The cgroups come early, because memory that later hooks allocate, such as tmpfs, is charged to the pod's cgroup.
+		// The cgroups come early, because memory of later hooks, such as tmpfs, is charged to the pod's cgroup.
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Own,

@@ -15,18 +15,18 @@ type againFlags struct {
 }
 
 func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
-	flags.BoolVarP(&a.watch, "watch", "w", false, "show it anew until interrupted")
-	flags.DurationVar(&a.every, "interval", 2*time.Second, "with -w: how often")
+	flags.BoolVarP(&a.watch, "watch", "w", false, "repeat the output until interrupted")
+	flags.DurationVar(&a.every, "interval", 2*time.Second, "time between two outputs of -w")
 }
 
-// again calls show once, or with -w until ctx ends, and clears a terminal in between. An error ends
-// it, unless the agent is temporarily unreachable.
+// again calls show once, or with -w repeatedly until ctx ends. It clears a terminal before each call. An error ends
+// it, unless the agent has become unreachable after the first call.
 func (t *tool) again(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)
 	}
 	if a.every <= 0 {
-		return usage("interval %s: must be more than nothing", a.every)
+		return usage("interval %s: must be positive", a.every)
 	}
 	for first := true; ; first = false {
 		switch clear := isTerminal(t.out); {

@@ -28,8 +28,8 @@ func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
 // maxManifest is larger than the agent's limit, so that the agent reports the error.
 const maxManifest = 16 << 20
 
-// each reads the manifests one after the other.
-func (m *manifestFlag) each(stdin io.Reader, do func(origin string, data []byte) error) error {
+// readFiles calls do for each manifest of the flag.
+func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []byte) error) error {
 	var errs []error
 	for _, name := range m.files {
 		if name == "-" {
@@ -55,7 +55,7 @@ func (m *manifestFlag) each(stdin io.Reader, do func(origin string, data []byte)
 	return errors.Join(errs...)
 }
 
-// readManifest reads a file, at most its beginning: it may be a pipe or an endless device.
+// readManifest reads a file, but at most maxManifest bytes, because the file may be an endless device.
 func readManifest(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -65,7 +65,7 @@ func readManifest(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxManifest))
 }
 
-// manifests returns the manifests of a directory in order, or the file itself.
+// manifests returns the manifests of a directory, sorted by name. If name is a file, it returns name.
 func manifests(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -93,13 +93,13 @@ func manifests(name string) ([]string, error) {
 func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	var m manifestFlag
 	m.declareFiles(flags)
-	dry := flags.Bool("dry-run", false, "only check the manifests and say what would be done")
+	dry := flags.Bool("dry-run", false, "only check the manifests and show what would be done")
 	return func(ctx context.Context, args []string) error {
 		m.files = append(m.files, args...) // for islet apply web.yaml
 		if len(m.files) == 0 {
-			return usage("what should be applied? islet apply -f FILE")
+			return usage("apply needs a file: islet apply -f FILE")
 		}
-		return m.each(t.Stdin, func(origin string, data []byte) error { return t.apply(ctx, origin, data, *dry) })
+		return m.readFiles(t.Stdin, func(origin string, data []byte) error { return t.apply(ctx, origin, data, *dry) })
 	}
 }
 

@@ -89,7 +89,7 @@ kube-system   dns-pi     1/1     Running            0             2d     10.42.0
 `, "")
 	check(t, n, run(t, n, "", "pods", "dns", "-o", "name"), 0, "pod/dns-pi\n", "")
 	check(t, n, run(t, n, "", "pods", "-n", "nowhere"), 0, "", "No pods in namespace nowhere; there are 3 in others: use -A.\n")
-	check(t, n, run(t, n, "", "pods", "-l", "no=such"), 0, "", "No pods have the labels no=such.\n")
+	check(t, n, run(t, n, "", "pods", "-l", "no=such"), 0, "", "No pods match the labels no=such.\n")
 	check(t, n, run(t, n, "", "status", "web"), ExitUsage, "",
 		"islet: islet status takes no arguments, not \"web\"\nSee 'islet status --help'\n")
 	check(t, n, run(t, n, "", "pods", "nothing"), ExitNotFound, "", "islet: pod \"nothing\" not found\n")

@@ -69,7 +69,7 @@ func (t *tool) unreachable(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, fs.ErrPermission):
-		err = fmt.Errorf("no permission to talk to the agent at %s: use sudo", t.socket)
+		err = fmt.Errorf("no permission to connect to the agent at %s: use sudo", t.socket)
 	case errors.As(err, &dialing) && dialing.Op == "dial", errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		err = fmt.Errorf("cannot reach the agent at %s: is it running? (systemctl status islet)", t.socket)
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
@@ -80,7 +80,7 @@ func (t *tool) unreachable(err error) error {
 	return exitError{ExitUnreachable, err}
 }
 
-// gaveUp is unreachable for a request whose context may have ended by its own timeout.
+// gaveUp is like unreachable, for a request that a watchdog may have cancelled.
 func (t *tool) gaveUp(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
@@ -90,7 +90,7 @@ func (t *tool) gaveUp(ctx context.Context, err error) error {
 
 // lost is the error for an incomplete response.
 func (t *tool) lost(err error) error {
-	return fmt.Errorf("lost the agent at %s in the middle: did it stop or restart? (%w)", t.socket, err)
+	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.socket, err)
 }
 
 // call sends a request and decodes the response into out.
@@ -100,7 +100,7 @@ func (t *tool) call(ctx context.Context, method, path string, query url.Values, 
 	return t.callSlow(ctx, method, path, query, body, out)
 }
 
-// callSlow is call without a timeout.
+// callSlow is like call, without a timeout.
 func (t *tool) callSlow(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	resp, err := t.request(ctx, method, path, query, body)
 	if err != nil {
@@ -113,11 +113,10 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 	return nil
 }
 
-// stream sends a request whose response is one JSON value per line, and reads it until each returns
-// true. It times out when the agent sends nothing, and with a body also reads nothing, for too
-// long.
+// stream sends a request whose response has one JSON value per line. It calls handle for each value, until handle
+// returns true or an error. It times out if the agent neither sends data nor reads the request's body for too long.
 func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
-	each func(T) (stop bool, err error)) error {
+	handle func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := t.watch(ctx)
 	defer cancel()
 	if body != nil {
@@ -128,20 +127,20 @@ func stream[T any](ctx context.Context, t *tool, method, path string, query url.
 		return err
 	}
 	defer resp.Body.Close()
-	err = values(t, answer{resp.Body, dog}, each)
+	err = readValues(t, answer{resp.Body, dog}, handle)
 	if errors.Is(context.Cause(ctx), errSilent) {
 		return t.unreachable(context.DeadlineExceeded)
 	}
 	return err
 }
 
-// get is call with GET.
+// get is call with the method GET.
 func (t *tool) get(ctx context.Context, path string, out any) error {
 	return t.call(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// values reads one JSON value per line until each returns true.
-func values[T any](t *tool, body io.Reader, each func(T) (stop bool, err error)) error {
+// readValues reads JSON values and calls handle for each, until handle returns true or an error.
+func readValues[T any](t *tool, body io.Reader, handle func(T) (stop bool, err error)) error {
 	for dec := json.NewDecoder(body); ; {
 		var v T
 		if err := dec.Decode(&v); err != nil {
@@ -150,7 +149,7 @@ func values[T any](t *tool, body io.Reader, each func(T) (stop bool, err error))
 			}
 			return t.unreachable(err)
 		}
-		if stop, err := each(v); stop || err != nil {
+		if stop, err := handle(v); stop || err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ func setupClock(t *tool, flags *pflag.FlagSet) runner {
 		case len(args) == 1 && args[0] == "reset":
 			method = http.MethodDelete
 		case len(args) > 0:
-			return usage("islet clock shows the time, islet clock reset discards the recorded time limits")
+			return usage("islet clock shows the time, islet clock reset discards the recorded times")
 		}
 		var c api.Clock
 		if err := t.call(ctx, method, api.PathClock, nil, nil, &c); err != nil {
@@ -40,18 +40,18 @@ func (t *tool) printClock(c *api.Clock) {
 			out.row(name, at.UTC().Format(time.RFC3339), what)
 		}
 	}
-	row("Now:", c.Now, "certificates are judged by it")
+	row("Now:", c.Now, "the time by which certificates are verified")
 	row("Machine:", c.Machine, "the machine's clock")
-	row("Floor:", c.Floor, "has passed for certain, as the API server said")
-	row("Hint:", c.Hint, "a certificate of the cluster began to be valid")
-	row("Claimed:", c.Claimed, fmt.Sprintf("%d answers of the API server; not believed", c.Answers))
+	row("Floor:", c.Floor, "a time of the API server that has certainly passed")
+	row("Hint:", c.Hint, "a certificate of the cluster became valid")
+	row("Claimed:", c.Claimed, fmt.Sprintf("%d responses of the API server; not trusted", c.Answers))
 	out.print(t.out)
 	if c.Refused != "" {
-		fmt.Fprintf(t.out, "Not believed: %s\n", printable(c.Refused))
+		fmt.Fprintf(t.out, "Not trusted: %s\n", printable(c.Refused))
 	}
 	if ahead := c.Now.Sub(c.Machine); ahead > time.Minute {
 		fmt.Fprintf(t.out,
-			"The machine's clock is behind by %s. Set it; if it is right, islet clock reset forgets the rest.\n",
+			"The machine's clock is behind by %s. Set it. If it is right, run islet clock reset, which discards the other times.\n",
 			ahead.Round(time.Second))
 	}
 }

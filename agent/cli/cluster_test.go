@@ -51,13 +51,13 @@ Ready:           NO
 Control plane:   10.0.0.1:6443, DOWN for 5m, ClientCertificateExpired, 1 pod to report
 Certificates:    client EXPIRED 2026-01-01 03:04 UTC
 `, `
-Happened to the node:
+Recent warnings of the node:
   Type      Reason     Age                 Container   Message
   Warning   Rebooted   60s (x2 over 60m)               Node pi has been rebooted
 
 Needs attention:
   - the node is not ready: the runtime has not answered for 3m
-  - there has been no link to the API server for 5m (ClientCertificateExpired): the certificate is too old; pods go on running
+  - there has been no link to the API server for 5m (ClientCertificateExpired): the certificate is too old; pods keep running
   - the client certificate expired 24h ago
   - pod default/web: ConfigMap default/conf: forbidden
 `} {
@@ -102,7 +102,7 @@ func TestClock(t *testing.T) {
 	now := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
 	n.Time = api.Clock{Now: now, Machine: now.AddDate(-1, 0, 0), Floor: now, Refused: "2031-11-22T07:00:00Z: the server's own certificate is over"}
 	got := run(t, n, "", "clock")
-	for _, want := range []string{"Floor:", "2026-11-22T07:00:00Z", "Not believed: 2031", "behind by 8760h"} {
+	for _, want := range []string{"Floor:", "2026-11-22T07:00:00Z", "Not trusted: 2031", "behind by 8760h"} {
 		if got.code != 0 || !strings.Contains(got.out, want) {
 			t.Errorf("%q is missing: %+v", want, got)
 		}

@@ -18,8 +18,8 @@ const (
 	endColour string = "\x1b[0m"
 )
 
-// inColour reports whether output to w is coloured: on a capable terminal, unless NO_COLOR is set
-// (https://no-color.org); with CLICOLOR_FORCE also to a pipe.
+// inColour reports whether output to w is coloured. That is so on a capable terminal, unless NO_COLOR is set
+// (https://no-color.org). With CLICOLOR_FORCE it is also so on a pipe.
 func (t *tool) inColour(w io.Writer) bool {
 	switch {
 	case t.Getenv("NO_COLOR") != "":
@@ -67,9 +67,8 @@ func eventColour(word string) colour {
 	return plain
 }
 
-// shouting returns the colour of a word in capitals, which reports a problem: NO, DOWN, EXPIRED,
-// NOT READY.
-func shouting(text string) colour {
+// alarmColour returns red for a text that reports a problem in capitals: NO, DOWN, EXPIRED, NOT READY.
+func alarmColour(text string) colour {
 	for _, word := range []string{"DOWN", "EXPIRED", "NOT READY"} {
 		if strings.Contains(text, word) {
 			return red

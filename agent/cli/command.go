@@ -21,7 +21,7 @@ type command struct {
 	takes   argKind
 	sub     []command
 	hidden  bool
-	agent   bool // its flags are the agent's own and are not parsed here
+	agent   bool // its flags are those of the agent, and are not parsed here
 	// setup declares the flags and returns the function to run after parsing.
 	setup func(t *tool, flags *pflag.FlagSet) runner
 }
@@ -39,11 +39,11 @@ const (
 	takesCommands
 )
 
-// commands returns the table of commands. It is created for each use, so nothing is shared.
+// commands returns a new table of commands.
 func commands() []command {
 	return []command{
-		{name: "status", summary: "show how the node is", setup: setupStatus,
-			detail: "Exits with 1 when something needs attention. What is worth knowing does not count."},
+		{name: "status", summary: "show the state of the node", setup: setupStatus,
+			detail: "Exits with 1 if something needs attention. Notes that need no action do not count."},
 		{
 			name: "pods", aliases: []string{"pod", "po", "ps", "ls", "list"}, args: "[POD...]",
 			summary: "list pods", takes: takesPods, setup: setupPods,
@@ -55,21 +55,21 @@ func commands() []command {
 		{name: "attach", args: "POD", summary: "connect to the process of a container", takes: takesPods, setup: setupAttach},
 		{
 			name: "port-forward", aliases: []string{"forward"}, args: "POD [LOCAL:]REMOTE...",
-			summary: "reach ports of a pod at local ones", takes: takesPods, setup: setupPortForward,
+			summary: "forward local ports to ports of a pod", takes: takesPods, setup: setupPortForward,
 		},
 		{name: "cp", args: "POD:PATH FILE | FILE POD:PATH", summary: "copy files from or to a container",
 			takes: takesFiles, setup: setupCopy,
 			detail: "Needs tar in the container, as kubectl cp does."},
-		{name: "restart", args: "POD...", summary: "end the containers of a pod and start them again",
+		{name: "restart", args: "POD...", summary: "restart the containers of a pod",
 			takes: takesPods, setup: setupRestart,
 			detail: "preStop hooks run, and the processes get the pod's grace period. A container in crash back-off starts at once."},
 		{
 			name: "events", aliases: []string{"event"}, args: "[POD]",
-			summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents,
+			summary: "show the events of pods and the node", takes: takesPods, setup: setupEvents,
 		},
 		{
 			name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node] [POD...]",
-			summary: "show what pods or the node use", takes: takesPods, setup: setupTop,
+			summary: "show the resource usage of pods or the node", takes: takesPods, setup: setupTop,
 		},
 		{name: "images", aliases: []string{"image"}, summary: "list, import, pull, prune and remove images", sub: []command{
 			{name: "ls", aliases: []string{"list"}, summary: "list images", setup: setupImagesList},
@@ -79,67 +79,69 @@ func commands() []command {
 				setup: setupImagesImport,
 			},
 			{name: "pull", args: "IMAGE...", summary: "pull images from their registry", setup: setupImagesPull},
-			{name: "prune", summary: "remove the images that nothing needs, and say why the others stay", setup: setupImagesPrune,
-				detail: "An image stays that a container has, that any pod on this node names, whether it runs " +
-					"or not, or that the runtime pins.\nThe rules are those by which a disk that is too full is " +
-					"cleared up, but here the age of an image does not count.\nWhat belongs to no image " +
-					"goes too: downloads that stopped, and layers and content that nothing refers to."},
+			{name: "prune", summary: "remove unused images, and show why the others are kept", setup: setupImagesPrune,
+				detail: "An image is kept if a container uses it, if a pod on this node names it, even one that does " +
+					"not run, or if the runtime pins it.\nThe garbage collection for a full disk has the same rules, " +
+					"and also considers the age of an image.\nprune also removes data that belongs to no image: " +
+					"interrupted downloads, and unreferenced layers and content."},
 			{
 				name: "rm", aliases: []string{"remove"}, args: "IMAGE...",
-				summary: "take names from images, and remove those without any", takes: takesImages,
+				summary: "remove names from images, and images that have no other name", takes: takesImages,
 				setup: setupImagesRemove,
 			},
 		}},
 		{name: "devices", aliases: []string{"device", "dev"},
-			summary: "show which devices containers can have, and who has them", setup: setupDevices,
-			detail: "Built-in devices are those of 'devices' in the EdgeConfiguration; the others are of device " +
-				"plugins.\n--all shows what a match in the configuration can name of every device of this machine."},
+			summary: "show the devices for containers, and the containers that use them", setup: setupDevices,
+			detail: "Built-in devices are those of 'devices' in the EdgeConfiguration. Device plugins provide the " +
+				"others.\n--all shows every device of this machine, with the properties that a match in the configuration can use."},
 		{
 			name: "apply", args: "-f FILE|DIR|-",
-			summary: "create or change pods and what they use from manifests", takes: takesFiles,
+			summary: "create or change pods and their objects from manifests", takes: takesFiles,
 			setup: setupApply,
 		},
 		{name: "delete", args: "POD... | -f FILE|DIR|- | KIND NAME...",
 			summary: "delete pods, ConfigMaps, Secrets and claims that were applied", takes: takesPods, setup: setupDelete,
-			detail: "KIND is configmap, secret or pvc. The data of a claim stays, in its directory, until islet " +
-				"delete pvc NAME --delete-data."},
+			detail: "KIND is configmap, secret or pvc. The data of a claim remains in its directory, until it is " +
+				"deleted with islet delete pvc NAME --delete-data."},
 		{name: "objects", args: "[KIND [NAME...]]",
-			summary: "list the ConfigMaps, Secrets and claims that manifests of this node hold", setup: setupObjects,
+			summary: "list the ConfigMaps, Secrets and claims of this node's manifests", setup: setupObjects,
 			detail: "KIND is configmap, secret or pvc. Values are never shown. 'islet describe KIND NAME' shows more."},
 		{
 			name: "config", aliases: []string{"configuration"},
-			summary: "send the node a configuration, which it tries and keeps only if that goes well",
+			summary: "try a configuration on the node, which keeps it only if the trial succeeds",
 			sub:     configCommands(),
 		},
 		{name: "update", args: "ARCHIVE|URL", summary: "try another version of islet, and keep it if the node " +
-			"is then as well as before", takes: takesFiles, setup: setupUpdate,
-			detail: "The archive is one whose makers the node trusts (edge.update.keys); ARCHIVE.release lies " +
-				"beside it. The pods go on running.\nWhatever goes wrong, the version that runs now goes on by " +
-				"itself, at most a minute later. Exits with 1 when it is refused or fails."},
+			"works as well as before", takes: takesFiles, setup: setupUpdate,
+			detail: "ARCHIVE.release must be next to the archive, signed with keys that the node trusts " +
+				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
+				"version by itself within a minute. Exits with 1 if the version is rejected or fails."},
 		{name: "self-test", hidden: true, setup: setupSelfTest},
-		{name: "accept", summary: "end the pods that are held because the API server lost them", setup: setupAccept,
-			detail: "After a restore from a backup, in a cluster that was made anew, or when the Node was " +
-				"deleted, the\npods run on until this command says that the API server is right: see 'islet status'."},
-		{name: "takeover", summary: "give the name of the node to this machine, when another one had it", setup: setupTakeOver,
-			detail: "A machine with a copied disk, or with the name of another one, tells the API server " +
-				"nothing and starts no pod that\nwrites to shared volumes: see 'islet status'. After a board " +
-				"or, without a serial number, a network card was replaced,\nthis command says that this machine is the node."},
-		{name: "shutdown", summary: "end all pods in order, as when the machine goes off", setup: setupShutdown,
-			detail: "Waits until they have ended, or had the time that shutdownGracePeriod gives them. The node " +
-				"takes no pods\nuntil the next boot, which starts them again, or until --cancel. Service managers without logind call it."},
-		{name: "clock", args: "[reset]", summary: "show what the node knows of the time, or forget what it took for proven",
-			setup:  setupClock,
-			detail: "Certificates are judged by a time that never goes back behind what has certainly passed. Reset when that is wrong."},
+		{name: "accept", summary: "end the held pods, which the API server has lost", setup: setupAccept,
+			detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
+				"keeps running\nthe pods that the API server has lost. This command ends them: see 'islet status'."},
+		{name: "takeover", summary: "give the name of the node to this machine, if another one had it", setup: setupTakeOver,
+			detail: "A machine that uses the name of another one, such as after its disk was copied, sends nothing to " +
+				"the API server\nand starts no pod that writes to shared volumes: see 'islet status'. Run this command " +
+				"on the machine that keeps\nthe name, also after a board was replaced, or a network card of a machine " +
+				"without a serial number."},
+		{name: "shutdown", summary: "end all pods in order, as when the machine shuts down", setup: setupShutdown,
+			detail: "Waits until they have ended, for at most shutdownGracePeriod. The node starts no pods until the " +
+				"next boot,\nor until --cancel. Service managers without logind run this command."},
+		{name: "clock", args: "[reset]", summary: "show the times that the node has recorded, or discard them",
+			setup: setupClock,
+			detail: "Certificates are verified at a time that is never before a time that has certainly passed. " +
+				"Use reset if that time is wrong."},
 		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]",
-			summary: "check this host and say what to do about each finding", setup: setupDoctor, agent: true,
-			detail: "Needs no agent. Without flags it examines the host for the agent that runs, else for the " +
-				"flags that are given.\n--fix removes what another kubelet or k3s left and certainly nobody " +
-				"uses, such as its bridge cni0;\nwith --dry-run it only says what that is."},
-		{name: "agent", args: "[FLAG...]", summary: "run the agent: what the service does", setup: setupAgent, agent: true,
-			detail: "Flags before any command run it too: 'islet --pod-manifest-path=DIR' is 'islet agent --pod-manifest-path=DIR'."},
+			summary: "check this host and show how to repair each finding", setup: setupDoctor, agent: true,
+			detail: "Needs no agent. Without agent flags it uses the settings of the running agent, if there is " +
+				"one.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as its " +
+				"bridge cni0;\nwith --dry-run it only lists them."},
+		{name: "agent", args: "[FLAG...]", summary: "run the agent, as the service does", setup: setupAgent, agent: true,
+			detail: "Flags without a command run the agent too: 'islet --pod-manifest-path=DIR' is 'islet agent --pod-manifest-path=DIR'."},
 		{name: "cleanup", args: "[AGENT FLAG...]",
-			summary: "end all pods of an agent that is stopped, and remove what they left on the host", setup: setupCleanup, agent: true,
-			detail: "The state directory stays: the pods come back with the agent. Give it the flags that the agent is started with."},
+			summary: "end all pods of a stopped agent, and remove their leftovers from the host", setup: setupCleanup, agent: true,
+			detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
 		{name: "version", summary: "print the versions of this program and of the agent", setup: setupVersion},
 		{name: "completion", args: "bash|zsh|fish", summary: "print shell completion", setup: setupCompletion,
 			detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},
@@ -175,7 +177,7 @@ func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 
 func join(path []string) string { return strings.Join(path, " ") }
 
-const podHelp = "POD is NAME, NAMESPACE/NAME or the beginning of a name, if only one pod has it."
+const podHelp = "POD is NAME, NAMESPACE/NAME, or the beginning of a name that only one pod has."
 
 func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 	fmt.Fprintf(w, "%s%s.\n\nUsage:\n  islet %s", strings.ToUpper(c.summary[:1]), c.summary[1:], join(path))
@@ -199,7 +201,7 @@ func printCommands(w io.Writer, list []command, path []string) {
 	name := join(append([]string{"islet"}, path...))
 	fmt.Fprintf(w, "Usage:\n  %s COMMAND [flags]\n", name)
 	if len(path) == 0 {
-		fmt.Fprint(w, "  islet agent [FLAG...]    run the agent; its flags: 'islet --help-flags'\n")
+		fmt.Fprint(w, "  islet agent [FLAG...]    run the agent; 'islet --help-flags' shows its flags\n")
 	}
 	fmt.Fprint(w, "\nCommands:\n")
 	t := table{indent: "  "}
@@ -241,7 +243,7 @@ func didYouMean(name string, list []command) string {
 	return fmt.Sprintf(": did you mean %q?", best)
 }
 
-// distance returns the number of letters to add, drop, change or swap.
+// distance returns how many letters must be added, dropped, changed or swapped to turn a into b.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

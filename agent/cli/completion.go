@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// The scripts call islet __complete with the words of the line; the last word is at the cursor. It
-// prints one candidate per line.
+// shells contains the completion scripts by shell. The scripts run islet __complete with the words of the line. The
+// last word is at the cursor. The command prints one candidate per line.
 var shells = map[string]string{
 	"bash": `_islet() {
 	COMPREPLY=($(islet __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
@@ -40,14 +40,14 @@ complete -c islet -a '(__islet_complete)'
 func setupCompletion(t *tool, _ *pflag.FlagSet) runner {
 	return func(_ context.Context, args []string) error {
 		if len(args) != 1 || shells[args[0]] == "" {
-			return usage("completion for which shell? bash, zsh or fish")
+			return usage("completion needs a shell: bash, zsh or fish")
 		}
 		_, err := fmt.Fprint(t.out, shells[args[0]])
 		return err
 	}
 }
 
-// completeTimeout bounds the wait for a completion.
+// completeTimeout is the maximum time for a completion.
 const completeTimeout = 2 * time.Second
 
 func setupComplete(t *tool, _ *pflag.FlagSet) runner {
@@ -125,7 +125,7 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag whose value follows word; nil: none.
+// flagValue returns the flag whose value follows word, or nil if there is none.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {

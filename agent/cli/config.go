@@ -22,17 +22,17 @@ func configCommands() []command {
 	return []command{
 		{
 			name:    "show",
-			summary: "show which configuration the node uses, and why not the last one that it was sent",
+			summary: "show the configuration that the node uses, and why it does not use a newer one",
 			setup:   setupConfigShow,
 		},
-		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node is then as well as before",
+		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node works as well as before",
 			takes: takesFiles, setup: setupConfigApply,
-			detail: "FILE holds a KubeletConfiguration, an EdgeConfiguration or both. The pods go on running. " +
-				"Whatever goes wrong, the node goes\nback to the last known good configuration by itself. Exits " +
-				"with 1 when the configuration is refused or fails."},
-		{name: "revert", summary: "go back to the good configuration before the present one", setup: setupConfigRevert,
-			detail: "It is tried like any other. Without one before, the node's own files count again."},
-		{name: "history", summary: "list the configurations that were tried, and how that ended", setup: setupConfigHistory},
+			detail: "FILE contains a KubeletConfiguration, an EdgeConfiguration or both. The pods keep running. " +
+				"If the trial fails, the node returns\nto the last known good configuration by itself. Exits " +
+				"with 1 if the configuration is rejected or fails."},
+		{name: "revert", summary: "return to the previous good configuration", setup: setupConfigRevert,
+			detail: "It is tried like any other. If there is no previous one, the node uses its own files again."},
+		{name: "history", summary: "list the trials and their outcomes", setup: setupConfigHistory},
 	}
 }
 
@@ -76,16 +76,16 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	if c.Follows != "" {
 		state := c.FollowProblem
 		if c.Overridden && state == "" {
-			state = "counts again when it changes"
+			state = "used again when it changes"
 		}
 		out.row("Follows:", c.Follows, state)
 	}
 	out.print(t.out)
 	switch {
 	case c.Trying:
-		fmt.Fprintf(t.out, "On trial: %s\n", printable(orElse(c.Waiting, "it begins")))
+		fmt.Fprintf(t.out, "On trial: %s\n", printable(orElse(c.Waiting, "beginning")))
 	case c.Assigned != nil:
-		fmt.Fprintln(t.out, "It will be tried when the node is well")
+		fmt.Fprintln(t.out, "Its trial begins when the node is healthy")
 	}
 	if c.Problem != "" {
 		fmt.Fprintf(t.out, "Problem: %s\n", lines(c.Problem))
@@ -95,7 +95,7 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	}
 }
 
-// lines makes each line of a text safe for a terminal.
+// lines makes each line of a text safe for a terminal, and indents all but the first.
 func lines(text string) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range all {
@@ -140,7 +140,7 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// configApply is islet config apply.
+// configApply implements islet config apply.
 type configApply struct {
 	*tool
 	dry, quick, despite bool
@@ -150,16 +150,16 @@ type configApply struct {
 func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
 	c := &configApply{tool: t}
 	flags.BoolVar(&c.dry, "dry-run", false, "only check it")
-	flags.BoolVar(&c.despite, "despite-pods", false, "keep it also if pods are not ready that were, while node, link and API are well")
-	flags.BoolVar(&c.quick, "no-wait", false, "do not wait until it has been tried")
+	flags.BoolVar(&c.despite, "despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
+	flags.BoolVar(&c.quick, "no-wait", false, "do not wait for the end of the trial")
 	flags.StringSliceVar(&c.consent, "consent", nil,
-		"fields of the node's own that it may change, such as podCIDR; see docs/configuration.md")
+		"protected fields that it may change, such as podCIDR; see docs/configuration.md")
 	return c.run
 }
 
 func (c *configApply) run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return usage("islet config apply takes one file, or - for standard input")
+		return usage("islet config apply needs one file, or - for standard input")
 	}
 	data, name, err := c.read(args[0])
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if c.dry {
-		fmt.Fprintf(c.out, "configuration %s can be tried\n", ref.ID)
+		fmt.Fprintf(c.out, "configuration %s is valid\n", ref.ID)
 		return nil
 	}
 	if c.quick {
@@ -198,13 +198,13 @@ func (c *configApply) read(file string) (data []byte, name string, err error) {
 		}
 	}
 	if len(data) > api.MaxConfiguration {
-		err = fmt.Errorf("%s is larger than a configuration may be, %d MiB", file, api.MaxConfiguration>>20)
+		err = fmt.Errorf("%s is too large: a configuration may have at most %d MiB", file, api.MaxConfiguration>>20)
 	}
 	return data, file, err
 }
 
-// outcome waits for the end of a configuration's trial. The agent restarts at the beginning and the
-// end of a trial.
+// outcome waits for the end of a configuration's trial and prints the result. The agent restarts at the beginning and
+// the end of a trial.
 func (t *tool) outcome(ctx context.Context, id string) error {
 	return t.trial(ctx, id, func(c *api.Configuration) (bool, error) {
 		switch {
@@ -214,11 +214,12 @@ func (t *tool) outcome(ctx context.Context, id string) error {
 		case c.Failed != nil && c.Failed.ID == id:
 			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, lines(c.Failed.Why))
 		}
-		return true, fmt.Errorf("configuration %s is not in use: another one came meanwhile (islet config history)", id)
+		return true, fmt.Errorf("configuration %s is not in use: another one was tried meanwhile (islet config history)", id)
 	})
 }
 
-// trial waits for the end of a trial, and calls ended for the result.
+// trial waits for the end of a trial. It calls ended with the configuration after the trial, until ended returns
+// true.
 func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
@@ -231,7 +232,7 @@ func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configurati
 			if away.IsZero() {
 				away = time.Now()
 			}
-			if time.Since(away) > awayAtMost {
+			if time.Since(away) > maxAway {
 				return err
 			}
 		case err != nil:
@@ -255,11 +256,11 @@ func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configurati
 	}
 }
 
-// awayAtMost bounds a restart of the agent.
-const awayAtMost = 2 * time.Minute
+// maxAway is the maximum time for a restart of the agent.
+const maxAway = 2 * time.Minute
 
 func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {
-	quick := flags.Bool("no-wait", false, "do not wait until it has been tried")
+	quick := flags.Bool("no-wait", false, "do not wait for the end of the trial")
 	return func(ctx context.Context, _ []string) error {
 		var ref api.ConfigurationRef
 		if err := t.call(ctx, http.MethodDelete, api.PathConfiguration, nil, nil, &ref); err != nil {

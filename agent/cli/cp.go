@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// copyCommand is islet cp. Like kubectl cp it requires tar in the container. Files from a container
+// copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container
 // are written only below the target, whatever the archive contains.
 type copyCommand struct {
 	*tool
@@ -52,9 +52,9 @@ func (c *copyCommand) run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case (from.pod == "") == (to.pod == ""):
-		return usage("one of %s and %s must be in a pod, as POD:PATH, the other here", args[0], args[1])
+		return usage("either %s or %s must be POD:PATH, the other one a local path", args[0], args[1])
 	case inside.path == "":
-		return usage("%s:: which path in the container?", inside.pod)
+		return usage("%s: needs a path in the container", inside.pod)
 	case from.path == "" || to.path == "":
 		return usage("a path is empty")
 	}
@@ -129,9 +129,8 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 	return err
 }
 
-// isDirectory reports whether a path in the container is a directory. Like kubectl cp it runs the
-// program test; without test the path is taken as the new name. An error means that the agent could
-// not be reached.
+// isDirectory reports whether a path in the container is a directory. Like kubectl cp it runs the program test. If
+// the container has no test, it returns false. An error means that the agent could not be reached.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {
@@ -165,7 +164,7 @@ func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, co
 	return err
 }
 
-// limited keeps the beginning of the output.
+// limited keeps the first maxMessage bytes that are written to it.
 type limited struct{ strings.Builder }
 
 func (l *limited) Write(b []byte) (int, error) {

@@ -167,8 +167,8 @@ func TestCopy(t *testing.T) {
 		!strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
 		t.Errorf("what is not there: %+v", got)
 	}
-	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: one of a and b must be in a pod, as POD:PATH, the other here\n")
+	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: either a or b must be POD:PATH, the other one a local path\n")
 	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "",
-		"islet: one of web:x and web:y must be in a pod, as POD:PATH, the other here\n")
+		"islet: either web:x or web:y must be POD:PATH, the other one a local path\n")
 	check(t, n, run(t, n, "", "cp", "a"), ExitUsage, "", "islet: cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH\n")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// deleteCommand is islet delete.
+// deleteCommand implements islet delete.
 type deleteCommand struct {
 	*tool
 	podFlag
@@ -35,24 +35,25 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	c.declare(flags)
 	c.declareFiles(flags)
 	c.declareSelector(flags)
-	flags.BoolVar(&c.all, "all", false, "all pods of the namespace that were applied")
-	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: of every namespace")
-	flags.Int64Var(&c.grace, "grace-period", -1, "seconds the pod has to end (default: what its manifest says)")
-	flags.BoolVar(&c.force, "force", false, "kill at once: the same as --grace-period=0")
-	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is gone")
-	flags.DurationVar(&c.timeout, "timeout", 0, "wait no longer than this")
-	flags.BoolVar(&c.data, "delete-data", false, "with pvc NAME: remove the claim's data, too, for ever")
-	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "a pod that is not there is no error")
+	flags.BoolVar(&c.all, "all", false, "delete all applied pods of the namespace")
+	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: in every namespace")
+	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the pod has to end (default: those of its manifest)")
+	flags.BoolVar(&c.force, "force", false, "kill the pod at once, like --grace-period=0")
+	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is removed")
+	flags.DurationVar(&c.timeout, "timeout", 0, "maximum time to wait")
+	flags.BoolVar(&c.data, "delete-data", false, "with pvc NAME: also delete the claim's data permanently")
+	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "report no error if a pod does not exist")
 	return c.run
 }
 
-// checkPodArgs rejects arguments that name no pod, or name pods beside --all or -l (many).
+// checkPodArgs returns an error if the arguments select no pod, or if they name pods although --all or -l is set
+// (many).
 func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 	switch {
 	case len(args) == 0 && len(c.files) == 0 && !many:
-		return usage("which pod? islet delete POD, -f FILE, -l LABELS or --all")
+		return usage("delete needs a pod: islet delete POD, -f FILE, -l LABELS or --all")
 	case many && len(args)+len(c.files) > 0:
-		return usage("--all and -l choose the pods: name none besides")
+		return usage("--all and -l cannot be combined with names of pods")
 	}
 	return nil
 }
@@ -60,12 +61,12 @@ func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	if names, ok := objectArgs(args, c.namespace); ok {
 		if len(names) == 0 || len(c.files) > 0 || c.all || c.text != "" {
-			return usage("which one? islet delete %s NAME", args[0])
+			return usage("delete needs a name: islet delete %s NAME", args[0])
 		}
 		return c.deleteObjects(ctx, names)
 	}
 	if c.data {
-		return usage("--delete-data is for islet delete pvc NAME")
+		return usage("--delete-data is only valid for islet delete pvc NAME")
 	}
 	args = withoutKind(args)
 	many := c.all || c.text != ""
@@ -76,7 +77,7 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 		c.grace = max(0, c.grace)
 	}
 	left := map[types.UID]bool{}
-	errs := []error{c.each(c.Stdin, func(origin string, data []byte) error {
+	errs := []error{c.readFiles(c.Stdin, func(origin string, data []byte) error {
 		var done []api.Deleted
 		q := c.query()
 		q.Set("origin", origin)
@@ -94,7 +95,7 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 			}
 		}
 		for _, a := range args {
-			errs = append(errs, c.one(ctx, pods, a, left))
+			errs = append(errs, c.deletePod(ctx, pods, a, left))
 		}
 	}
 	if c.wait && len(left) > 0 {
@@ -103,8 +104,8 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// applied returns the pods that --all and -l select: applied pods of the namespace. Other pods
-// cannot be deleted by this command.
+// applied returns the names of the pods that --all and -l select. These are applied pods of the namespace, because
+// this command cannot delete other pods.
 func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
 	if pods, err = c.selected(pods); err != nil {
 		return nil, err
@@ -132,8 +133,8 @@ func (c *deleteCommand) query() url.Values {
 	return q
 }
 
-// one requests the deletion of a pod.
-func (c *deleteCommand) one(ctx context.Context, pods []v1.Pod, name string, left map[types.UID]bool) error {
+// deletePod requests the deletion of a pod.
+func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name string, left map[types.UID]bool) error {
 	pod, err := choose(pods, c.namespace, name)
 	var done api.Deleted
 	if err == nil {
@@ -171,7 +172,7 @@ func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) erro
 	return errors.Join(errs...)
 }
 
-// await waits until none of the pods is left.
+// await waits until all pods in left are removed.
 func (c *deleteCommand) await(ctx context.Context, left map[types.UID]bool) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc

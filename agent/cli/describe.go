@@ -22,13 +22,13 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 	return func(ctx context.Context, args []string) error {
 		if names, ok := objectArgs(args, p.namespace); ok {
 			if len(names) == 0 {
-				return usage("which one? islet describe %s NAME", args[0])
+				return usage("describe needs a name: islet describe %s NAME", args[0])
 			}
 			return t.describeObjects(ctx, names)
 		}
 		args = withoutKind(args)
 		if len(args) == 0 {
-			return usage("which pod? islet describe POD")
+			return usage("describe needs a pod: islet describe POD")
 		}
 		pods, err := t.list(ctx)
 		if err != nil {
@@ -56,7 +56,7 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 // A page is indented text with aligned values, in kubectl describe's format.
 type page struct {
 	w io.Writer
-	t *tool // for colours; nil: none
+	t *tool // for colours; may be nil
 }
 
 func (p page) shade(c colour) colour {

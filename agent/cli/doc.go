@@ -1,5 +1,5 @@
-// Package cli implements the commands for users of the device. Each command is an HTTP request or
-// stream to the agent's unix socket (package server).
+// Package cli implements islet's commands for users. Most commands send an HTTP request to the agent's unix socket
+// (package server).
 //
 //	main --> Main --> command table --> run --> client --> /run/islet/islet.sock
 //	                       |                      |

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// details writes information about a pod that is not in its object.
+// details writes the information about a pod that its object does not contain.
 func (p page) details(d *api.Details, now time.Time) {
 	if len(d.Problems) > 0 {
 		fmt.Fprintln(p.w, "Problems:")

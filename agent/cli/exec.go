@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// execCommand is islet exec and islet attach.
+// execCommand implements islet exec and islet attach.
 type execCommand struct {
 	*tool
 	podFlag
@@ -43,20 +43,20 @@ func setupAttach(t *tool, flags *pflag.FlagSet) runner {
 func (c *execCommand) flags(flags *pflag.FlagSet) {
 	c.declare(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
-	flags.BoolVarP(&c.stdin, "stdin", "i", false, "pass standard input on")
-	flags.BoolVarP(&c.tty, "tty", "t", false, "standard input is a terminal")
+	flags.BoolVarP(&c.stdin, "stdin", "i", false, "pass standard input to the process")
+	flags.BoolVarP(&c.tty, "tty", "t", false, "use standard input as a terminal")
 }
 
 func (c *execCommand) run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 0:
-		return usage("which pod? See --help")
+		return usage("exec needs a pod: see --help")
 	case !c.attach && (len(args) == 1 || c.args == 0):
 		return usage("exec needs a pod and a command: islet exec POD -- COMMAND")
 	case !c.attach && c.args > 1:
-		return usage("exec takes one pod before --, not %d", c.args)
+		return usage("exec needs one pod before --, not %d", c.args)
 	case c.attach && len(args) > 1:
-		return usage("attach takes one pod")
+		return usage("attach needs one pod")
 	}
 	pod, err := c.pod(ctx, c.podFlag, args[0])
 	if err != nil {
@@ -126,7 +126,7 @@ func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*
 	return nil, c.unreachable(err)
 }
 
-// Channels of the v5 protocol.
+// Channels of the WebSocket protocol v5.channel.k8s.io.
 const (
 	stdinChannel  = 0
 	stdoutChannel = 1
@@ -136,14 +136,14 @@ const (
 	closeChannel  = 255
 )
 
-// talk connects the streams until the process has ended, and returns its exit code as an error.
+// talk copies the streams until the process has ended. It returns the exit code as an error.
 func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
 	if term != nil {
 		restore, err := term.raw()
 		if err != nil {
-			return fmt.Errorf("set the terminal up: %w", err)
+			return fmt.Errorf("set up the terminal: %w", err)
 		}
 		defer restore()
 		sizes, cancel := term.sizes()
@@ -157,7 +157,7 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 	}
 	failed := make(chan error, 1)
 	if c.stdin {
-		go c.feed(s, failed) // ends with standard input or, blocked there, with the program
+		go c.feed(s, failed) // ends with standard input, or with the program if it is blocked in a read
 	}
 	status, err := c.receive(s)
 	if ctx.Err() != nil {
@@ -174,8 +174,7 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 	}
 }
 
-// feed sends standard input and its end. It reports a read error to failed before the process sees
-// the end.
+// feed sends standard input and its end. It sends a read error to failed before the process sees the end.
 func (c *execCommand) feed(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -261,8 +260,8 @@ type socket struct {
 	silence time.Duration // maximum time without a message of the agent, which sends pings
 }
 
-// answer answers pings independently of the reader: the agent may have disconnected while output is
-// still unread, or be busy with input, and neither ends the output.
+// answer responds to pings, independently of the reader. It ignores errors, because unread output must still be read
+// after the agent has disconnected or while it is busy with input.
 func (s *socket) answer(pings <-chan string) {
 	for data := range pings {
 		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error: the connection has ended
@@ -272,8 +271,8 @@ func (s *socket) answer(pings <-chan string) {
 // expect restarts the timeout for messages.
 func (s *socket) expect() { s.conn.SetReadDeadline(time.Now().Add(s.silence)) }
 
-// A timedReader restarts the timeout before each read of a message, so that the caller's own time
-// does not count.
+// A timedReader restarts the timeout before each read of a message, so that the time between two reads does not
+// count.
 type timedReader struct {
 	io.Reader
 	s *socket

@@ -85,7 +85,7 @@ func TestFlows(t *testing.T) {
 			got := run(t, l, "", f.args...)
 			whole := strings.Contains(name, "-f") // goes on where it was
 			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable ||
-				!strings.Contains(got.err, "lost the agent") {
+				!strings.Contains(got.err, "lost the connection to the agent") {
 				t.Errorf("%s, breaks: code %d, %d of %d bytes, %s", name, got.code, len(got.out), len(f.out), got.err)
 			}
 		})

@@ -13,16 +13,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A followed log resumes when the agent is back within agentPatience, or Env's value. The agent is
-// polled every askAgain.
+// A followed log resumes if the agent responds again within agentPatience, or Env.AgentPatience. The agent is polled
+// at the interval askAgain.
 const (
 	agentPatience = 2 * time.Minute
 	askAgain      = 500 * time.Millisecond
 )
 
-// follow prints a container's log until the container has ended. When the agent stops, for example
-// for an upgrade, its containers keep running: follow resumes after the last printed line once an
-// agent answers again.
+// follow prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
+// containers keep running. follow then waits for the agent, and resumes after the last printed line.
 func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	at := &position{w: out, stamps: c.timestamps}
 	q := c.query()
@@ -30,7 +29,9 @@ func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, co
 	began := time.Now()
 	id, err := containerID(pod, container), c.copy(ctx, at, pod, container, q)
 	for isLost(err) {
-		c.lost.Do(func() { fmt.Fprintf(c.Stderr, "islet: lost the agent at %s: waiting for it to come back\n", c.socket) })
+		c.lost.Do(func() {
+			fmt.Fprintf(c.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", c.socket)
+		})
 		previous, gone, waitErr := c.await(ctx, pod, container, id)
 		switch {
 		case waitErr != nil:
@@ -61,8 +62,8 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// await waits until an agent knows the container with that ID: as the current one or, with
-// previous, the one before. gone: it knows no such pod.
+// await waits until an agent lists the container with that ID. previous is true if it is the container before the
+// last restart. gone is true if the agent does not have the pod.
 func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentPatience
 	if c.AgentPatience > 0 {
@@ -84,7 +85,7 @@ func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id stri
 			case st.LastTerminationState.Terminated != nil && st.LastTerminationState.Terminated.ContainerID == id:
 				return true, false, nil
 			}
-			err = fmt.Errorf("the agent does not know container %s of pod %s/%s any more", container, pod.Namespace, pod.Name)
+			err = fmt.Errorf("the agent no longer has container %s of pod %s/%s", container, pod.Namespace, pod.Name)
 		} else if !isLost(err) {
 			return false, false, err
 		}
@@ -127,20 +128,20 @@ func containerID(pod *v1.Pod, container string) string {
 	return st.ContainerID
 }
 
-// A position is how far a log has been printed. It reads the log with times and prints it with or
-// without them. After resume it skips what it has printed.
+// A position prints a log and records how far it has been printed. Its input has times at the beginning of each line,
+// its output has them if stamps is set. After resume it skips the lines that it has printed.
 type position struct {
 	w      io.Writer
 	stamps bool
 
 	last   string // time of the last line
 	lines  int    // complete lines printed with this time
-	chars  int    // printed of the unfinished line after them
+	chars  int    // printed bytes of the unfinished line after them
 	head   []byte // beginning of a line whose time is incomplete
 	inLine bool
 
 	again     int  // lines to skip
-	againTail int  // characters to skip of the line after them
+	againTail int  // bytes to skip of the line after them
 	resumed   bool // the next line must have the last line's time
 }
 
@@ -148,13 +149,13 @@ type position struct {
 var errMissed = errors.New("lines of the log are missing: they were removed before they could be printed " +
 	"(containerLogMaxSize, containerLogMaxFiles)")
 
-// resume prepares for the log from the time of the last line on.
+// resume prepares for a log that begins at the time of the last line.
 func (p *position) resume() {
 	p.head, p.inLine, p.again, p.againTail = nil, false, p.lines, p.chars
 	p.resumed = p.last != ""
 }
 
-// Write prints a part of the log. errMissed means that it does not continue at the last line.
+// Write prints a part of the log. It returns errMissed if the log does not contain the last printed line.
 func (p *position) Write(b []byte) (int, error) {
 	var out []byte
 	for rest := b; len(rest) > 0; {
@@ -189,7 +190,7 @@ func (p *position) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin starts a line with that time.
+// begin starts a line with the time stamp.
 func (p *position) begin(out []byte, stamp string) []byte {
 	p.inLine = true
 	if stamp != p.last {
@@ -201,7 +202,7 @@ func (p *position) begin(out []byte, stamp string) []byte {
 	return out
 }
 
-// more appends a part of a line.
+// more appends a part of a line to out, unless it was printed before.
 func (p *position) more(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends

@@ -50,7 +50,7 @@ func (f *following) end(code int, message string) {
 	check(f.t, f.n, result{out: string(rest), err: f.errw.String(), code: <-f.code}, code, "", message)
 }
 
-const lost = "islet: lost the agent at DIR/s: waiting for it to come back\n"
+const lost = "islet: lost the connection to the agent at DIR/s: waiting for the agent\n"
 
 // TestFollow ends with the container, over restarts of the agent in between: no
 // line is lost and none printed twice, though all are of the same time.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Commands about the host do not use the agent; package agent implements them.
+// The commands in this file do not use a running agent. Package agent implements them.
 
 func setupDoctor(t *tool, _ *pflag.FlagSet) runner {
 	run := onHost(t, t.Doctor)
@@ -24,7 +24,7 @@ func setupDoctor(t *tool, _ *pflag.FlagSet) runner {
 
 func setupCleanup(t *tool, _ *pflag.FlagSet) runner { return onHost(t, t.Cleanup) }
 
-// setupAgent is used for --help only: the agent parses its own arguments.
+// setupAgent is only used for --help, because the agent parses its own arguments.
 func setupAgent(t *tool, _ *pflag.FlagSet) runner {
 	return func(context.Context, []string) error { return usage("this program has no agent") }
 }

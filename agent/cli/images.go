@@ -17,7 +17,7 @@ import (
 
 func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 	noHeaders := flags.Bool("no-headers", false, "only the rows")
-	quiet := flags.BoolP("quiet", "q", false, "only the names")
+	quiet := flags.BoolP("quiet", "q", false, "print only the names")
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, _ []string) error {
 		var images []api.Image
@@ -68,7 +68,7 @@ func setupImagesImport(t *tool, flags *pflag.FlagSet) runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("which archive? islet images import ARCHIVE, or - for standard input")
+			return usage("import needs an archive: islet images import ARCHIVE, or - for standard input")
 		}
 		for _, name := range args {
 			if err := t.importArchive(ctx, name, *quiet); err != nil {
@@ -104,7 +104,7 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("which image? islet images pull IMAGE")
+			return usage("pull needs an image: islet images pull IMAGE")
 		}
 		for _, ref := range args {
 			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.progress(*quiet), "pull "+ref); err != nil {
@@ -115,14 +115,14 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// watchProgress shows the progress of an import or pull, then prints the images.
+// watchProgress shows the progress of an import or pull, and then prints the images.
 func (t *tool) watchProgress(ctx context.Context, path string, query url.Values, body io.Reader, bar *progress, what string) error {
 	defer bar.clear()
 	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
 			bar.clear()
-			if strings.Contains(p.Error, what+": ") { // possibly after a reason such as RegistryUnavailable
+			if strings.Contains(p.Error, what+": ") { // may follow a reason such as RegistryUnavailable
 				return true, errors.New(printable(p.Error))
 			}
 			return true, fmt.Errorf("%s: %s", what, printable(p.Error))
@@ -133,7 +133,7 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 			}
 			return true, nil
 		}
-		if p.Ref != "" { // else a keep-alive line
+		if p.Ref != "" { // otherwise the value is a keep-alive line
 			bar.update(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return false, nil
@@ -144,7 +144,7 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 	dry := flags.Bool("dry-run", false, "only list what would be removed")
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
-			return usage("prune takes no images: islet images rm removes single ones")
+			return usage("prune takes no arguments; use islet images rm to remove single images")
 		}
 		q, verb := url.Values{}, "removed"
 		if *dry {
@@ -168,9 +168,9 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 		rest := ""
 		switch {
 		case *dry && out.Rest:
-			rest = ", and what belongs to no image: downloads that stopped, layers and content that nothing refers to"
+			rest = ", and data of no image: interrupted downloads, unreferenced layers and content"
 		case out.Freed > 0:
-			rest = fmt.Sprintf(", and %s that belonged to no image", size(out.Freed))
+			rest = fmt.Sprintf(", and %s of data that belonged to no image", size(out.Freed))
 		}
 		fmt.Fprintf(t.Stderr, "%s, %s%s\n", plural(len(out.Removed), "image"), size(freed), rest)
 		if out.Error != "" {
@@ -181,10 +181,10 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 }
 
 func setupImagesRemove(t *tool, flags *pflag.FlagSet) runner {
-	force := flags.BoolP("force", "f", false, "also images that a pod needs, which cannot start again without them")
+	force := flags.BoolP("force", "f", false, "also remove images that a pod needs; it cannot start again without them")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("which image? islet images rm IMAGE")
+			return usage("rm needs an image: islet images rm IMAGE")
 		}
 		var errs []error
 		for _, ref := range args {

@@ -7,16 +7,15 @@ import (
 	"sync"
 )
 
-// A lineWriter writes complete lines, each with a prefix, so that several writers can share an
-// output.
+// A lineWriter writes only complete lines, each with a prefix, so that several writers can share an output.
 type lineWriter struct {
 	w      io.Writer
-	mu     *sync.Mutex // nil: the output is not shared
+	mu     *sync.Mutex // nil if the output is not shared
 	prefix string
 	held   []byte // unfinished line
 }
 
-// maxHeld bounds an unfinished line.
+// maxHeld is the maximum size of an unfinished line. The rest of a longer line is written as another line.
 const maxHeld = 1 << 20
 
 func (l *lineWriter) Write(b []byte) (int, error) {
@@ -55,7 +54,7 @@ func (l *lineWriter) finish() error {
 	return err
 }
 
-// A readError is an error of the response, not of the output.
+// A readError is an error while reading the response, not while writing the output.
 type readError struct{ err error }
 
 func (e readError) Error() string { return e.err.Error() }

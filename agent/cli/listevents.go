@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// eventsCommand is islet events.
+// eventsCommand implements islet events.
 type eventsCommand struct {
 	*tool
 	podFlag
@@ -23,10 +23,10 @@ type eventsCommand struct {
 
 func setupEvents(t *tool, flags *pflag.FlagSet) runner {
 	c := &eventsCommand{tool: t}
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "of pods of this namespace (default: of all and of the node)")
-	flags.BoolVarP(&c.watch, "watch", "w", false, "then go on with each event")
-	flags.BoolVar(&c.warnings, "warnings", false, "only what is no good news")
-	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "events of pods in this namespace (default: all events, also of the node)")
+	flags.BoolVarP(&c.watch, "watch", "w", false, "then print each new event")
+	flags.BoolVar(&c.warnings, "warnings", false, "only warnings")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
 	flags.StringVarP(&c.output, "output", "o", "", "json or yaml")
 	return c.run
 }
@@ -107,7 +107,7 @@ func (c *eventsCommand) row(e api.Event) {
 	c.table.painted(map[int]colour{1: c.shade(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
 }
 
-// follow prints the present events and then each new one.
+// follow prints the existing events and then each new one.
 func (c *eventsCommand) follow(ctx context.Context, of *v1.Pod) error {
 	if c.output != "" && c.output != "json" {
 		return usage("output %q: with -w it must be json", c.output)

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// logsCommand is islet logs.
+// logsCommand implements islet logs.
 type logsCommand struct {
 	*tool
 	podFlag
@@ -27,21 +27,21 @@ type logsCommand struct {
 	limit                          int64
 	since                          time.Duration
 	sinceTime                      string
-	lost                           sync.Once // to say that the agent is waited for
+	lost                           sync.Once // prints the notice about a lost agent once
 }
 
 func setupLogs(t *tool, flags *pflag.FlagSet) runner {
 	c := &logsCommand{tool: t}
 	c.declare(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
-	flags.BoolVar(&c.all, "all-containers", false, "the logs of all containers of the pod")
-	flags.BoolVarP(&c.followed, "follow", "f", false, "go on until the container has ended, over restarts of the agent")
-	flags.Int64Var(&c.tail, "tail", -1, "only so many lines from the end")
-	flags.DurationVar(&c.since, "since", 0, "only what was written within, like 5s, 2m or 3h")
-	flags.StringVar(&c.sinceTime, "since-time", "", "only what was written after, like 2006-01-02T15:04:05Z")
+	flags.BoolVar(&c.all, "all-containers", false, "print the logs of all containers of the pod")
+	flags.BoolVarP(&c.followed, "follow", "f", false, "continue until the container has ended, also across restarts of the agent")
+	flags.Int64Var(&c.tail, "tail", -1, "only this number of lines from the end")
+	flags.DurationVar(&c.since, "since", 0, "only lines that are not older than this, such as 5s, 2m or 3h")
+	flags.StringVar(&c.sinceTime, "since-time", "", "only lines since this time, such as 2006-01-02T15:04:05Z")
 	flags.BoolVar(&c.timestamps, "timestamps", false, "begin each line with its time")
-	flags.BoolVarP(&c.previous, "previous", "p", false, "of the container before its last restart")
-	flags.Int64Var(&c.limit, "limit-bytes", 0, "stop after so many bytes")
+	flags.BoolVarP(&c.previous, "previous", "p", false, "print the log of the container before its last restart")
+	flags.Int64Var(&c.limit, "limit-bytes", 0, "stop after this number of bytes")
 	flags.BoolVar(&c.prefix, "prefix", false, "begin each line with the pod and the container")
 	return c.run
 }
@@ -54,9 +54,9 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 	case len(args) != 1:
 		return usage("logs needs one pod: islet logs POD [-c CONTAINER]")
 	case c.all && c.name != "":
-		return usage("--all-containers and a container contradict each other")
+		return usage("--all-containers cannot be combined with a container")
 	case c.since != 0 && c.sinceTime != "":
-		return usage("--since and --since-time contradict each other")
+		return usage("--since cannot be combined with --since-time")
 	}
 	pod, err := c.pod(ctx, c.podFlag, args[0])
 	if err != nil {
@@ -67,20 +67,20 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.one(ctx, pod, name, nil)
+		return c.printOne(ctx, pod, name, nil)
 	}
-	return c.each(ctx, pod)
+	return c.printAll(ctx, pod)
 }
 
-// each prints the logs of all containers: one after the other, or when following, line by line as
-// they arrive. An error of one container does not hide the others.
-func (c *logsCommand) each(ctx context.Context, pod *v1.Pod) error {
+// printAll prints the logs of all containers, one after the other. With -f it prints the lines of all containers as
+// they arrive. An error of one container does not stop the others.
+func (c *logsCommand) printAll(ctx context.Context, pod *v1.Pod) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	failed := error(nil)
 	for _, name := range containerNames(pod) {
 		print := func() {
-			if err := c.one(ctx, pod, name, &mu); err != nil && ctx.Err() == nil {
+			if err := c.printOne(ctx, pod, name, &mu); err != nil && ctx.Err() == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Fprintf(c.Stderr, "islet: %v\n", err)
@@ -97,8 +97,8 @@ func (c *logsCommand) each(ctx context.Context, pod *v1.Pod) error {
 	return errors.Join(ctx.Err(), failed)
 }
 
-// one copies the log of one container; with mu in complete lines.
-func (c *logsCommand) one(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
+// printOne prints the log of one container. If mu is set, it only writes complete lines.
+func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
 	if mu == nil && !c.prefix {
 		return c.to(ctx, c.out, pod, container)
 	}
@@ -116,7 +116,7 @@ func (c *logsCommand) to(ctx context.Context, out io.Writer, pod *v1.Pod, contai
 	return c.copy(ctx, out, pod, container, c.query())
 }
 
-// copy prints a log with the query's options.
+// copy prints a log with the options of the query.
 func (c *logsCommand) copy(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
 	resp, err := c.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {

@@ -25,22 +25,21 @@ type Env struct {
 	Getenv         func(string) string
 	Version        string           // of islet
 	Now            func() time.Time // reference time for ages
-	// AgentPatience is how long a followed log waits for a stopped agent; 0: two minutes.
+	// AgentPatience is how long a followed log waits for a stopped agent. The default is two minutes.
 	AgentPatience time.Duration
-	// Patience is the timeout of other commands for an agent that sends nothing; 0: 20 s to a
-	// minute.
+	// Patience is the timeout of other commands for an agent that sends nothing. The default is 20 s to a minute.
 	Patience time.Duration
 	// Agent runs the agent with its flags, for islet agent.
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// SelfTest checks whether this program can run here, for islet self-test.
+	// SelfTest checks whether this program can run on this machine, for islet self-test.
 	SelfTest func(stdout, stderr io.Writer) int
-	// Cleanup removes a stopped agent's remains from the host.
+	// Cleanup removes the pods and leftovers of a stopped agent from the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Exit codes, for scripts. exec returns the command's own.
+// Exit codes, for scripts. islet exec returns the exit code of its command.
 const (
 	ExitOK          = 0
 	ExitFailed      = 1
@@ -69,9 +68,10 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand reports whether the arguments are for a command, valid or not, and not for the agent,
-// which takes only flags: a name, the --socket flag, or a request for help. If the program is
-// called as kubelet, they are for the agent.
+// IsCommand reports whether the arguments are for a command, which need not exist, and not for the agent, which only
+// has flags. They are for a command if the first one is a name or the flag --socket, or if they request help. Without
+// arguments, IsCommand returns atTerminal. If the program is called as kubelet, missing arguments and a request for
+// --help are for the agent.
 func IsCommand(called string, args []string, atTerminal bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
@@ -92,10 +92,10 @@ func AtTerminal(in, out *os.File) bool { return isTerminal(in) && isTerminal(out
 
 const (
 	socketFlag = "--socket"
-	helpFlags  = "--help-flags" // as --help of a kubelet
+	helpFlags  = "--help-flags" // like the --help of a kubelet
 )
 
-// leadingSocket removes the flag --socket in front of the command.
+// leadingSocket removes the flag --socket before the command, and returns its value.
 func leadingSocket(args []string) (socket string, rest []string) {
 	if len(args) == 0 {
 		return "", args
@@ -121,7 +121,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 		args = []string{"agent", "--help"}
 	}
 	if args[0] == "agent" && env.Agent != nil {
-		return env.Agent(args[1:]) // its signals are its own
+		return env.Agent(args[1:]) // it handles signals itself
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -145,12 +145,11 @@ func Main(ctx context.Context, args []string, env Env) int {
 	return ExitFailed
 }
 
-// lastMoment is how long a command may clean up after ctx has ended: restore a terminal, cancel a
-// request.
+// lastMoment is how long a command may clean up after ctx has ended, such as to restore the terminal.
 const lastMoment = 2 * time.Second
 
-// interruptible runs a command until it ends, or until shortly after ctx has ended: a file may be a
-// pipe without a writer, or on an unreachable server, and no context cancels such a system call.
+// interruptible runs a command. If ctx ends, it waits for the command only for lastMoment. The command may be blocked
+// in a system call that no context cancels, such as on a pipe without a writer.
 func interruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
@@ -167,7 +166,7 @@ func interruptible(ctx context.Context, run func() error) error {
 	}
 }
 
-// complain prints an error; joined errors on separate lines.
+// complain prints an error. It prints each of several joined errors on its own line.
 func complain(w io.Writer, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
@@ -196,8 +195,8 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return nil
 	}
 	c := lookup(list, args[0])
-	if instead := instead(args[0]); c == nil && len(path) == 0 && instead != nil {
-		return dispatch(ctx, list, path, append(instead, args[1:]...), t)
+	if words := shortcut(args[0]); c == nil && len(path) == 0 && words != nil {
+		return dispatch(ctx, list, path, append(words, args[1:]...), t)
 	}
 	if c == nil {
 		return usage("unknown command %q%s", args[0], didYouMean(args[0], list))
@@ -220,7 +219,7 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 	if t.socket == "" {
 		t.socket = api.DefaultSocket
 	}
-	if c.args == "" && flags.NArg() > 0 && !c.hidden && c.name != "prune" && path[0] != "get" { // prune says where to go instead
+	if c.args == "" && flags.NArg() > 0 && !c.hidden && c.name != "prune" && path[0] != "get" { // prune itself returns an error with advice
 		return usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
 	}
 	t.args = flags.ArgsLenAtDash()

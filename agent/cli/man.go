@@ -35,15 +35,15 @@ func manPages() map[string][]byte {
 	pages := map[string][]byte{}
 	var list, all bytes.Buffer
 	addManPages(pages, &list, commands(), nil)
-	heading(&all, "islet", "run and look after a Kubernetes node")
+	heading(&all, "islet", "run and manage a Kubernetes node")
 	section(&all, "SYNOPSIS", ".B islet\n.I COMMAND\n[flags]\n.br\n.B islet agent\n[flags]\n")
 	section(&all, "DESCRIPTION", escape("islet makes a Linux machine a Kubernetes node: one program that is "+
 		"kubelet, container runtime and pod network. "+
-		"Its commands talk to the agent that runs on this machine, by its unix socket, and need root. "+
-		"The flags of the agent, which are a kubelet's and its own, are shown by 'islet --help-flags'.")+"\n")
+		"Its commands connect to the unix socket of the agent on this machine, and need root. "+
+		"'islet --help-flags' shows the flags of the agent, which are a kubelet's and its own.")+"\n")
 	section(&all, "COMMANDS", list.String())
 	section(&all, "EXIT STATUS",
-		escape("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; of exec, the code of the command.")+"\n")
+		escape("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; exec returns the exit code of its command.")+"\n")
 	section(&all, "ENVIRONMENT", ".TP\n.B ISLET_SOCKET\n"+escape("the agent's unix socket (default /run/islet/islet.sock)")+
 		"\n.TP\n.B NO_COLOR\n"+escape("when set, no colours on a terminal")+"\n")
 	pages["islet.1"] = all.Bytes()

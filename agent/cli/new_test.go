@@ -121,7 +121,7 @@ func TestSelector(t *testing.T) {
 
 func TestDeleteAll(t *testing.T) {
 	n, _ := node(t) // dns-pi comes from a file, in another namespace
-	check(t, n, run(t, n, "", "delete", "--all", "web"), ExitUsage, "", "islet: --all and -l choose the pods: name none besides\n")
+	check(t, n, run(t, n, "", "delete", "--all", "web"), ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
 	check(t, n, run(t, n, "", "delete", "--all", "-n", "kube-system"), 0, "", "No pods to delete.\n")
 	got := run(t, n, "", "delete", "--all", "-A", "--force")
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
@@ -154,7 +154,7 @@ func TestRestart(t *testing.T) {
 	}
 	check(t, n, run(t, n, "", "restart", "web"), 0, "pod/web-pi restarted\n", "")
 	check(t, n, run(t, n, "", "restart", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
-	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: which pod? islet restart POD\n")
+	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: restart needs a pod: islet restart POD\n")
 	check(t, n, run(t, n, "", "restart", "web", "--grace-period=1", "--wait=false"), 0, "pod/web-pi restarted\n", "")
 
 	// A crashed container need not wait for the end of its back-off.

@@ -7,25 +7,25 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// mostNotes bounds the pods in a note or list of notes.
-const mostNotes = 5
+// maxNotes is the maximum number of pods in a note or list of notes.
+const maxNotes = 5
 
 // notes returns information that needs no action. It does not affect the exit code.
 func notes(st *api.Status) (out []string) {
-	for _, i := range st.Ignored[:min(len(st.Ignored), mostNotes)] {
+	for _, i := range st.Ignored[:min(len(st.Ignored), maxNotes)] {
 		out = append(out,
-			fmt.Sprintf("pod %s/%s has fields that do not act on this node: %s", i.Namespace, i.Name, strings.Join(i.Fields, ", ")))
+			fmt.Sprintf("pod %s/%s has fields that have no effect on this node: %s", i.Namespace, i.Name, strings.Join(i.Fields, ", ")))
 	}
-	if n := len(st.Ignored) - mostNotes; n > 0 {
+	if n := len(st.Ignored) - maxNotes; n > 0 {
 		out = append(out, fmt.Sprintf("%s more with such fields: see islet status -o json", plural(n, "pod")))
 	}
 	if n := len(st.Evictable); n > 0 {
-		names := strings.Join(st.Evictable[:min(n, mostNotes)], ", ")
-		if n > mostNotes {
-			names += fmt.Sprintf(" and %d more", n-mostNotes)
+		names := strings.Join(st.Evictable[:min(n, maxNotes)], ", ")
+		if n > maxNotes {
+			names += fmt.Sprintf(" and %d more", n-maxNotes)
 		}
-		out = append(out, fmt.Sprintf("the control plane deletes %s when this node does not answer for some "+
-			"time, by default 5 minutes: to stay they need "+
+		out = append(out, fmt.Sprintf("the control plane deletes %s if this node does not answer for some "+
+			"time, by default 5 minutes: to prevent that, give them "+
 			"tolerations without tolerationSeconds for node.kubernetes.io/not-ready and "+
 			"node.kubernetes.io/unreachable, effect NoExecute", names))
 	}
@@ -37,7 +37,7 @@ func (t *tool) printNotes(st *api.Status) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out, "\nWorth knowing:")
+	fmt.Fprintln(t.out, "\nNotes:")
 	for _, n := range list {
 		fmt.Fprintf(t.out, "  - %s\n", printable(n))
 	}

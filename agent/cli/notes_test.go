@@ -17,11 +17,11 @@ func TestFieldsThatDoNotAct(t *testing.T) {
 	const manifest = `{kind: Pod, apiVersion: v1, metadata: {name: wide}, spec: {containers: [{name: c, resources: {limits: {ephemeral-storage: 1Gi}}}]}}`
 	const warning = "Warning: pod/wide: spec.containers[0].resources.limits[ephemeral-storage] is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)\n"
 	check(t, n, run(t, n, manifest, "apply", "--dry-run", "-f", "-"), 0, "pod/wide created (dry run)\n", warning)
-	if got := run(t, n, "", "status"); got.code != 0 || strings.Contains(got.out, "Worth knowing") {
+	if got := run(t, n, "", "status"); got.code != 0 || strings.Contains(got.out, "Notes") {
 		t.Errorf("there is nothing to know: %+v", got)
 	}
 	check(t, n, run(t, n, manifest, "apply", "-f", "-"), 0, "pod/wide created\n", warning)
-	const note = "\nWorth knowing:\n  - pod default/wide has fields that do not act on this node: spec.containers[0].resources.limits[ephemeral-storage]\n"
+	const note = "\nNotes:\n  - pod default/wide has fields that have no effect on this node: spec.containers[0].resources.limits[ephemeral-storage]\n"
 	if got := run(t, n, "", "status"); got.code != 0 || !strings.HasSuffix(got.out, note) {
 		t.Errorf("code %d\n%s\nlacks%s", got.code, got.out, note)
 	}
@@ -38,7 +38,7 @@ func TestPodsThatAreEvicted(t *testing.T) {
 	}
 	n.Describe = func(s *api.Status) { s.Cluster = &api.Cluster{Link: "Up"} }
 	if got := run(t, n, "", "status"); got.code != 0 ||
-		!strings.Contains(got.out, "  - the control plane deletes default/moved when this node does not answer") {
+		!strings.Contains(got.out, "  - the control plane deletes default/moved if this node does not answer") {
 		t.Errorf("code %d\n%s", got.code, got.out)
 	}
 	stays := moved.DeepCopy()

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// kinds returns the names by which users know each kind.
+// kinds returns the names of each kind on the command line.
 func kinds() map[string][]string {
 	return map[string][]string{
 		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
@@ -26,7 +26,7 @@ func kinds() map[string][]string {
 	}
 }
 
-// kindOf returns the kind of a name; "": none.
+// kindOf returns the kind with a name, or "" if there is none.
 func kindOf(word string) string {
 	for kind, words := range kinds() {
 		if slices.Contains(words, strings.ToLower(word)) {
@@ -47,8 +47,8 @@ func shortKind(kind string) string {
 // An objectName identifies an object.
 type objectName struct{ kind, namespace, name string }
 
-// objectArgs parses "secret wifi other" and "secret/wifi"; ok: the arguments are about objects, not
-// pods.
+// objectArgs parses arguments such as "secret wifi other" and "secret/wifi". It returns false if they name no objects
+// but pods.
 func objectArgs(args []string, namespace string) (names []objectName, ok bool) {
 	if len(args) == 0 {
 		return nil, false
@@ -77,7 +77,7 @@ func objectNamed(kind, namespace, name string) objectName {
 	return objectName{kind, or(namespace, v1.NamespaceDefault), name}
 }
 
-// objectsCommand is islet objects.
+// objectsCommand implements islet objects.
 type objectsCommand struct {
 	*tool
 	namespace      string
@@ -89,14 +89,14 @@ func setupObjects(t *tool, flags *pflag.FlagSet) runner {
 	return (&objectsCommand{tool: t}).setup(flags, "")
 }
 
-// setupObjectsOf sets up islet get secrets and similar commands.
+// setupObjectsOf sets up commands such as islet get secrets.
 func setupObjectsOf(kind string) func(*tool, *pflag.FlagSet) runner {
 	return func(t *tool, flags *pflag.FlagSet) runner { return (&objectsCommand{tool: t}).setup(flags, kind) }
 }
 
 func (c *objectsCommand) setup(flags *pflag.FlagSet, kind string) runner {
-	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "of every namespace")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", `of this namespace (default "default")`)
+	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "objects of every namespace")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", `objects of this namespace (default "default")`)
 	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
 	return func(ctx context.Context, args []string) error {
@@ -117,7 +117,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	}
 	names, ok := objectArgs(args, c.namespace)
 	if len(args) > 0 && !ok {
-		return usage("islet objects takes a kind (configmap, secret, pvc) and names, or KIND/NAME")
+		return usage("islet objects needs a kind (configmap, secret, pvc) and names, or KIND/NAME")
 	}
 	var shown []api.Object
 	switch {
@@ -147,7 +147,7 @@ func (t *tool) objects(ctx context.Context) (all []api.Object, err error) {
 	return all, err
 }
 
-// find returns the objects of that name: each source may have one.
+// find returns the objects with that name. Each source may have one.
 func (n objectName) find(all []api.Object) ([]api.Object, error) {
 	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
@@ -169,7 +169,7 @@ func (c *objectsCommand) print(shown []api.Object) error {
 		return nil
 	}
 	if len(shown) == 0 {
-		fmt.Fprintln(c.Stderr, "No ConfigMaps, Secrets or claims of manifests here.")
+		fmt.Fprintln(c.Stderr, "No ConfigMaps, Secrets or claims of manifests on this node.")
 		return nil
 	}
 	var t table
@@ -227,17 +227,17 @@ func usersOf(o *api.Object) string {
 	if len(o.Pods) == 0 {
 		return "<none>"
 	}
-	text := strings.Join(o.Pods[:min(len(o.Pods), mostUsers)], ",")
-	if n := len(o.Pods) - mostUsers; n > 0 {
+	text := strings.Join(o.Pods[:min(len(o.Pods), maxUsers)], ",")
+	if n := len(o.Pods) - maxUsers; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	return text
 }
 
-// mostUsers bounds the pods in a row.
-const mostUsers = 3
+// maxUsers is the maximum number of pods in a row.
+const maxUsers = 3
 
-// describeObjects is islet describe for objects. It shows no value of a Secret.
+// describeObjects implements islet describe for objects. It does not show the values of Secrets.
 func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
 	all, err := t.objects(ctx)
 	if err != nil {
@@ -279,12 +279,12 @@ func (t *tool) describeObject(o *api.Object) {
 	if c := o.Claim; c != nil {
 		line("Directory", "%s", c.Path)
 		if !c.Exists {
-			line("Made", "no: it is made for the first pod that uses it")
+			line("Created", "no: it is created for the first pod that uses it")
 		}
 		if c.Size > 0 {
-			limit := "a hint: its file system has no project quotas"
+			limit := "not enforced: its file system has no project quotas"
 			if c.Enforced {
-				limit = "kept by the file system"
+				limit = "enforced by the file system"
 			}
 			line("Size", "%s (%s)", size(c.Size), limit)
 		}

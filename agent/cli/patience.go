@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Timeouts for an agent that sends nothing. A stream is never silent for more than a few seconds:
-// the agent sends keep-alive lines.
+// Timeouts for an agent that sends nothing. The agent sends keep-alive lines in a stream every few seconds.
 const (
 	lookTime   = 20 * time.Second // until the response to a read begins
 	changeTime = time.Minute      // until the response to a change begins
@@ -35,7 +34,7 @@ type watchdog struct {
 	after time.Duration
 }
 
-// watch returns a context with a watchdog; cancel ends both.
+// watch returns a context and its watchdog. The returned function ends both.
 func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{after: silentTime}
@@ -49,8 +48,8 @@ func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	}
 }
 
-// An answer is a response of the agent. Only time spent waiting for it counts: a reader such as
-// less may pause for any time.
+// An answer is the body of the agent's response. Its timeout only counts the time of a Read, because a reader such as
+// less may pause for any time between two reads.
 type answer struct {
 	io.Reader
 	*watchdog
@@ -62,8 +61,8 @@ func (r answer) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// An upload is the body of a request. Only the time for the agent to accept a part counts, not the
-// time to read the part.
+// An upload is the body of a request. Its timeout only counts the time until the agent has accepted a part, not the
+// time of a Read.
 type upload struct {
 	io.Reader
 	*watchdog

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// podsCommand is islet pods.
+// podsCommand implements islet pods.
 type podsCommand struct {
 	*tool
 	podFlag
@@ -30,8 +30,8 @@ func setupPods(t *tool, flags *pflag.FlagSet) runner {
 	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
 	c.declareSelector(flags)
 	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
-	flags.BoolVarP(&c.watch, "watch", "w", false, "then go on with each change")
-	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	flags.BoolVarP(&c.watch, "watch", "w", false, "then print each change")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
 	return c.run
 }
 
@@ -56,7 +56,7 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 	if len(shown) == 0 && (c.output == "" || c.output == "wide") {
 		where := "on this node"
 		if c.text != "" {
-			where = fmt.Sprintf("have the labels %s", c.text)
+			where = fmt.Sprintf("match the labels %s", c.text)
 		} else if !c.all {
 			where = fmt.Sprintf("in namespace %s", c.inNamespace())
 			if len(pods) > 0 {
@@ -76,7 +76,7 @@ func (c *podsCommand) inNamespace() string {
 	return c.namespace
 }
 
-// choose returns the named pods, or all of the namespace.
+// choose returns the named pods, or all pods of the namespace.
 func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
 	pods, err := c.selected(pods)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *podsCommand) header() {
 func (c *podsCommand) row(p *v1.Pod) {
 	now := c.Now()
 	s := summarize(p, now)
-	row, status := []string{p.Name, s.ready, s.status, s.restarts, age(born(p), now)}, 2
+	row, status := []string{p.Name, s.ready, s.status, s.restarts, age(firstSeen(p), now)}, 2
 	if c.all {
 		row, status = append([]string{p.Namespace}, row...), 3
 	}
@@ -149,9 +149,9 @@ func (c *podsCommand) row(p *v1.Pod) {
 	c.table.painted(map[int]colour{status: c.shade(statusColour(s.status))}, row...)
 }
 
-func or(s, instead string) string {
+func or(s, other string) string {
 	if s == "" {
-		return instead
+		return other
 	}
 	return s
 }

@@ -13,8 +13,8 @@ import (
 // summary is the content of a pod's row.
 type summary struct{ ready, status, restarts string }
 
-// born returns when the pod was first seen on this node.
-func born(p *v1.Pod) time.Time {
+// firstSeen returns when the pod was first seen on this node.
+func firstSeen(p *v1.Pod) time.Time {
 	if t := p.CreationTimestamp; !t.IsZero() {
 		return t.Time
 	}
@@ -25,8 +25,8 @@ func born(p *v1.Pod) time.Time {
 	return t
 }
 
-// summarize describes a pod as kubectl get pods does: by the reason (CrashLoopBackOff, Init:0/1,
-// Completed ...), not the phase.
+// summarize describes a pod like kubectl get pods. Its status is a reason such as CrashLoopBackOff, Init:0/1 or
+// Completed, not the phase.
 func summarize(p *v1.Pod, now time.Time) summary {
 	status := or(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
@@ -44,7 +44,7 @@ func summarize(p *v1.Pod, now time.Time) summary {
 	for i := range p.Status.InitContainerStatuses {
 		count(&p.Status.InitContainerStatuses[i])
 	}
-	if s := initializing(p); s != "" {
+	if s := initStatus(p); s != "" {
 		status = s
 	} else {
 		restarts, restarted = 0, time.Time{}
@@ -52,7 +52,7 @@ func summarize(p *v1.Pod, now time.Time) summary {
 		for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 			c := &p.Status.ContainerStatuses[i]
 			count(c)
-			if s := stopped(c.State); s != "" {
+			if s := stopReason(c.State); s != "" {
 				status = s
 			}
 			if c.Ready && c.State.Running != nil {
@@ -77,15 +77,15 @@ func summarize(p *v1.Pod, now time.Time) summary {
 	return s
 }
 
-// initializing describes the init container that the pod waits for; "": none.
-func initializing(p *v1.Pod) string {
+// initStatus describes the init container for which the pod waits, or returns "" if there is none.
+func initStatus(p *v1.Pod) string {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
 		switch t := c.State.Terminated; {
 		case t != nil && t.ExitCode == 0, c.Started != nil && *c.Started && c.State.Running != nil && sidecar(p, c.Name):
 			continue
 		case t != nil:
-			return "Init:" + stopped(c.State)
+			return "Init:" + stopReason(c.State)
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "" && c.State.Waiting.Reason != "PodInitializing":
 			return "Init:" + c.State.Waiting.Reason
 		}
@@ -100,8 +100,9 @@ func sidecar(p *v1.Pod, name string) bool {
 	return c != nil && kind == podspec.Sidecar
 }
 
-// stopped returns why a container does not run; "": it runs, or the reason is unknown.
-func stopped(s v1.ContainerState) string {
+// stopReason returns the reason why a container does not run. It returns "" if the container runs or the reason is
+// unknown.
+func stopReason(s v1.ContainerState) string {
 	switch t := s.Terminated; {
 	case s.Waiting != nil:
 		return s.Waiting.Reason

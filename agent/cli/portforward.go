@@ -21,7 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// forwardCommand is islet port-forward.
+// forwardCommand implements islet port-forward.
 type forwardCommand struct {
 	*tool
 	podFlag
@@ -36,7 +36,7 @@ func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A forwarded is a port of the pod and its local port.
+// A forwarded is a port of the pod with its local port.
 type forwarded struct{ local, remote uint16 }
 
 func (c *forwardCommand) run(ctx context.Context, args []string) error {
@@ -81,12 +81,12 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	case <-conn.CloseChan():
 		return exitError{
 			ExitUnreachable,
-			fmt.Errorf("lost the connection to pod %s/%s: it, or the agent, has ended", pod.Namespace, pod.Name),
+			fmt.Errorf("lost the connection to pod %s/%s: the pod or the agent has ended", pod.Namespace, pod.Name),
 		}
 	}
 }
 
-// parseForwarded parses REMOTE, LOCAL:REMOTE or :REMOTE, which uses any free local port.
+// parseForwarded parses REMOTE, LOCAL:REMOTE or :REMOTE. For :REMOTE any free local port is used.
 func parseForwarded(s string) (p forwarded, err error) {
 	local, remote, both := strings.Cut(s, ":")
 	if !both {
@@ -100,7 +100,7 @@ func parseForwarded(s string) (p forwarded, err error) {
 		return uint16(n), nil
 	}
 	if p.remote, err = number(remote); err != nil || p.remote == 0 {
-		return p, cmp.Or(err, usage("port %q: the pod has no port 0", s))
+		return p, cmp.Or(err, usage("port %q: the pod's port must not be 0", s))
 	}
 	if both && local == "" {
 		return p, nil
@@ -142,7 +142,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	return spdy.NewClientConnection(ahead{raw, in})
 }
 
-// ahead is a connection of which a part has already been read.
+// ahead is a connection from which a part of the data has already been read into a buffer.
 type ahead struct {
 	net.Conn
 	in *bufio.Reader
@@ -175,9 +175,9 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 	}
 }
 
-// forward connects one connection with a pair of streams: data and errors. Each direction ends
-// independently. If the data is incomplete, the local connection is reset.
-// https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
+// forward copies data between a local connection and the data stream of a pair of streams. The other stream is for
+// errors. Each direction ends independently. If the data from the pod is incomplete, forward resets the local
+// connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
 func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, port uint16) error {
 	headers := http.Header{}
 	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
@@ -222,9 +222,8 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 	return err
 }
 
-// lostStream reports whether a stream was reset or lost with its connection instead of being
-// closed. Once the direction to the pod is closed, only a lost connection can be detected; the
-// error stream reports the other case.
+// lostStream reports whether a stream was reset, or lost with its connection, instead of being closed. Once the
+// direction to the pod is closed, it only detects a lost connection. The error stream reports a reset in that case.
 func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic.Bool) bool {
 	select {
 	case <-to.CloseChan():
@@ -235,7 +234,7 @@ func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic
 	return ok && s.IsFinished() && !closed.Load()
 }
 
-// reset closes a connection such that its peer sees an error, not the end of the data.
+// reset closes a connection so that its peer receives an error, not the end of the data.
 func reset(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)

@@ -14,11 +14,11 @@ const (
 	redrawTime = 100 * time.Millisecond
 )
 
-// A progress shows progress on standard error: on a terminal a bar that is redrawn, otherwise a
-// line for each change of the status.
+// A progress shows progress on standard error. On a terminal it redraws bars. Otherwise it prints a line for each
+// change of the status.
 type progress struct {
-	w      io.Writer                  // nil: quiet
-	screen func() (width, height int) // nil: no terminal
+	w      io.Writer                  // nil if no progress is shown
+	screen func() (width, height int) // nil if w is not a terminal
 	mu     sync.Mutex
 	order  []string
 	items  map[string]item
@@ -72,7 +72,7 @@ func (p *progress) draw() {
 	}
 }
 
-// line returns one row in at most width cells: the status, a bar, the bytes and the end of the
+// line returns one row of at most width cells. It contains the status, a bar, the number of bytes and the end of the
 // name.
 func (i item) line(name string, width int) string {
 	status, bytes := fmt.Sprintf("%-11s", printable(i.status)), ""
@@ -91,7 +91,7 @@ func (i item) line(name string, width int) string {
 	return shortenEnd(status+bar+bytes+" "+shorten(name, max(0, left-len(bar))), width)
 }
 
-// shortenEnd cuts a text to a width.
+// shortenEnd cuts off the end of a text that is wider than width.
 func shortenEnd(s string, width int) string {
 	r := []rune(strings.TrimRight(s, " "))
 	for textWidth(string(r)) > max(0, width) {
@@ -115,7 +115,7 @@ func (p *progress) clear() {
 	p.erase()
 }
 
-// shorten cuts a long name, keeping its end, which is more specific.
+// shorten cuts off the beginning of a long name. The end of a name is more specific.
 func shorten(s string, n int) string {
 	if textWidth(s) <= n {
 		return s
@@ -127,7 +127,7 @@ func shorten(s string, n int) string {
 	return "..."[:min(3, n)] + string(r)
 }
 
-// A counter shows how much of an archive has been sent.
+// A counter is an archive that shows how much of it has been read and sent.
 type counter struct {
 	r     io.Reader
 	bar   *progress

@@ -30,8 +30,8 @@ func TestImagesPrune(t *testing.T) {
 func TestImagesPruneRest(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = rest{c.Garbage} })
 	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "",
-		"0 images, 0B, and what belongs to no image: downloads that stopped, layers and content that nothing refers to\n")
-	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB that belonged to no image\n")
+		"0 images, 0B, and data of no image: interrupted downloads, unreferenced layers and content\n")
+	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB of data that belonged to no image\n")
 }
 
 // rest is garbage of no image.

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// restartCommand is islet restart.
+// restartCommand implements islet restart.
 type restartCommand struct {
 	*tool
 	podFlag
@@ -28,16 +28,16 @@ type restartCommand struct {
 func setupRestart(t *tool, flags *pflag.FlagSet) runner {
 	c := &restartCommand{tool: t}
 	c.declare(flags)
-	flags.Int64Var(&c.grace, "grace-period", -1, "seconds the processes have to end (default: what the pod says)")
+	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the processes have to end (default: those of the pod)")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is ready again")
-	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "wait no longer than this")
+	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "maximum time to wait")
 	return c.run
 }
 
 func (c *restartCommand) run(ctx context.Context, args []string) error {
 	args = withoutKind(args)
 	if len(args) == 0 {
-		return usage("which pod? islet restart POD")
+		return usage("restart needs a pod: islet restart POD")
 	}
 	pods, err := c.list(ctx)
 	if err != nil {
@@ -47,14 +47,14 @@ func (c *restartCommand) run(ctx context.Context, args []string) error {
 	for _, a := range args {
 		pod, err := choose(pods, c.namespace, a)
 		if err == nil {
-			err = c.one(ctx, pod)
+			err = c.restartPod(ctx, pod)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (c *restartCommand) one(ctx context.Context, pod *v1.Pod) error {
+func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 	q := url.Values{}
 	if c.grace >= 0 {
 		q.Set("gracePeriodSeconds", fmt.Sprint(c.grace))

@@ -15,7 +15,7 @@ func (s *selectorFlag) declareSelector(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.text, "selector", "l", "", "only pods with these labels, such as app=web,tier!=test or 'app in (a,b)'")
 }
 
-// selector parses the flag; nil: every pod.
+// selector parses the flag. It returns nil if the flag is not set, so every pod matches.
 func (s *selectorFlag) selector() (labels.Selector, error) {
 	if s.text == "" {
 		return nil, nil

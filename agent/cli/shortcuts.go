@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// shortcuts maps words from other tools to commands.
+// shortcuts maps the command words of other tools to islet's commands.
 func shortcuts() map[string][]string {
 	return map[string][]string{
 		"rmi":    {"images", "rm"},
@@ -19,8 +19,8 @@ func shortcuts() map[string][]string {
 	}
 }
 
-// instead returns the command for a word of another tool, or nil.
-func instead(word string) []string { return slices.Clone(shortcuts()[word]) }
+// shortcut returns islet's command for the command word of another tool, or nil.
+func shortcut(word string) []string { return slices.Clone(shortcuts()[word]) }
 
 // getCommands are the subcommands of islet get, as in kubectl.
 func getCommands() []command {
@@ -28,9 +28,9 @@ func getCommands() []command {
 		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", takes: takesPods, setup: setupPods},
 		{
 			name: "events", aliases: []string{"event", "ev"}, args: "[POD]",
-			summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents,
+			summary: "show the events of pods and the node", takes: takesPods, setup: setupEvents,
 		},
-		{name: "nodes", aliases: []string{"node", "no"}, summary: "show how the node is", setup: setupStatus},
+		{name: "nodes", aliases: []string{"node", "no"}, summary: "show the state of the node", setup: setupStatus},
 		{name: "images", aliases: []string{"image"}, summary: "list images", setup: setupImagesList},
 		{
 			name: "configmaps", aliases: kinds()[podspec.ConfigMap], args: "[NAME...]",

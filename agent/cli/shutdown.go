@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// shutdownCommand is islet shutdown.
+// shutdownCommand implements islet shutdown.
 type shutdownCommand struct {
 	*tool
 	cancel, ifOff bool
@@ -22,9 +22,9 @@ type shutdownCommand struct {
 
 func setupShutdown(t *tool, flags *pflag.FlagSet) runner {
 	c := &shutdownCommand{tool: t}
-	flags.BoolVar(&c.cancel, "cancel", false, "let the pods run again")
+	flags.BoolVar(&c.cancel, "cancel", false, "cancel the shutdown and start the pods again")
 	flags.BoolVar(&c.ifOff, "if-off", false,
-		"do nothing unless the machine is going off, as OpenRC or systemd says: for the stop of the service")
+		"do nothing unless OpenRC or systemd is shutting the machine down; for the stop command of the service")
 	return c.run
 }
 
@@ -34,7 +34,7 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 		if err := c.call(ctx, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {
 			return err
 		}
-		fmt.Fprintln(c.out, "the node takes pods")
+		fmt.Fprintln(c.out, "the node starts pods again")
 		return nil
 	}
 	if c.ifOff && !goesOff(ctx, c.Getenv) {
@@ -52,21 +52,21 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	case err != nil:
 		return err
 	case configured:
-		fmt.Fprintln(c.out, "all pods had their time to end; the next boot starts them again, or islet shutdown --cancel")
+		fmt.Fprintln(c.out, "all pods have ended or exceeded their time; the next boot starts them again, or islet shutdown --cancel")
 	case !c.ifOff:
 		return errors.New("shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off")
 	}
 	return nil
 }
 
-// goesOff reports whether the machine is shutting down according to its service manager: OpenRC
-// sets variables for its scripts, systemd reports its state.
+// goesOff reports whether the service manager is shutting the machine down. OpenRC sets environment variables for its
+// scripts, systemd reports its state.
 func goesOff(ctx context.Context, getenv func(string) string) bool {
 	if strings.EqualFold(getenv("RC_GOINGDOWN"), "yes") || getenv("RC_RUNLEVEL") == "shutdown" {
 		return true
 	}
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	state, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // it fails unless the state is running
+	state, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // the exit code is an error unless the state is running
 	return strings.TrimSpace(string(state)) == "stopping"
 }

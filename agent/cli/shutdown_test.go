@@ -23,11 +23,11 @@ func TestShutdown(t *testing.T) {
 	e := &ending{configured: true}
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Shutdown = e })
 	check(t, n, run(t, n, "", "shutdown"), 0,
-		"all pods had their time to end; the next boot starts them again, or islet shutdown --cancel\n", "")
+		"all pods have ended or exceeded their time; the next boot starts them again, or islet shutdown --cancel\n", "")
 	if !e.going {
 		t.Error("no pod ends")
 	}
-	check(t, n, run(t, n, "", "shutdown", "--cancel"), 0, "the node takes pods\n", "")
+	check(t, n, run(t, n, "", "shutdown", "--cancel"), 0, "the node starts pods again\n", "")
 	if e.going {
 		t.Error("it was not cancelled")
 	}

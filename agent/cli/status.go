@@ -60,7 +60,7 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 	}
 }
 
-// lowDisk is the fraction of a file system that should be free.
+// lowDisk is the fraction of free space of a file system below which a warning is shown.
 const lowDisk = 0.1
 
 // needsAttention returns the problems that need attention.
@@ -80,7 +80,7 @@ func needsAttention(st *api.Status) []string {
 	}
 	if c := st.Cluster; c != nil {
 		if c.Link == "Down" {
-			add("there has been no link to the API server for %s (%s): %s; pods go on running", age(c.Since, st.Now), c.Reason, c.Message)
+			add("there has been no link to the API server for %s (%s): %s; pods keep running", age(c.Since, st.Now), c.Reason, c.Message)
 		}
 		if until := c.ClientCertificate; !until.IsZero() && st.Now.After(until) {
 			add("the client certificate expired %s ago", age(until, st.Now))
@@ -138,7 +138,7 @@ func (t *tool) printStatus(st *api.Status) {
 	var out table
 	row := func(name, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		out.painted(map[int]colour{1: t.shade(shouting(text))}, name+":", text)
+		out.painted(map[int]colour{1: t.shade(alarmColour(text))}, name+":", text)
 	}
 	row("Node", "%s", st.Node)
 	if len(st.Addresses) > 0 {
@@ -202,8 +202,8 @@ func flashText(f *api.Flash) string {
 	return text
 }
 
-// mostWarnings bounds the warnings of the node.
-const mostWarnings = 5
+// maxWarnings is the maximum number of warnings of the node that are shown.
+const maxWarnings = 5
 
 // printWarnings prints the node's recent warnings.
 func (t *tool) printWarnings(st *api.Status) {
@@ -211,8 +211,8 @@ func (t *tool) printWarnings(st *api.Status) {
 	if len(bad) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out, "\nHappened to the node:")
-	page{t.out, t}.events(bad[max(0, len(bad)-mostWarnings):], st.Now)
+	fmt.Fprintln(t.out, "\nRecent warnings of the node:")
+	page{t.out, t}.events(bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
 func runtimeText(r api.Runtime) string {
@@ -257,8 +257,8 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	return text
 }
 
-// certificatesText describes the existing certificates. A serving certificate is requested only
-// when needed.
+// certificatesText describes the existing certificates. There may be no serving certificate, because it is only
+// requested when it is needed.
 func certificatesText(c *api.Cluster, now time.Time) string {
 	var all []string
 	for _, cert := range []struct {

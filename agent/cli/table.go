@@ -9,7 +9,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// columnGap is the same as kubectl's.
+// columnGap is the number of spaces between columns, as in kubectl.
 const columnGap = 3
 
 // A table prints rows with aligned columns. Rows that are added after a print are aligned with the
@@ -81,8 +81,8 @@ func wide(r rune) bool {
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
 
-// printable replaces characters that could change the terminal or the layout: names and messages
-// come from manifests and containers.
+// printable replaces control characters, which could change the terminal or the layout. Names and messages may come
+// from untrusted manifests and containers.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

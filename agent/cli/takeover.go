@@ -13,7 +13,7 @@ import (
 
 // setupTakeOver sets up islet takeover, which assigns the node's name to this machine.
 func setupTakeOver(t *tool, flags *pflag.FlagSet) runner {
-	force := flags.Bool("force", false, "also while the other machine is alive: it backs off, but its pods go on")
+	force := flags.Bool("force", false, "also if the other machine is alive; it stops using the name, but its pods keep running")
 	return func(ctx context.Context, _ []string) error {
 		query := url.Values{}
 		if *force {
@@ -24,10 +24,10 @@ func setupTakeOver(t *tool, flags *pflag.FlagSet) runner {
 			return err
 		}
 		if done.Had {
-			fmt.Fprintln(t.out, "this machine has the name of the node already")
+			fmt.Fprintln(t.out, "this machine already has the name of the node")
 			return nil
 		}
-		fmt.Fprintln(t.out, "this machine has the name of the node now; another one that uses it backs off")
+		fmt.Fprintln(t.out, "this machine now has the name of the node; any other machine stops using it")
 		return nil
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pack writes an archive of the file or directory from under the name base.
+// pack writes an archive of the file or directory at the path from. Its name in the archive is base.
 func pack(w io.Writer, from, base string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
@@ -64,9 +64,9 @@ func packOne(out *tar.Writer, file, name string, e fs.DirEntry) error {
 	return nil
 }
 
-// unpack extracts the archive's files below base to target. The archive comes from a container and
-// is not trusted: nothing is written outside of target, links that lead outside are not followed,
-// and only files, directories and symbolic links within target are created.
+// unpack extracts the archive's files below base to target. The archive comes from a container and is not trusted.
+// unpack writes nothing outside of target and follows no link that leads outside. It only creates files, directories,
+// and symbolic links that stay within target.
 func unpack(r io.Reader, base, target string) error {
 	in := tar.NewReader(r)
 	parent, name := filepath.Split(filepath.Clean(target))
@@ -93,12 +93,12 @@ func unpack(r io.Reader, base, target string) error {
 		}
 		rel, inside := relativeTo(base, head.Name)
 		if !inside {
-			return fmt.Errorf("the container sent %q, which was not asked for", head.Name)
+			return fmt.Errorf("the container sent %q, which was not requested", head.Name)
 		}
 		some = true
 		err = unpackOne(root, in, head, name, path.Join(name, rel))
 		if out := (leadsOut{}); errors.As(err, &out) {
-			if left = append(left, err); len(left) < mostLeft {
+			if left = append(left, err); len(left) < maxSkipped {
 				continue
 			}
 			return errors.Join(left...)
@@ -107,7 +107,7 @@ func unpack(r io.Reader, base, target string) error {
 			return errors.Join(append(left, err)...)
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil { // the padding of an archive
+	if _, err := io.Copy(io.Discard, r); err != nil { // read the padding at the end of the archive
 		return err
 	}
 	if !some {
@@ -116,14 +116,14 @@ func unpack(r io.Reader, base, target string) error {
 	return errors.Join(left...)
 }
 
-// mostLeft bounds the symbolic links that are skipped before the copy fails.
-const mostLeft = 100
+// maxSkipped is the maximum number of symbolic links that a copy skips before it fails.
+const maxSkipped = 100
 
-// leadsOut is the error for a skipped symbolic link; the rest is copied.
+// leadsOut is the error for a skipped symbolic link. The other files are copied.
 type leadsOut struct{ file, to string }
 
 func (l leadsOut) Error() string {
-	return fmt.Sprintf("%s is a symbolic link to %q, which leads out of what is copied: it is left out", l.file, l.to)
+	return fmt.Sprintf("%s is a symbolic link to %q, outside of the copied directory: it is skipped", l.file, l.to)
 }
 
 // relativeTo returns the path of an entry relative to base.
@@ -167,7 +167,7 @@ func unpackOne(root *os.Root, in io.Reader, head *tar.Header, top, file string) 
 		return err
 	}
 	if info, err := root.Lstat(file); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is there and no regular file", file)
+		return fmt.Errorf("%s exists and is not a regular file", file)
 	}
 	f, err := root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
@@ -177,19 +177,19 @@ func unpackOne(root *os.Root, in io.Reader, head *tar.Header, top, file string) 
 	return errors.Join(err, f.Close())
 }
 
-// withoutLinks rejects a directory below top that is reached through a symbolic link, because ".."
-// in it would be ambiguous.
+// withoutLinks returns an error if a directory below top is reached through a symbolic link, because ".." would be
+// ambiguous there.
 func withoutLinks(root *os.Root, top, dir string) error {
 	for ; dir != top && below(dir, top); dir = path.Dir(dir) {
 		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
-			return fmt.Errorf("%s is no directory", dir)
+			return fmt.Errorf("%s is not a directory", dir)
 		}
 	}
 	return nil
 }
 
-// staysBelow reports whether a symbolic link at file points to top or below. ".." is allowed only
-// at its beginning, because later components could be symbolic links.
+// staysBelow reports whether a symbolic link at file points to top or below. Its target may contain ".." only at the
+// beginning, because an earlier component could be a symbolic link.
 func staysBelow(file, to, top string) bool {
 	rest := to
 	for strings.HasPrefix(rest, "../") {

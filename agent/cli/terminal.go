@@ -21,7 +21,7 @@ func openTerminal(f *os.File) *terminal {
 	return &terminal{f}
 }
 
-// raw sets raw mode until restore, which may be called twice.
+// raw sets raw mode. restore ends it, and may be called twice.
 func (t *terminal) raw() (restore func(), err error) {
 	state, err := term.MakeRaw(int(t.f.Fd()))
 	if err != nil {
@@ -33,7 +33,7 @@ func (t *terminal) raw() (restore func(), err error) {
 // terminalSize is the message of a resize.
 type terminalSize struct{ Width, Height uint16 }
 
-// sizes sends the size and each change, until cancel.
+// sizes sends the terminal's size and each change, until cancel is called.
 func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -64,13 +64,13 @@ func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
 	}
 }
 
-// usualWidth and usualHeight are the defaults for terminals of unknown size.
+// usualWidth and usualHeight are the size of a terminal whose size is unknown.
 const (
 	usualWidth  = 80
 	usualHeight = 24
 )
 
-// screen returns a function for the terminal's size in characters; nil: w is not a terminal.
+// screen returns a function that returns the terminal's size in characters, or nil if w is not a terminal.
 func (t *tool) screen(w io.Writer) func() (width, height int) {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(f) {

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// topCommand is islet top.
+// topCommand implements islet top.
 type topCommand struct {
 	*tool
 	podFlag
@@ -26,18 +26,18 @@ type topCommand struct {
 	sortBy, output             string
 	before                     map[string]traffic // by pod
 	beforeLinks                map[string]traffic // by interface of the node
-	disks, beforeDisks         map[string]traffic // by pod, and container of it: read and written
+	disks, beforeDisks         map[string]traffic // bytes that pods and containers have read and written, by their UIDs and names
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	c := &topCommand{tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
-	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
+	flags.BoolVar(&c.containers, "containers", false, "show each container")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
-	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
 	flags.StringVarP(&c.output, "output", "o", "",
-		"wide: disk, network and waits too, of --containers no network; json or yaml: the figures as the Summary API has them")
+		"wide: also disk, network (not with --containers) and waits; json or yaml: the figures of the Summary API")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run
@@ -85,7 +85,7 @@ func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
 	return nil
 }
 
-// measure measures twice if a rate is not known yet.
+// measure requests the figures. If a rate is not known yet, it requests them again after sampleTime.
 func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, error) {
 	sum, err := c.figures(ctx, node)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, er
 	return c.figures(ctx, node)
 }
 
-// figures requests the figures once.
+// figures requests the figures from the agent once.
 func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
 	if err := c.get(ctx, api.PathStats, &sum); err != nil {
@@ -187,7 +187,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	c.remember(shown)
 }
 
-// choose returns the named pods, or all of the namespace.
+// choose returns the named pods, or all pods of the namespace.
 func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
 	selector, err := c.selector()
 	if err != nil {

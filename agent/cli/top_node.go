@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// traffic is the bytes of a network interface or of disks at a time.
+// traffic contains the byte counters of a network interface, or of a pod's disk IO, at a moment.
 type traffic struct {
 	at      time.Time
 	in, out uint64 // bytes
@@ -26,7 +26,7 @@ func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
 	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
 }
 
-// rates stores the first counters, and reports whether a second measurement is needed for rates.
+// rates stores the first counters, and reports whether rates need a second measurement.
 func (c *topCommand) rates(sum *stats.Summary) bool {
 	if c.output != "wide" {
 		return false
@@ -88,7 +88,8 @@ func (c *topCommand) diskRates(uid, container string) []string {
 	return shownRates(since(c.beforeDisks[key], c.disks[key]))
 }
 
-// perSecond returns the rates of an interface in bytes since before; false: unknown.
+// perSecond returns the rates of an interface since before, in bytes per second. It returns false if they are
+// unknown.
 func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)
 	if !ok {
@@ -97,7 +98,8 @@ func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out f
 	return since(before, now)
 }
 
-// since returns the rates between two moments; false: one of them is zero.
+// since returns the rates between two counters, in bytes per second. It returns false if a rate cannot be computed,
+// such as after a reset of the counters.
 func since(before, now traffic) (in, out float64, ok bool) {
 	took := now.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
@@ -106,7 +108,7 @@ func since(before, now traffic) (in, out float64, ok bool) {
 	return float64(now.in-before.in) / took, float64(now.out-before.out) / took, true
 }
 
-// podTraffic returns a pod's rates: in and out.
+// podTraffic returns the incoming and outgoing rates of a pod.
 func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	if p.Network == nil {
 		return shownRates(0, 0, false)
@@ -114,8 +116,8 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	return shownRates(perSecond(c.before[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
-// nodeTraffic returns the rates of all external interfaces together: the machine may use others
-// than the one that the Summary API names.
+// nodeTraffic returns the total rates of all external interfaces. The Summary API only names one of them as the
+// default.
 func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string {
 	if n == nil {
 		return shownRates(0, 0, false)
@@ -150,8 +152,8 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 // waitTitles are the titles of the columns of waits.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waits returns the shares of the last ten seconds in which a process waited for CPU (also because
-// of its limit), memory, and disks. They are unknown with cgroup v1.
+// waits returns the fractions of the last ten seconds in which a process waited for CPU (also because of its limit),
+// memory and disks. They are unknown with cgroup v1.
 func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {
@@ -214,7 +216,7 @@ func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	return nil
 }
 
-// boardLines describes the sensors' values; empty for a machine without sensors.
+// boardLines describes the values of the sensors. It is empty for a machine without sensors.
 func boardLines(b api.Board) (out []string) {
 	if len(b.Temperatures) > 0 {
 		var all []string

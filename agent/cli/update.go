@@ -17,14 +17,14 @@ import (
 
 // setupUpdate sets up islet update.
 func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
-	older := flags.Bool("older", false, "take a version that is not newer, too")
-	despite := flags.Bool("despite-pods", false, "keep it also if pods are not ready that were, while node, link and API are well")
+	older := flags.Bool("older", false, "allow a version that is not newer")
+	despite := flags.Bool("despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
 	dry := flags.Bool("dry-run", false, "only fetch, check and test it")
-	quick := flags.Bool("no-wait", false, "do not wait until it has been tried")
+	quick := flags.Bool("no-wait", false, "do not wait for the end of the trial")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 || args[0] == "" {
-			return usage("islet update takes one archive, a file or an https URL")
+			return usage("islet update needs one archive, a file or an https URL")
 		}
 		from := args[0]
 		if !strings.Contains(from, "://") {
@@ -60,7 +60,7 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// stage has the agent fetch and verify an archive, and shows the progress.
+// stage requests that the agent fetches and verifies an archive, and shows the progress.
 func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
 	defer bar.clear()
 	err := stream(ctx, t, http.MethodPost, api.PathUpdate, query, nil, func(p api.Progress) (bool, error) {
@@ -70,7 +70,7 @@ func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u ap
 		case p.Done && p.Update != nil:
 			u = *p.Update
 			return true, nil
-		case p.Ref != "": // else a keep-alive line
+		case p.Ref != "": // otherwise the value is a keep-alive line
 			bar.update(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return p.Done, nil
@@ -78,7 +78,7 @@ func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u ap
 	return u, err
 }
 
-// setupSelfTest sets up islet self-test, which a node runs with a new program before its trial.
+// setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command with it.
 func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 	return func(context.Context, []string) error {
 		if code := t.SelfTest(t.Stdout, t.Stderr); code != ExitOK {
@@ -94,12 +94,12 @@ func (t *tool) updated(ctx context.Context, u api.Update) error {
 	return t.trial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
 		switch n := len(c.History); {
 		case c.FailedUpdate != nil && c.FailedUpdate.ID == u.ID:
-			return true, fmt.Errorf("version %s failed, the one before it runs: %s", u.Version, lines(c.FailedUpdate.Why))
+			return true, fmt.Errorf("version %s failed, the previous version is running: %s", u.Version, lines(c.FailedUpdate.Why))
 		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
 			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version,
 				time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))
 			return true, nil
 		}
-		return true, fmt.Errorf("version %s does not run: another trial came meanwhile (islet config history)", u.Version)
+		return true, fmt.Errorf("version %s is not running: another trial was started meanwhile (islet config history)", u.Version)
 	})
 }

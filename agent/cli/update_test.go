@@ -47,7 +47,7 @@ func TestUpdate(t *testing.T) {
 	check(t, n, run(t, n, "", "update", "--dry-run", "-q", "islet.tar.gz"), 0, "version 9.0.0 can be tried\n", "")
 	check(t, n, run(t, n, "", "update", "bad"), 1, "", "bad: downloading\nislet: the archive\n  is ?[31mbad\n")
 	for _, args := range [][]string{{"update"}, {"update", "a", "b"}, {"update", ""}} {
-		if r := run(t, n, "", args...); r.code != 2 || r.out != "" || !strings.Contains(r.err, "takes one archive") {
+		if r := run(t, n, "", args...); r.code != 2 || r.out != "" || !strings.Contains(r.err, "needs one archive") {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
@@ -55,5 +55,5 @@ func TestUpdate(t *testing.T) {
 
 // TestApplyEndless: what never ends is not sent.
 func TestApplyEndless(t *testing.T) {
-	check(t, nil, run(t, nil, "", "config", "apply", "/dev/zero"), 1, "", "islet: /dev/zero is larger than a configuration may be, 2 MiB\n")
+	check(t, nil, run(t, nil, "", "config", "apply", "/dev/zero"), 1, "", "islet: /dev/zero is too large: a configuration may have at most 2 MiB\n")
 }

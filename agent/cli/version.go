@@ -10,7 +10,7 @@ import (
 )
 
 func setupVersion(t *tool, flags *pflag.FlagSet) runner {
-	client := flags.Bool("client", false, "only of this program")
+	client := flags.Bool("client", false, "print only the version of this program")
 	return func(ctx context.Context, _ []string) error {
 		fmt.Fprintf(t.out, "islet %s\n", t.Version)
 		if *client {

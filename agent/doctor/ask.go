@@ -31,7 +31,7 @@ func configuration(ctx context.Context, args, sockets []string) (*config.Config,
 			if err == nil {
 				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings are those of the agent at " + socket}, nil
 			}
-			if f, there := unasked(socket, err); there {
+			if f, there := silentAgent(socket, err); there {
 				silent = &f
 			}
 		}
@@ -49,9 +49,9 @@ func configuration(ctx context.Context, args, sockets []string) (*config.Config,
 	return cfg, finding, err
 }
 
-// unasked returns the finding about an agent that did not return its settings. It returns false if no agent listens
+// silentAgent returns the finding about an agent that did not return its settings. It returns false if no agent listens
 // at the socket.
-func unasked(socket string, err error) (f Finding, there bool) {
+func silentAgent(socket string, err error) (f Finding, there bool) {
 	f = Finding{ID: "configuration", Severity: Warning,
 		What: fmt.Sprintf("the agent at %s does not return its settings (%v): this report is for the defaults", socket, err)}
 	switch {

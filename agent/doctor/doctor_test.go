@@ -147,7 +147,7 @@ func TestFindings(t *testing.T) {
 		{name: "Raspberry Pi", files: files{"sys/fs/cgroup/cgroup.controllers": "cpu pids", "boot/firmware/cmdline.txt": "x"}, want: "error cgroup-memory", says: "/boot/firmware/cmdline.txt"},
 		{name: "Raspberry Pi before its reboot", files: files{"sys/fs/cgroup/cgroup.controllers": "cpu pids", "boot/firmware/cmdline.txt": "x cgroup_enable=memory"}, want: "error cgroup-memory", says: "reboot: /boot/firmware/cmdline.txt"},
 		{name: "driver without systemd", in: func(i *Input) { i.SystemdCgroup = true }, want: "error cgroup-driver"},
-		{name: "cgroupfs beside systemd", files: files{"run/systemd/system": ""}, want: "info cgroup-driver"},
+		{name: "cgroupfs next to systemd", files: files{"run/systemd/system": ""}, want: "info cgroup-driver"},
 		{name: "no runtime", sys: func(s *System) { s.Find = func(string) (string, error) { return "", os.ErrNotExist } }, want: "error runtime", says: "apt install crun"},
 		{name: "broken runtime", sys: func(s *System) {
 			s.Output = func(context.Context, string, ...string) (string, error) { return "", errors.New("exec format error") }

@@ -50,8 +50,8 @@ func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 			"%s has version %s (package %s): a container may escape through %s", path, strings.TrimPrefix(first, "runc version "),
 			packaged, list)
 	default:
-		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun", "%s (%s): a container can escape through %s",
-			path, first, list)
+		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun",
+			"%s (%s): a container can escape through %s", path, first, list)
 	}
 }
 

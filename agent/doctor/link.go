@@ -66,8 +66,9 @@ func (l Link) wayBack() string {
 	case "Unauthorized":
 		return replace + ". " + stays
 	case keys.DuplicateCondition:
-		return "turn off the other machine, or start one of them with another name (--hostname-override) and an empty state directory; " +
-			"then run islet takeover on the machine that keeps the name. If a board or network card was replaced, run islet takeover at once"
+		return "turn off the other machine, or start one of them with another name (--hostname-override) and an empty state " +
+			"directory; then run islet takeover on the machine that keeps the name. If a board or network card was replaced, " +
+			"run islet takeover at once"
 	case "Bootstrapping":
 		return "approve the certificate signing request of this node, unless the cluster approves it automatically"
 	}

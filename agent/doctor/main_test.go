@@ -44,7 +44,7 @@ func TestDoctorIsNotAnswered(t *testing.T) {
 		t.Errorf("no agent runs: %+v %v", finding, err)
 	}
 	for _, err := range []error{syscall.EACCES, context.DeadlineExceeded} {
-		if f, there := unasked("/s", fmt.Errorf("dial: %w", err)); !there || f.Advice == "" || strings.Contains(f.What, "dial") {
+		if f, there := silentAgent("/s", fmt.Errorf("dial: %w", err)); !there || f.Advice == "" || strings.Contains(f.What, "dial") {
 			t.Errorf("%v: %v %+v", err, there, f)
 		}
 	}

@@ -15,8 +15,8 @@ func (p *checkup) shutdown(ctx context.Context) {
 		p.add("shutdown", Warning, "install dbus and systemd-logind or elogind, or run islet shutdown before the machine shuts down",
 			"pods may take %v to end, but islet is not notified when the machine shuts down: %v", p.ShutdownNeed, err)
 	case delay < p.ShutdownNeed:
-		p.add("shutdown", Warning, "start islet, which raises the limit, or set InhibitDelayMaxSec in a file of /etc/systemd/logind.conf.d "+
-			"that sorts after 99-islet.conf",
+		p.add("shutdown", Warning, "start islet, which raises the limit, or set InhibitDelayMaxSec in a file of "+
+			"/etc/systemd/logind.conf.d that sorts after 99-islet.conf",
 			"pods may take %v to end when the machine shuts down, but logind waits only %v", p.ShutdownNeed, delay)
 	default:
 		p.add("shutdown", OK, "", "logind waits up to %v for the pods when the machine shuts down", delay)

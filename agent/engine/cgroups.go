@@ -71,7 +71,8 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 
 func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
-	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64) // the text has been validated; the value is 0 if it is empty
+	// The text has been validated. percent is 0 if it is empty.
+	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64)
 	return cgroup.Memory{
 		QoS:     cgroup.Unified() && s.Config.Gate("MemoryQoS"),
 		Tiered:  k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,

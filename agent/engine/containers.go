@@ -177,9 +177,9 @@ func (c *Containers) reopenLog(ctx context.Context, id string) error {
 // observeRetry is the pause after a failed observation of the running pods.
 const observeRetry = time.Second
 
-// Looked records that the running pods are known. It calls called with the runtime's name.
-func (c *Containers) Looked(ctx context.Context, called func(string)) {
-	called(c.name(ctx))
+// Looked records that the running pods are known. It calls setName with the runtime's name.
+func (c *Containers) Looked(ctx context.Context, setName func(string)) {
+	setName(c.name(ctx))
 	close(c.observed)
 }
 

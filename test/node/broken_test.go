@@ -262,5 +262,5 @@ func TestBrokenLong(t *testing.T) {
 	}
 	b := &breaker{updates: newUpdates(t, "")}
 	b.was = strings.Fields(b.m.Islet("version"))[1]
-	b.try("hangs", "the node was not as well as before", func(b *breaker) string { return b.broken("deaf") })
+	b.try("hangs", "the node was not as healthy as before", func(b *breaker) string { return b.broken("deaf") })
 }

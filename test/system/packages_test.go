@@ -249,7 +249,7 @@ func TestPackagesLook(t *testing.T) {
 	s.Run("mkdir -p /boot/firmware && echo '" + line + "' >/boot/firmware/cmdline.txt")
 	// As Raspberry Pi OS has it, for the eyes of dpkg.
 	says(s, 0, `unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpuset cpu io pids >/sys/fs/cgroup/cgroup.controllers && dpkg -i /payload/islet.deb'`,
-		needs, "the memory cgroup controller is not there",
+		needs, "the memory cgroup controller is missing",
 		"append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")
 	if got := s.Run("systemctl is-active islet.service >/dev/null && cat /boot/firmware/cmdline.txt && ls /boot/firmware"); got != line+
 		"\ncmdline.txt\n" {

@@ -119,7 +119,7 @@ func TestRelease(t *testing.T) {
 	pods := s.Run(counting)
 
 	update := path + "islet update /payload/release/" + g.archive
-	says(s, 1, update, "it is not newer than the one that runs")
+	says(s, 1, update, "it is not newer than the running version")
 	// Another program of the same version, which does not mind what is behind its end.
 	s.Run("cd /usr/local/bin && cp islet new && echo another >>new && mv new islet && systemctl restart islet.service")
 	says(s, 1, path+"islet update --older /payload/half.tar.gz", "signed by 1")

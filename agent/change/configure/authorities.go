@@ -7,8 +7,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// authorities says why nobody could use the kubelet API any more with a certificate where next
-// counts instead of now: the node itself may have none to try that with.
+// authorities returns an error if next has another client CA file than now and that file is invalid. No client could
+// authenticate with a certificate then. The trial cannot detect that, because the node may have no client
+// certificate.
 func authorities(now, next *config.Config) error {
 	file := next.Kubelet.Authentication.X509.ClientCAFile
 	if file == "" || file == now.Kubelet.Authentication.X509.ClientCAFile {

@@ -174,7 +174,7 @@ func TestTrial(t *testing.T) {
 		if err := w.apply(first, kubeletHead+"maxPods: 17\n"); err != nil {
 			t.Fatal(err)
 		}
-		again := (*Again)(nil)
+		again := (*Restart)(nil)
 		if err := <-first.end; !errors.As(err, &again) || again.Role.Kind != guard.Guard || again.Role.Deadline != time.Minute {
 			t.Fatalf("%v", err)
 		}
@@ -375,7 +375,7 @@ func TestUnusable(t *testing.T) {
 	if s := r.Show(); s.Active.ID != "local" || !strings.Contains(s.Problem, "newer islet") {
 		t.Errorf("%+v", s)
 	}
-	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil || !strings.Contains(err.Error(), "install that one, or remove the file") {
+	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil || !strings.Contains(err.Error(), "install that version, or remove the file") {
 		t.Errorf("over what a newer islet keeps: %v", err)
 	}
 	if have, err := os.ReadFile(filepath.Join(w.dir, trial.File)); !bytes.Equal(have, newer) {
@@ -429,9 +429,9 @@ func TestUnfit(t *testing.T) {
 		w.events = nil
 		role := guard.Role{Why: "it crashes", After: true}
 		for i, want := range []int32{16, 110} {
-			next, other := good.c.Start.Instead(taken)
+			next, other := good.c.Start.fallBack(taken)
 			if i > 0 {
-				next, other = w.start(role).c.Start.Instead(errors.New("swap is on"))
+				next, other = w.start(role).c.Start.fallBack(errors.New("swap is on"))
 			}
 			if !other {
 				t.Fatal("there is nothing else")
@@ -440,7 +440,7 @@ func TestUnfit(t *testing.T) {
 			r := w.start(role)
 			s := r.Show()
 			if r.cfg.Kubelet.MaxPods != want || s.Good.ID != good.Show().Good.ID || s.Active.ID == s.Good.ID ||
-				!strings.Contains(s.Problem, "cannot be used: the port is taken") || role.Falls != 1 {
+				!strings.Contains(s.Problem, "cannot be used: the port is taken") || role.Fallbacks != 1 {
 				t.Errorf("%d pods, %+v, %+v", r.cfg.Kubelet.MaxPods, s, role)
 			}
 			if c := r.Conditions(); c[0].Status != v1.ConditionFalse ||
@@ -451,11 +451,11 @@ func TestUnfit(t *testing.T) {
 		if slices.Contains(w.events, ReasonAccepted) || !slices.Contains(w.events, ReasonFailed) {
 			t.Errorf("events %v", w.events)
 		}
-		if _, other := w.start(role).c.Start.Instead(taken); other {
+		if _, other := w.start(role).c.Start.fallBack(taken); other {
 			t.Error("there is something instead of the node's own files")
 		}
 		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-			r, began, again := w.start(role), time.Now(), (*Again)(nil)
+			r, began, again := w.start(role), time.Now(), (*Restart)(nil)
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error)
 			go func() { ended <- r.Run(ctx) }()
@@ -467,17 +467,17 @@ func TestUnfit(t *testing.T) {
 				t.Error(err)
 			}
 			again.Role.After = true
-			if r = w.start(again.Role); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" || r.retry() != 0 {
+			if r = w.start(again.Role); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" || r.retryDelay() != 0 {
 				t.Errorf("it goes by now: %+v", r.Show())
 			}
-			role, _ = r.c.Start.Instead(taken)
+			role, _ = r.c.Start.fallBack(taken)
 		}
 		for name, role := range map[string]guard.Role{"on trial": {Kind: guard.Trial}, "its own files": {}} {
 			w := newWorld(t, "")
 			if role.Kind == guard.Trial {
 				w.tried(kubeletHead + "maxPods: 16\n")
 			}
-			if _, other := w.start(role).c.Start.Instead(taken); other {
+			if _, other := w.start(role).c.Start.fallBack(taken); other {
 				t.Errorf("%s: there is something else", name)
 			}
 		}
@@ -489,20 +489,20 @@ func TestUnfit(t *testing.T) {
 func TestUnfitOnTrial(t *testing.T) {
 	w := newWorld(t, "")
 	w.keeps(kubeletHead + "maxPods: 17\n")
-	role, _ := w.start(guard.Role{}).c.Start.Instead(errors.New("the port is taken"))
+	role, _ := w.start(guard.Role{}).c.Start.fallBack(errors.New("the port is taken"))
 	r := w.start(role)
 	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.begin(t.Context()) {
 		t.Fatal(err)
 	}
-	if r.again(); len(r.end) != 1 {
+	if r.restart(); len(r.end) != 1 {
 		t.Error("it starts anew in the middle of a trial")
 	}
-	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).Instead(errors.New("the port is taken"))
+	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).fallBack(errors.New("the port is taken"))
 	if s := w.start(role).Show(); s.Failed == nil || s.Failed.Why != "it crashes" || s.Active.ID != "local" || s.Good.ID == "local" {
 		t.Errorf("%+v", s)
 	}
 	r = w.start(role)
-	if r.again(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+	if r.restart(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
 		t.Error("something begins in an agent that starts anew")
 	}
 }
@@ -556,7 +556,7 @@ func TestKeptPower(t *testing.T) {
 		t.Errorf("the kept configuration does not count: %+v", k)
 	}
 	if p := strings.Join(r.Problems(), "\n"); !strings.Contains(p,
-		"has authentication.anonymous.enabled, authorization.mode otherwise than the node's own files") {
+		"changes authentication.anonymous.enabled, authorization.mode, which needs consent") {
 		t.Errorf("problems: %s", p)
 	}
 	wider := trial.New(old.Kubelet+"readOnlyPort: 10255\n", "", nil, old.Source, time.Now())
@@ -576,7 +576,7 @@ func TestVetoed(t *testing.T) {
 		w.tried(kubeletHead + "maxPods: 17\n")
 		r := w.start(guard.Role{After: true, Why: "1 pods are not ready that were: default/a", Pods: []string{"a"}})
 		if s := r.Show(); s.Assigned == nil || s.Failed != nil || len(s.History) != 1 || !s.History[0].Interrupted ||
-			!strings.Contains(s.History[0].Why, "default/a: it is tried again without them") {
+			!strings.Contains(s.History[0].Why, "default/a: the trial is repeated without regard to these pods and pressures") {
 			t.Fatalf("%+v", s)
 		}
 		if !r.begin(t.Context()) {

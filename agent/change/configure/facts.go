@@ -26,7 +26,7 @@ type Node struct {
 	Confirmed func(*v1.Pod) bool // on trial: whether this agent itself found the ready pod to be ready
 }
 
-// Connect gives the keeper the node that its trials look at. It is called once, before Run.
+// Connect sets the node whose state the trials compare. It is called once, before Run.
 func (k *Keeper) Connect(n Node) { k.c.Node = n }
 
 func (n *Node) facts(ctx context.Context) (f trial.Facts) {
@@ -38,7 +38,7 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 	case err != nil:
 		f.Node = err.Error()
 	case !n.Looked():
-		f.Node = "the room of the machine was not looked at yet"
+		f.Node = "the machine's resources have not been measured yet"
 	}
 	if err := n.Reach(ctx); err != nil {
 		f.Reach = err.Error()
@@ -53,8 +53,8 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 	return f
 }
 
-// active returns the pods that are not being deleted and have not ended.
-func active(all []*v1.Pod) (out []*v1.Pod) {
+// activePods returns the pods that are not being deleted and have not ended.
+func activePods(all []*v1.Pod) (out []*v1.Pod) {
 	for _, p := range all {
 		if p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 			out = append(out, p)
@@ -68,10 +68,10 @@ func active(all []*v1.Pod) (out []*v1.Pod) {
 func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	f.Names, f.Probes = map[string]string{}, map[string]string{}
-	for _, p := range active(all) {
+	for _, p := range activePods(all) {
 		f.Pods[string(p.UID)] = ready(p) && confirmed(p)
 		f.Names[string(p.UID)] = p.Namespace + "/" + p.Name
-		if kind := probed(p); kind != "" {
+		if kind := probeKind(p); kind != "" {
 			f.Probes[string(p.UID)] = kind
 		}
 	}
@@ -83,8 +83,8 @@ func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	}
 }
 
-// probed returns the kind of a pod's readiness probes, or "" if it has none.
-func probed(p *v1.Pod) (kind string) {
+// probeKind returns the kind of a pod's readiness probes, or "" if it has none.
+func probeKind(p *v1.Pod) (kind string) {
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
 		switch r := c.ReadinessProbe; {
 		case r == nil:

@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A Follower has the node take the configuration of a ConfigMap: of the one that its own files
-// name, else of one in kube-system that the Node's annotation names. Others than those who may
-// change what is in kube-system cannot have the node follow what they wrote.
+// A Follower offers the configuration of a ConfigMap to the Keeper. The node's own files name the ConfigMap. If they
+// do not, the Node's annotation may name one in kube-system. So only users with write access to kube-system can
+// configure the node through the annotation.
 type Follower struct {
 	keeper  *Keeper
 	source  *configsource.Source
@@ -28,14 +28,14 @@ type Follower struct {
 
 	mu              sync.Mutex
 	namespace, name string
-	known           bool // the Node was seen, or the files name a ConfigMap
+	known           bool // the Node was read, or the files name a ConfigMap
 }
 
-// NewFollower asks nobody. Retry signals that the server may answer again.
+// NewFollower returns a Follower. It makes no network call. retry signals that the API server may be reachable again.
 func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
 	f := &Follower{keeper: k, changed: make(chan struct{}, 1)}
 	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {
-		f.namespace, f.name, _ = own.Object() // it was validated
+		f.namespace, f.name, _ = own.Object() // it has been validated
 		f.known = true
 	}
 	var err error
@@ -50,7 +50,7 @@ func (f *Follower) want() (namespace, name string) {
 	return f.namespace, f.name
 }
 
-// Node takes the Node as the API server has it. It does not block.
+// Node sets the API server's Node, from which the annotation is read. It does not block.
 func (f *Follower) Node(n *v1.Node) {
 	if f.keeper.c.Edge.Configuration.ConfigMap != "" {
 		return
@@ -79,13 +79,13 @@ func (f *Follower) Node(n *v1.Node) {
 	}
 }
 
-// Run follows until ctx ends.
+// Run follows the ConfigMap until ctx ends.
 func (f *Follower) Run(ctx context.Context) error {
 	return f.source.Run(ctx)
 }
 
-// leave has the node go back to its own files if it keeps what a ConfigMap had and is to
-// follow none any more.
+// leave offers the node's own files for a trial if the node uses the configuration of a ConfigMap but no longer
+// follows one.
 func (f *Follower) leave() {
 	f.mu.Lock()
 	known := f.known
@@ -105,7 +105,7 @@ func (f *Follower) leave() {
 		err = k.offer(trial.New("", "", nil, trial.Source{}, k.c.Now()), good.Consent, false, false)
 	}
 	if err != nil && !errors.Is(err, ErrBusy) {
-		k.c.Log.Warn("the node does not go back to its own files", "error", err)
+		k.c.Log.Warn("cannot return to the node's own files", "error", err)
 	}
 }
 
@@ -129,7 +129,7 @@ func (f *Follower) problem(why string) {
 	f.keeper.SetFollowed(Followed{Source: f.label(), Problem: why})
 }
 
-// take offers what a ConfigMap holds.
+// take offers the configuration of a ConfigMap.
 func (f *Follower) take(cm *v1.ConfigMap) {
 	k := f.keeper
 	from := trial.Source{Namespace: cm.Namespace, Name: cm.Name, UID: string(cm.UID), ResourceVersion: cm.ResourceVersion}
@@ -138,8 +138,8 @@ func (f *Follower) take(cm *v1.ConfigMap) {
 		f.problem(fmt.Sprintf("it has neither a key %s nor a key %s", KubeletKey, EdgeKey))
 		return
 	}
-	// the agent that comes after the trial is offered it again
+	// ErrBusy needs no log line, because the ConfigMap is offered again after the trial.
 	if err := k.Offer(c, false, false); err != nil && !errors.Is(err, ErrBusy) {
-		k.c.Log.Warn("a configuration is not tried", "configuration", c.ID, "from", from.String(), "error", err)
+		k.c.Log.Warn("a configuration was rejected", "configuration", c.ID, "from", from.String(), "error", err)
 	}
 }

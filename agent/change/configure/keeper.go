@@ -17,11 +17,11 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Again is the error with which an agent ends to be restarted: its process gets Role.
-type Again struct{ Role guard.Role }
+// Restart is the cause with which an agent ends when its process must be replaced by one with Role.
+type Restart struct{ Role guard.Role }
 
 // Error returns a message for logs.
-func (a *Again) Error() string { return "the agent starts anew" }
+func (r *Restart) Error() string { return "the agent restarts" }
 
 type timeOf = func() time.Time
 
@@ -36,7 +36,7 @@ type Config struct {
 	Events  event.Sink
 	// Changed is called when Condition or Annotations have changed. It must not block. It may be nil.
 	Changed func()
-	// End ends the agent, with an *Again.
+	// End ends the agent with a cause, which is a *Restart.
 	End func(error)
 	Now timeOf
 	Log *slog.Logger
@@ -47,28 +47,28 @@ type Keeper struct {
 	c    Config
 	dir  string
 	boot string
-	wake chan struct{} // capacity 1: something is assigned
+	wake chan struct{} // capacity 1; receives when a configuration or program is assigned
 
 	mu      sync.Mutex
 	record  trial.Record
 	fell    error  // why the good configuration is not in use
 	broken  error  // why the record could not be used
-	waiting string // for what the trial waits
+	waiting string // the condition for which the trial waits
 	ending  bool   // the agent is ending for a trial
 	follows Followed
-	granted []string // privileged fields that the configuration has set since before they needed consent
+	granted []string // fields that need consent by now, but were set without it by an older version
 }
 
 // Followed is the state of the source that the node follows.
 type Followed struct {
-	Source  string // empty: none
-	Problem string // why it cannot be followed; empty: it can
+	Source  string // empty if the node follows no source
+	Problem string // why it cannot be followed; empty if it can
 }
 
 // Open returns the Keeper, with the record of the Start. This process must have locked the state
 // directory.
 func Open(c Config) (*Keeper, error) {
-	// Without a boot ID every restart counts as one of the agent only.
+	// Without a boot ID a reboot cannot be distinguished from a restart of the agent.
 	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wake: make(chan struct{}, 1)}
 	changed := c.Start.settle(&c, k.boot)
 	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
@@ -78,20 +78,21 @@ func Open(c Config) (*Keeper, error) {
 		}
 	}
 	if err := c.KeepFiles(); err != nil {
-		c.Log.Warn("a configuration file that fails at the next start has no copy", "error", err)
+		c.Log.Warn("a configuration file could not be copied; there is no replacement if it becomes unreadable", "error", err)
 	}
 	if k.granted = c.Start.granted(c.Config); len(k.granted) > 0 {
-		c.Log.Warn("the configuration that the node keeps has fields that give power over the node and that need its consent by now",
+		c.Log.Warn("the configuration sets privileged fields that need consent in this version",
 			"configuration", k.record.Good.Name(), "fields", k.granted)
 	}
-	k.tell(changed)
+	k.reportTrial(changed)
 	return k, nil
 }
 
-// tell logs and records events about the result of the last trial, or that a trial is in progress.
-func (k *Keeper) tell(ended bool) {
+// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. ended
+// is set if this process has ended the trial.
+func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
-	after := c.Start.Role.After && c.Start.Role.Falls == 0 // else it comes after no trial
+	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial
 	last := trial.Outcome{}
 	if n := len(r.History); n > 0 {
 		last = r.History[n-1]
@@ -99,17 +100,17 @@ func (k *Keeper) tell(ended bool) {
 	switch {
 	case c.Start.OnTrial() && r.Tries():
 		c.Events.Node(v1.EventTypeNormal, ReasonTryingProgram,
-			fmt.Sprintf("islet %s of %s is tried", r.Assigned.Program.Version, r.Assigned.Source))
+			fmt.Sprintf("islet %s from %s is on trial", r.Assigned.Program.Version, r.Assigned.Source))
 	case c.Start.OnTrial() && r.Assigned != nil:
 		c.Events.Node(v1.EventTypeNormal, ReasonTrying,
-			fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
+			fmt.Sprintf("configuration %s from %s is on trial", r.Assigned.Name(), r.Assigned.Source))
 	case (ended || after) && r.Updated():
-		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
+		c.Log.Info("another version of islet has passed its trial", "program", last.ID, "took", last.Took)
 		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
 	case ended:
-		k.tellFailed(last)
+		k.reportFailure(last)
 	case after && last.ID != "" && last.Why == "":
-		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
+		c.Log.Info("the configuration has passed its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
 	}
 	for _, f := range c.FileFaults() {
@@ -117,37 +118,37 @@ func (k *Keeper) tell(ended bool) {
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "a configuration file cannot be read: "+f)
 	}
 	if k.broken != nil {
-		c.Log.Error("what the node was sent is not known any more: its own files count", "error", k.broken)
+		c.Log.Error("the record of configurations cannot be used; the node uses its own files", "error", k.broken)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			"what the node was sent is not known any more, its own files count: "+k.broken.Error())
+			"the record of configurations cannot be used, the node uses its own files: "+k.broken.Error())
 	}
 	if k.fell != nil {
-		c.Log.Error("the configuration that the node keeps cannot be used", "configuration", r.Good.Name(), "used",
+		c.Log.Error("the last known good configuration cannot be used", "configuration", r.Good.Name(), "used",
 			k.active().Name(), "error", k.fell)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			fmt.Sprintf("configuration %s cannot be used, %s counts: %v", r.Good.Name(), k.active().Name(), k.fell))
+			fmt.Sprintf("configuration %s cannot be used, the node uses %s: %v", r.Good.Name(), k.active().Name(), k.fell))
 	}
 }
 
-// tellFailed logs and records events about a trial that ended, but not with success.
-func (k *Keeper) tellFailed(last trial.Outcome) {
+// reportFailure logs the outcome of a trial that ended without success, and records events about it.
+func (k *Keeper) reportFailure(last trial.Outcome) {
 	c, r := k.c, &k.record
 	switch {
 	case r.Assigned != nil:
-		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(),
+		c.Log.Warn("a trial was interrupted; it is repeated later", "tried", r.Assigned.Name(),
 			"good", r.Good.Name(), "reason", last.Why)
 	case last.Program && (r.FailedProgram == nil || r.FailedProgram.ID != last.ID):
-		c.Log.Warn("another version of islet is not tried any more", "program", last.ID, "error", last.Why)
+		c.Log.Warn("the trial of another version of islet was cancelled", "program", last.ID, "error", last.Why)
 	case last.Program:
-		c.Log.Error("another version of islet has failed its trial; the one before it goes on", "program", last.ID, "error",
+		c.Log.Error("another version of islet has failed its trial; the previous version keeps running", "program", last.ID, "error",
 			last.Why)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
-			fmt.Sprintf("%s failed its trial, islet %s goes on: %s", last.ID, c.Version, last.Why))
+			fmt.Sprintf("%s failed its trial, islet %s keeps running: %s", last.ID, c.Version, last.Why))
 	default:
-		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID,
+		c.Log.Error("a configuration has failed its trial; the node uses the last known good one", "configuration", last.ID,
 			"good", r.Good.Name(), "error", last.Why)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
+			fmt.Sprintf("configuration %s failed its trial, the node uses %s: %s", last.ID, r.Good.Name(), last.Why))
 	}
 }
 
@@ -163,16 +164,17 @@ const (
 	ReasonFailedProgram = "IsletUpdateFailed"
 )
 
-// Run tries what is assigned, or judges the trial in this process, until ctx ends.
+// Run waits for an assigned configuration or program and starts its trial. In a process on trial, it judges the
+// trial. It returns when ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.c.Start.OnTrial() {
 		k.judge(ctx)
 		<-ctx.Done()
 		return nil
 	}
-	if wait := k.retry(); wait > 0 {
-		again := time.AfterFunc(wait, k.again)
-		defer again.Stop()
+	if wait := k.retryDelay(); wait > 0 {
+		restart := time.AfterFunc(wait, k.restart)
+		defer restart.Stop()
 	}
 	for {
 		k.mu.Lock()
@@ -190,46 +192,46 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Intervals at which the agent restarts to check whether it can run on this host with the good
-// configuration again. They grow, because the node does not answer for a moment at each restart.
+// The agent restarts after these intervals to check whether it can run with the good configuration again. The
+// interval doubles each time, because the node does not answer during a restart.
 const (
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
 )
 
-// retry returns the time until the next such restart, or 0 for none.
-func (k *Keeper) retry() time.Duration {
-	if k.c.Start.Role.Unfit == "" {
+// retryDelay returns the time until the next such restart, or 0 if none is needed.
+func (k *Keeper) retryDelay() time.Duration {
+	if k.c.Start.Role.UnfitReason == "" {
 		return 0
 	}
-	return min(firstRetry<<min(k.c.Start.Role.Falls-1, 10), lastRetry)
+	return min(firstRetry<<min(k.c.Start.Role.Fallbacks-1, 10), lastRetry)
 }
 
-// again restarts the agent to try the good configuration, unless the agent is already ending.
-func (k *Keeper) again() {
+// restart restarts the agent to try the good configuration, unless the agent is already ending.
+func (k *Keeper) restart() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ending {
 		return
 	}
 	k.ending = true
-	k.c.Log.Info("the agent starts anew to see whether it can use the configuration that the node keeps", "configuration",
+	k.c.Log.Info("the agent restarts to check whether it can use the good configuration again", "configuration",
 		k.record.Good.Name())
-	k.c.End(&Again{guard.Role{Falls: k.c.Start.Role.Falls}})
+	k.c.End(&Restart{guard.Role{Fallbacks: k.c.Start.Role.Fallbacks}})
 }
 
-// Times of looking.
 const (
-	glance = time.Second
-	// most is how long a trial waits for the node to become healthy before it begins: the
-	// configuration may be what makes the node healthy.
-	most = time.Minute
+	// factsInterval is the time between two readings of the node's facts.
+	factsInterval = time.Second
+	// maxHealthWait is how long an assigned configuration waits for the node to become healthy. Then its trial
+	// begins anyway, because the configuration may be the remedy.
+	maxHealthWait = time.Minute
 )
 
-// ready waits until the node is healthy, for at most most. A configuration that came over the link
-// also waits without a limit for the link. It returns false if ctx has ended.
+// ready waits until the node is healthy, or maxHealthWait has passed. A configuration that came over the link also
+// waits for the link, without a limit. ready returns false if ctx has ended.
 func (k *Keeper) ready(ctx context.Context) bool {
-	tick := time.NewTicker(glance)
+	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
 	var waits *trial.Configuration
 	began := time.Now()
@@ -245,11 +247,11 @@ func (k *Keeper) ready(ctx context.Context) bool {
 		if now == nil {
 			return ctx.Err() == nil
 		}
-		if now != waits { // a person need not wait for the link that another one waits for
+		if now != waits { // another configuration was assigned, so the wait starts again
 			waits, began = now, time.Now()
 		}
-		// Without the server nobody would see that what it sent loses it.
-		if patient := time.Since(began) < most || remote(now) && f.Link != ""; well || !patient {
+		// Without a link, the trial could not detect that the configuration breaks the link.
+		if patient := time.Since(began) < maxHealthWait || remote(now) && f.Link != ""; well || !patient {
 			return ctx.Err() == nil
 		}
 		select {
@@ -260,14 +262,13 @@ func (k *Keeper) ready(ctx context.Context) bool {
 	}
 }
 
-// remote reports whether a configuration came over the link and no operator at the node requested
-// it.
+// remote reports whether a configuration came over the link, not from an operator at the node.
 func remote(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
 }
 
-// begin starts the trial of what is assigned. It stores the record first: from then on every
-// failure leads back to the good configuration.
+// begin starts the trial of the assigned configuration or program. It stores the record first, so that every failure
+// from then on leads back to the good configuration. It returns false if the trial cannot begin.
 func (k *Keeper) begin(ctx context.Context) bool {
 	facts := k.c.Node.facts(ctx)
 	k.mu.Lock()
@@ -277,14 +278,14 @@ func (k *Keeper) begin(ctx context.Context) bool {
 		return false
 	}
 	if err := k.save(before); err != nil {
-		k.c.Log.Error("what is to be tried is not, as that cannot be stored", "error", err)
+		k.c.Log.Error("a trial cannot begin, because its record cannot be stored", "error", err)
 		return false
 	}
 	c := k.record.Assigned
 	k.ending = true
-	k.c.Log.Info("a trial begins: the agent starts anew, the pods go on running", "tried", c.Name(), "from",
+	k.c.Log.Info("a trial begins: the agent restarts, the pods keep running", "tried", c.Name(), "from",
 		c.Source.String(), "attempt", k.record.Attempts)
-	k.c.End(&Again{k.guard(c)})
+	k.c.End(&Restart{k.guard(c)})
 	return true
 }
 
@@ -299,7 +300,7 @@ func (k *Keeper) judge(ctx context.Context) {
 	}
 	j := k.record.Judge(k.healthyFor(), !k.record.Tries() && !k.c.Start.samePressure(k.c.Config))
 	var blamed []string
-	tick := time.NewTicker(glance)
+	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
 	for {
 		facts := k.c.Node.facts(ctx)
@@ -330,8 +331,8 @@ func (k *Keeper) judge(ctx context.Context) {
 	}
 }
 
-// healthyFor returns the setting of the node's own files: the configuration on trial cannot change
-// how it is tried, unless it has the consent for that.
+// healthyFor returns how long the node must be healthy in this trial. The configuration on trial cannot change that
+// without the node's consent.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
 	if k.record.Tries() {
@@ -340,9 +341,9 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// accept stores that the configuration or program on trial is good, or returns why it cannot. A
-// program that has been installed is good: if that cannot be stored now, such as on a full disk,
-// the next agent detects and stores it.
+// accept stores that the configuration or program on trial is good. It returns the reason if it cannot. For a
+// program, only the installation can fail. If its success cannot be stored, such as on a full disk, the next agent
+// detects and stores it.
 func (k *Keeper) accept() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -351,11 +352,11 @@ func (k *Keeper) accept() (why string) {
 	if err == nil {
 		k.record.Accept(k.c.Now())
 		if err = k.save(before); err != nil && program {
-			k.c.Log.Error("that another version of islet is installed is not stored yet", "error", err)
+			k.c.Log.Error("the success of an update could not be stored yet", "error", err)
 			err = nil
 		}
 	}
-	k.ending = err == nil // the agent that comes next takes what comes next
+	k.ending = err == nil // later offers are left to the next agent
 	if err != nil {
 		return err.Error()
 	}

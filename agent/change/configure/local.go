@@ -25,11 +25,11 @@ func (l Local) Apply(documents []byte, from string, o api.ConfigurationOptions) 
 		return none, err
 	}
 	if len(kubelet)+len(edge) == 0 {
-		return none, errors.New(from + " holds neither a KubeletConfiguration nor an EdgeConfiguration")
+		return none, errors.New(from + " contains neither a KubeletConfiguration nor an EdgeConfiguration")
 	}
 	c := trial.New(string(kubelet), string(edge), append(slices.Clone(o.Consent), l.c.Edge.Configuration.Consent...),
 		trial.Source{File: from}, l.c.Now())
-	c.Despite = o.DespitePods
+	c.DespitePods = o.DespitePods
 	return ref(c), l.Offer(c, true, o.Dry)
 }
 

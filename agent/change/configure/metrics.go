@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 )
 
-// Collectors are the metrics, under the names that a kubelet had for them. Of a node that
-// was sent nothing there are none.
+// Collectors returns the metrics of configurations and trials. Where the kubelet had such a metric, it has the same
+// name. There are no metrics if nothing was ever sent to the node.
 func (k *Keeper) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{collector{k}}
 }
@@ -43,19 +43,19 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	k := c.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if all, any := k.ended(true); any {
-		counts(ch, updates, all)
+	if counts, any := k.countTrials(true); any {
+		sendCounts(ch, updates, counts)
 	}
 	if !k.record.Used() {
 		return
 	}
 	for _, m := range []struct {
-		desc *prometheus.Desc
-		of   *trial.Configuration
+		desc   *prometheus.Desc
+		config *trial.Configuration
 	}{{assigned, k.assigned()}, {inUse, k.active()}, {knownGood, k.record.Good}} {
 		from, s := "local", trial.Source{}
-		if !m.of.IsLocal() {
-			s = m.of.Source
+		if !m.config.IsLocal() {
+			s = m.config.Source
 			from = s.File
 			if s.Name != "" {
 				from = "/api/v1/namespaces/" + s.Namespace + "/configmaps/" + s.Name
@@ -72,31 +72,32 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		bad = 1
 	}
 	ch <- prometheus.MustNewConstMetric(failed, prometheus.GaugeValue, bad)
-	all, _ := k.ended(false)
-	counts(ch, trials, all)
+	counts, _ := k.countTrials(false)
+	sendCounts(ch, trials, counts)
 }
 
-// ended are how many trials ended how: of programs, or of configurations. Any: there were some.
-func (k *Keeper) ended(programs bool) (by map[string]int, any bool) {
-	by = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
+// countTrials returns the number of ended trials by outcome, either of programs or of configurations. any is false if
+// there were none.
+func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
+	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {
 		switch {
 		case o.Program != programs:
 			continue
 		case o.Why == "":
-			by["accepted"]++
+			counts["accepted"]++
 		case o.Undecided:
-			by["interrupted"]++
+			counts["interrupted"]++
 		default:
-			by["failed"]++
+			counts["failed"]++
 		}
 		any = true
 	}
-	return by, any
+	return counts, any
 }
 
-func counts(ch chan<- prometheus.Metric, of *prometheus.Desc, by map[string]int) {
-	for _, how := range slices.Sorted(maps.Keys(by)) {
-		ch <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, float64(by[how]), how)
+func sendCounts(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts map[string]int) {
+	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(counts[outcome]), outcome)
 	}
 }

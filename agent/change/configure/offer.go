@@ -11,11 +11,11 @@ import (
 )
 
 // ErrBusy is returned while a trial is in progress.
-var ErrBusy = errors.New("another configuration, or version, is on trial; wait until that has ended (islet config)")
+var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
 
-// Offer offers a configuration for a trial. The error lists, by field, why it is not tried. With
-// asked, for an operator's request, a configuration that has failed is tried again. With dry, Offer
-// only checks it.
+// Offer offers a configuration for a trial. The error lists the invalid fields of a rejected configuration. asked is
+// set for an operator's request, which may repeat a trial that has failed. If dry is set, Offer only checks the
+// configuration.
 func (k *Keeper) Offer(c *trial.Configuration, asked, dry bool) error {
 	return k.offer(c, c.Consent, asked, dry)
 }
@@ -47,7 +47,7 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 		}
 		k.record.Refuse(c, err.Error(), k.c.Now())
 		k.c.Events.Node(v1.EventTypeWarning, ReasonRefused,
-			fmt.Sprintf("configuration %s of %s is not tried: %v", c.ID, c.Source, err))
+			fmt.Sprintf("configuration %s from %s was rejected: %v", c.ID, c.Source, err))
 		return errors.Join(err, k.save(before))
 	}
 	if dry {
@@ -65,32 +65,32 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 
 // busy returns ErrBusy if no new configuration is accepted now. The caller holds mu.
 func (k *Keeper) busy(c *trial.Configuration, asked bool) error {
-	// The source that is followed offers its configuration again later.
+	// A followed source offers its configuration again later.
 	if k.ending || k.record.Trial != nil || !asked && k.record.Tries() && k.record.Assigned.ID != c.ID {
 		return ErrBusy
 	}
 	return nil
 }
 
-// check returns an error if a configuration cannot be tried. A program runs with the configuration
-// that is in use, so it needs no check.
+// check returns an error if a configuration cannot be tried. A program needs no check, because it runs with the
+// configuration that is in use.
 func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	if c.Program != nil {
 		return nil
 	}
-	return k.c.Start.check(c, consent, k.c.Config, len(active(k.c.Node.Pods())))
+	return k.c.Start.check(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
 }
 
-// save stores the record, and restores before if that fails. A record on disk that could not be read
-// but may be good is not replaced: a later start may be able to read it.
+// save stores the record. If that fails, it restores before in memory. It does not replace a record on disk that
+// could not be read but may be valid, because a later start may be able to read it.
 func (k *Keeper) save(before trial.Record) error {
 	if k.broken != nil && !trial.Broken(k.broken) {
 		k.record = before
 		if errors.Is(k.broken, trial.ErrNewer) {
-			return fmt.Errorf("nothing new is stored over what only a newer islet can use; "+
-				"install that one, or remove the file: %w", k.broken)
+			return fmt.Errorf("the stored record was written by a newer islet and is not replaced; "+
+				"install that version, or remove the file: %w", k.broken)
 		}
-		return fmt.Errorf("nothing new is stored over what could not be read when islet started; restart it: %w", k.broken)
+		return fmt.Errorf("the stored record could not be read when islet started and is not replaced; restart islet: %w", k.broken)
 	}
 	if err := trial.Save(k.dir, k.record); err != nil {
 		k.record = before
@@ -108,9 +108,9 @@ func (k *Keeper) Revert() (*trial.Configuration, error) {
 	good, before := k.record.Good, k.record.Before
 	k.mu.Unlock()
 	if good.IsLocal() && before.IsLocal() {
-		return nil, errors.New("there is nothing to go back to: the node uses its own files, and used nothing else before")
+		return nil, errors.New("there is no previous configuration: the node uses its own files, and used nothing else before")
 	}
-	// Fields that the good one changed with consent may be changed back.
+	// A field that the good configuration changed with consent may be changed back.
 	var consent []string
 	if good != nil {
 		consent = append(consent, good.Consent...)

@@ -13,30 +13,31 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// Times of the trial of a program: one that does not work is gone after a minute.
+// Times of the trial of a program. A program that does not work is replaced again within a minute.
 const (
 	programHealthy  = 30 * time.Second
-	programDeadline = 50 * time.Second // what hangs is then killed, and the one before started
+	programDeadline = 50 * time.Second // a program that hangs is then killed, and the previous one is started
 )
 
-// OfferProgram takes another version of islet, to be tried with the configuration that is in use.
-// A person who asks for it has one tried again that failed. Tried: it will be.
+// OfferProgram offers another version of islet for a trial with the configuration that is in use. asked is set for an
+// operator's request, which may repeat a trial that has failed. OfferProgram returns whether the program will be
+// tried.
 func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
 	good := k.active()
-	p.Left = k.left(p.Version)
+	p.Left = k.leftVersion(p.Version)
 	k.mu.Unlock()
 	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
-	c.Despite = despitePods
+	c.DespitePods = despitePods
 	err = k.Offer(c, asked, false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return c.ID, err == nil && k.record.Assigned == c, err
 }
 
-// left is the newest version that a node has left once another one is installed; empty: that
-// is newer than this one. The caller holds mu.
-func (k *Keeper) left(version string) string {
+// leftVersion returns the newest version that the node leaves if it downgrades to version. It returns "" if version
+// is newer than the running one. The caller holds mu.
+func (k *Keeper) leftVersion(version string) string {
 	if newer, err := k.c.Newer(version, k.c.Version); err != nil || newer {
 		return ""
 	}
@@ -46,8 +47,8 @@ func (k *Keeper) left(version string) string {
 	return k.c.Version
 }
 
-// Busy says why no program can be offered now; asked: by a person, whose word counts more than
-// what is followed.
+// Busy returns an error if no program can be offered now. asked is set for an operator's request, which replaces a
+// waiting configuration.
 func (k *Keeper) Busy(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,15 +56,15 @@ func (k *Keeper) Busy(asked bool) error {
 	case k.ending || k.record.Trial != nil:
 		return ErrBusy
 	case waits != nil && !asked:
-		return errors.New("something else is about to be tried (islet config show)")
+		return errors.New("another configuration or version waits for its trial (islet config show)")
 	case waits != nil && waits.Program != nil && waits.Asked:
-		return errors.New("another version is about to be tried (islet config show)")
+		return errors.New("another version waits for its trial (islet config show)")
 	}
 	return nil
 }
 
-// Refused reports whether a version, of an archive with that sum, is not tried unless a person
-// asks: it has failed, or is no newer than one that a person went back from.
+// Refused reports whether only an operator may have a program tried. That is so if it has failed, or if an operator
+// has downgraded from this version or a newer one. sum is the checksum of its archive.
 func (k *Keeper) Refused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,7 +76,7 @@ func (k *Keeper) Refused(version, sum string) bool {
 	return k.record.Knows(trial.Program{Version: version, Sum: sum})
 }
 
-// Staged is the path of a program that is to be tried, or is on trial; empty: there is none.
+// Staged returns the path of the program that waits for its trial or is on trial, or "".
 func (k *Keeper) Staged() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,7 +86,7 @@ func (k *Keeper) Staged() string {
 	return ""
 }
 
-// guard is the role of the process that watches over a trial.
+// guard returns the role of the process that supervises a trial.
 func (k *Keeper) guard(c *trial.Configuration) guard.Role {
 	r := guard.Role{Kind: guard.Guard, Deadline: k.c.Edge.Configuration.Deadline.Duration}
 	if p := c.Program; p != nil {
@@ -94,24 +95,24 @@ func (k *Keeper) guard(c *trial.Configuration) guard.Role {
 	return r
 }
 
-// install puts a program that stood its trial in its place, by one rename, which is what
-// counts: see installed. An error says that it did not happen.
+// install installs a program that passed its trial, by one rename. After the rename the program is installed even if
+// nothing else was stored: see installed. An error means that it was not renamed.
 func (k *Keeper) install(c *trial.Configuration) error {
 	if c == nil || c.Program == nil {
 		return nil
 	}
 	if err := os.Rename(c.Program.Path, c.Program.Installed); err != nil {
-		return fmt.Errorf("put the program in its place: %w", err)
+		return fmt.Errorf("install the program: %w", err)
 	}
 	if err := durable.Dir(filepath.Dir(c.Program.Installed)); err != nil {
-		k.c.Log.Warn("a loss of power may undo that another version of islet was put in its place", "program",
+		k.c.Log.Warn("a power cut may undo the installation of another version of islet", "program",
 			c.Program.Installed, "error", err)
 	}
 	return nil
 }
 
-// installed reports whether a process of a version is of the program that was on trial, and
-// that was put in its place before its end was stored.
+// installed reports whether the running version is the program on trial, which was installed before its success was
+// stored.
 func installed(c *trial.Configuration, version string) bool {
 	if c == nil || c.Program == nil || c.Program.Version != version {
 		return false

@@ -41,7 +41,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 	if !r.begin(w.Context()) {
 		w.Fatal("it is not tried")
 	}
-	again := (*Again)(nil)
+	again := (*Restart)(nil)
 	if err := <-r.end; !errors.As(err, &again) {
 		w.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 		t.Errorf("%+v, %+v", s, r.Conditions())
 	}
 	if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0],
-		"islet-0.2.0-abababababab failed its trial, islet 0.1.0 goes on: it crashes") {
+		"islet-0.2.0-abababababab failed its trial, islet 0.1.0 keeps running: it crashes") {
 		t.Errorf("%q", p)
 	}
 	if !slices.Contains(w.events, ReasonFailedProgram) || slices.Contains(w.events, ReasonFailed) {
@@ -201,7 +201,7 @@ func TestProgramInterrupted(t *testing.T) {
 	w := newWorld(t, "")
 	w.offered(staged(t))
 	for i, r := range []*run{w.start(guard.Role{}), w.startAs("0.2.1", guard.Role{})} {
-		got, any := r.ended(true)
+		got, any := r.countTrials(true)
 		if want := map[string]int{"accepted": 0, "failed": 0, "interrupted": i + 1}; !any || !maps.Equal(got, want) {
 			t.Errorf("%v, not %v", got, want)
 		}
@@ -218,7 +218,7 @@ func TestProgramOlder(t *testing.T) {
 	w.offered(p)
 	r := w.startAs("0.2.1", guard.Role{}) // by a package manager
 	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") ||
-		!strings.Contains(s.History[1].Why, "islet 0.2.1 is running now") {
+		!strings.Contains(s.History[1].Why, "the running islet 0.2.1 is not older") {
 		t.Errorf("%+v", s)
 	}
 	back := func(from, left string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Show is what the node was sent, what it uses, and why.
+// Show returns the configurations that were sent to the node, the one in use, and the results of trials.
 func (k *Keeper) Show() api.Configuration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +52,7 @@ func ref(c *trial.Configuration) api.ConfigurationRef {
 	return api.ConfigurationRef{ID: c.ID, From: c.Source.String(), At: c.At, Kubelet: c.Kubelet, Edge: c.Edge, Consent: c.Consent}
 }
 
-// active is the one that this process uses. A program on trial runs by what was used before it.
+// active returns the configuration that this process uses. A program on trial uses the good configuration.
 func (k *Keeper) active() *trial.Configuration {
 	switch c := k.record.Use(k.c.Start.OnTrial()); {
 	case k.fell != nil:
@@ -65,19 +65,19 @@ func (k *Keeper) active() *trial.Configuration {
 	return k.record.Good
 }
 
-// overridden reports whether a person asked for another configuration than the one that is
-// followed.
+// overridden reports whether an operator requested another configuration than that of the followed source.
 func (k *Keeper) overridden() bool {
 	r, wanted := &k.record, k.assigned()
 	failed := r.Failed != nil && r.Failed.ID == r.Followed
 	return r.Followed != "" && r.Followed != ref(wanted).ID && !failed && (wanted == nil || wanted.Asked)
 }
 
-// problem is why it is not the last one that came, empty: it is, or is on the way to be.
+// problem returns why the node does not use the last configuration that was sent to it. It returns "" if the node
+// uses it or will try it.
 func (k *Keeper) problem() string {
 	switch r := &k.record; {
 	case k.broken != nil:
-		return "what the node was sent is not known any more: " + k.broken.Error()
+		return "the record of configurations cannot be used: " + k.broken.Error()
 	case k.fell != nil:
 		return fmt.Sprintf("configuration %s cannot be used: %v", r.Good.Name(), k.fell)
 	case r.Failed != nil:
@@ -86,7 +86,7 @@ func (k *Keeper) problem() string {
 	return ""
 }
 
-// Problems are for islet status.
+// Problems returns the problems for islet status.
 func (k *Keeper) Problems() (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,11 +97,11 @@ func (k *Keeper) Problems() (out []string) {
 		out = append(out, "a configuration file cannot be read: "+f)
 	}
 	if len(k.granted) > 0 {
-		out = append(out, fmt.Sprintf("configuration %s has %s otherwise than the node's own files, which needs consent by now: "+
-			"islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
+		out = append(out, fmt.Sprintf("configuration %s changes %s, which needs consent in this version: "+
+			"run islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
 	}
 	if f := k.record.FailedProgram; f != nil {
-		out = append(out, fmt.Sprintf("%s failed its trial, islet %s goes on: %s (islet config history)", f.ID, k.c.Version, f.Why))
+		out = append(out, fmt.Sprintf("%s failed its trial, islet %s keeps running: %s (islet config history)", f.ID, k.c.Version, f.Why))
 	}
 	if k.follows.Problem != "" {
 		out = append(out, "the configuration of "+k.follows.Source+" cannot be followed: "+k.follows.Problem)
@@ -109,8 +109,8 @@ func (k *Keeper) Problems() (out []string) {
 	return out
 }
 
-// Conditions is the condition of the Node, of a node that was sent something. It has the name
-// of the kubelet's that had one.
+// Conditions returns the configuration condition of the Node, or nil if nothing was ever sent to the node. Its type
+// is that of the kubelet's former condition.
 func (k *Keeper) Conditions() []v1.NodeCondition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,10 +121,10 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 		return nil
 	case k.record.Trial != nil && !k.record.Tries():
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial",
-			fmt.Sprintf("configuration %s is tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+			fmt.Sprintf("configuration %s is on trial, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
 	case k.record.Assigned != nil && !k.record.Tries() && p == "":
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned",
-			fmt.Sprintf("configuration %s is to be tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+			fmt.Sprintf("configuration %s waits for its trial, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
 	case p != "":
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.active().Name()+"; "+p
 	case k.follows.Problem != "":
@@ -138,8 +138,8 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 
 const maxMessage = 1 << 10
 
-// Annotations are those of the Node: what status.config of a Node said in the past, which no API
-// server stores since the kubelet's own feature was removed.
+// Annotations returns annotations of the Node. They replace the field status.config, which API servers no longer
+// store since the kubelet's feature was removed.
 func (k *Keeper) Annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -163,7 +163,7 @@ func (k *Keeper) Annotations() map[string]string {
 	return map[string]string{keys.ConfigurationStatus: string(text)}
 }
 
-// assigned is the configuration that is wanted.
+// assigned returns the configuration that waits for its trial or is on trial, or else the good one.
 func (k *Keeper) assigned() *trial.Configuration {
 	if k.record.Assigned != nil && !k.record.Tries() {
 		return k.record.Assigned
@@ -171,7 +171,7 @@ func (k *Keeper) assigned() *trial.Configuration {
 	return k.record.Good
 }
 
-// source is where a configuration came from, if that is a ConfigMap.
+// source returns the ConfigMap from which a configuration came, or nil if it came from elsewhere.
 func source(c *trial.Configuration) *v1.NodeConfigSource {
 	if c.IsLocal() || c.Source.Name == "" {
 		return nil
@@ -182,7 +182,7 @@ func source(c *trial.Configuration) *v1.NodeConfigSource {
 	}}
 }
 
-// Keys of a ConfigMap; that of the KubeletConfiguration is kubeadm's.
+// Keys of a ConfigMap. kubeadm also uses KubeletKey for the KubeletConfiguration.
 const (
 	KubeletKey = "kubelet"
 	EdgeKey    = "edge"

@@ -12,8 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A Start selects the configuration with which a process runs, among those that were sent to the
-// node and its own files.
+// A Start selects the configuration for a process: one that was sent to the node, or the node's own files.
 type Start struct {
 	Role guard.Role
 
@@ -21,33 +20,31 @@ type Start struct {
 	record trial.Record
 	broken error                // why the record cannot be used
 	used   *trial.Configuration // the selected configuration; it points into record
-	passed int                  // the index of used in record.Kept(): how many better ones were skipped
-	fell   error                // why the best one was skipped
+	passed int                  // the index of used in record.Kept(), so the number of skipped configurations
+	fell   error                // why the first configuration was skipped
 }
 
 // Begin returns a Start. It does no I/O. args is the agent's command line.
 func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, args: args} }
 
-// Load loads the configuration like config.Load, but uses the one that was sent to the node and
-// is kept or on trial. A kept configuration that has become invalid, such as after a change of
-// the node's own files, is skipped: the previous good one is used, or the node's own files, and
-// the Keeper reports why.
+// Load loads the configuration like config.Load, but prefers the good one that was sent to the node, or the one on
+// trial. If the good one has become invalid, such as after a change of the node's own files, Load uses the previous
+// good one, or the node's own files. The Keeper then reports why.
 func Load(args []string) (*config.Config, []config.Notice, error) {
 	return Begin(guard.Role{}, args).Load()
 }
 
-// Load is the package's Load for this Start. The order of record.Kept() is the order of the
-// attempts: the newest good configuration first, the node's own files last. Each attempt loads
-// the record again, so that used always points into the current record. The attempts start at
-// Role.Passed, the configurations that an earlier process could not run with. On trial there is
-// one attempt, with the configuration on trial.
+// Load implements the function Load for this Start. It attempts the configurations in the order of record.Kept(): the
+// newest good one first, the node's own files last. Each attempt loads the record again, so that used always points
+// into the current record. The first Role.Passed configurations are skipped, because an earlier process could not run
+// with them. On trial there is one attempt, with the configuration on trial.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	s.passed = s.Role.Passed
-	if s.Role.Unfit != "" {
-		s.fell = errors.New(s.Role.Unfit)
+	if s.Role.UnfitReason != "" {
+		s.fell = errors.New(s.Role.UnfitReason)
 	}
 	for errs := []error(nil); ; s.passed++ {
-		last := true // also if the directory of the record cannot be determined
+		last := true // stays true if the directory of the record cannot be determined
 		c, notices, err := config.LoadWith(s.args, func(d config.Dirs) (*config.Sent, error) {
 			s.record, s.broken = trial.Load(d.State)
 			s.used, last = s.record.Use(true), true
@@ -71,33 +68,32 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	}
 }
 
-// Instead returns the role of a process that runs with the next good configuration, or the node's
-// own files, because this process cannot run on this host with the current one. The cause may be
-// temporary: the Keeper restarts the agent to try again. It returns false if there is no other
-// configuration.
-func (s *Start) Instead(why error) (next guard.Role, other bool) {
+// fallBack returns the role of a process that skips the current configuration, because this process cannot run with
+// it on this host. That process uses the next configuration of record.Kept(). The cause may be temporary, so the
+// Keeper restarts the agent later to try again. fallBack returns false if there is no other configuration.
+func (s *Start) fallBack(why error) (next guard.Role, other bool) {
 	if s.OnTrial() || s.passed == len(s.record.Kept())-1 {
 		return next, false
 	}
-	if next = s.Role; next.Unfit == "" {
-		next.Falls++
+	if next = s.Role; next.UnfitReason == "" {
+		next.Fallbacks++
 	}
 	if s.fell != nil {
 		why = s.fell
 	}
-	next.Passed, next.Unfit = s.passed+1, why.Error()
+	next.Passed, next.UnfitReason = s.passed+1, why.Error()
 	return next, true
 }
 
-// Unfit ends a process that cannot run on this host with its configuration, and returns the exit
-// code. If the configuration was sent to the node and kept, the process is replaced by one with
-// the previous good configuration, since the node may be out of reach. Errors in the node's own
-// files are for the operator to correct, and a trial is for the guard to revert.
-func (s *Start) Unfit(err error, log *slog.Logger) int {
+// HandleUnfit is called when this process cannot run on this host with its configuration. It returns the exit code.
+// If the configuration is a good one that was sent to the node, HandleUnfit replaces the process by one with the
+// previous good configuration, because an operator may not be able to reach the node. It does not do so for the
+// node's own files, which the operator has to correct, and on trial, where the guard reverts the change.
+func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	s.Role.Report(err.Error())
 	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)
-	if next, other := s.Instead(err); other {
-		log.Error("cannot start the agent again", "error", s.Role.Become(next))
+	if next, other := s.fallBack(err); other {
+		log.Error("cannot restart the agent", "error", s.Role.Become(next))
 	}
 	return 1
 }
@@ -111,12 +107,12 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 	}
 }
 
-// OnTrial reports whether this process tries a configuration or version.
+// OnTrial reports whether this process is on trial, with another configuration or version.
 func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
 
-// Holds reports whether this process tries a change that does not affect which pods are desired.
-// Then no pod ends because its source no longer lists it, such as a manifest that another version
-// does not find.
+// Holds reports whether this process is on trial with a change that does not affect which pods are desired. Then a
+// pod that its source no longer lists must not end. The cause may be the change, such as a version that does not find
+// a manifest.
 func (s *Start) Holds(now *config.Config) bool {
 	if !s.OnTrial() || s.record.Tries() {
 		return s.OnTrial()
@@ -125,8 +121,8 @@ func (s *Start) Holds(now *config.Config) bool {
 	return err != nil || config.SameManifests(good, now)
 }
 
-// samePressure reports whether the configuration on trial has the same pressure thresholds as the
-// good one: then a pressure during the trial is caused by pods, not by the configuration.
+// samePressure reports whether the configuration on trial has the same eviction thresholds as the good one. Then pods
+// cause a new pressure during the trial, not the configuration.
 func (s *Start) samePressure(now *config.Config) bool {
 	good, err := s.load(s.record.Good)
 	return err == nil && config.SamePressure(good, now)
@@ -138,8 +134,8 @@ func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	return next, err
 }
 
-// check returns errors, by field, if a configuration cannot be tried on a node that runs with now
-// and has that many pods. consent names protected fields that it may change.
+// check returns errors, one for each field that prevents the trial of a configuration. now is the configuration in
+// use, pods the number of the node's pods. consent names protected fields that the configuration may change.
 func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.load(c)
 	if err != nil {
@@ -150,14 +146,14 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 		own = nil
 	}
 	errs := slices.Concat(config.Withheld(now, next, own, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
-	if most := int(next.Kubelet.MaxPods); most < pods {
-		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods of this node", most, pods))
+	if limit := int(next.Kubelet.MaxPods); limit < pods {
+		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods of this node", limit, pods))
 	}
 	return errors.Join(append(errs, authorities(now, next))...)
 }
 
-// granted returns the privileged fields of the kept configuration that it has set since before
-// they needed consent. The node's own files are read only if the kept configuration is that old.
+// granted returns the fields that the configuration in use has set without consent, because an older version of islet
+// did not require it. It reads the node's own files only if the configuration was accepted by such a version.
 func (s *Start) granted(now *config.Config) []string {
 	if s.used.IsLocal() || s.used.Program != nil || s.used.Binding >= config.Binding {
 		return nil
@@ -173,8 +169,8 @@ func (s *Start) granted(now *config.Config) []string {
 	return names
 }
 
-// settle updates the record for the role of this process. The caller has locked the directory. It
-// reports whether the record has changed and must be stored.
+// settle ends a trial of an earlier process in the record. It reports whether the record has changed and must be
+// stored. The caller has locked the directory.
 func (s *Start) settle(c *Config, boot string) (changed bool) {
 	if s.broken != nil && trial.Broken(s.broken) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
@@ -188,21 +184,21 @@ func (s *Start) settle(c *Config, boot string) (changed bool) {
 	changed = r.Trial != nil
 	if changed {
 		switch {
-		case installed(r.Assigned, c.Version): // it was killed before that was stored
+		case installed(r.Assigned, c.Version): // the process was killed before the success was stored
 			r.Accept(c.Now())
 		case s.Role.Why != "" && len(s.Role.Pods) > 0:
 			r.Veto(s.Role.Why, s.Role.Pods, c.Now())
 		case s.Role.Why != "":
 			r.Fail(s.Role.Why, s.Role.Outage, c.Now())
 		case r.Trial.Boot != boot:
-			r.Fail("the machine went off, or restarted, during the trial", true, c.Now())
+			r.Fail("the machine was shut down or restarted during the trial", true, c.Now())
 		default:
-			r.Fail("the agent was killed, or stopped, during the trial", true, c.Now())
+			r.Fail("the agent was killed or stopped during the trial", true, c.Now())
 		}
 	}
-	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have installed it meanwhile
+	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have installed the version meanwhile
 		if newer, err := c.Newer(r.Assigned.Program.Version, c.Version); err == nil && !newer {
-			r.Drop(fmt.Sprintf("islet %s is running now, which is not older", c.Version), c.Now())
+			r.Drop(fmt.Sprintf("the running islet %s is not older", c.Version), c.Now())
 			changed = true
 		}
 	}

@@ -8,15 +8,13 @@
 //	                                    | ends the child
 //	agent <-----Become(exec, same pid)--'
 //
-// Pods run below shims and are not affected, as by any restart of the agent. A separate process
-// also handles an agent that hangs or crashes, and a broken program, which a timer in the agent
-// cannot. It works the same under systemd, under OpenRC, in a container and alone, and needs no
-// watchdog of the service manager. If the guard is killed, the kernel kills the child with it, so
-// that two agents never run.
+// Pods run below shims, so a trial affects them no more than a restart of the agent. The guard is a separate process
+// because a timer in the agent could not handle an agent that hangs or crashes, or a broken program. It works the
+// same under systemd, under OpenRC, in a container and without an init system, and needs no watchdog of the service
+// manager. If the guard is killed, the kernel kills the child with it, so that two agents never run at the same time.
 //
-// The guard does not decide what is kept: the child stores that before it reports good. If the new
-// program was installed, by a rename, the guard becomes that program even if the child ended
-// before it could report. The child's reports are read with a size limit. A child that closes the
-// pipe does not end the trial; the deadline does.
-// Without a trial there is no guard, and the only cost is reading an environment variable.
+// The guard does not store the result of a successful trial. The child does so before it reports good. If the new
+// program was installed, by a rename, the guard becomes that program even if the child ended before it could report.
+// The child's reports are read with a size limit. A child that closes the pipe does not end the trial; the deadline
+// does. Without a trial there is no guard, and the only cost is reading an environment variable.
 package guard

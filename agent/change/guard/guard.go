@@ -20,11 +20,10 @@ import (
 	"time"
 )
 
-// variable of the environment says what a process was started for. Nothing that this
-// process starts sees it.
+// variable is the environment variable with the role of this process. Its other children do not inherit it.
 const variable = "ISLET_GUARD"
 
-// notify is systemd's; only the process that it knows may use it.
+// notify is the environment variable with systemd's notification socket. Only the main process may use the socket.
 const notify = "NOTIFY_SOCKET"
 
 // A Kind is the kind of a process.
@@ -37,9 +36,9 @@ const (
 	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role is the role of this process. Its methods except Report must be called on the main
-// goroutine, which main locks to the main thread: a child is killed when the thread that started
-// it ends, and exec keeps the namespaces of the calling thread.
+// A Role is the role of this process. Its methods except Report must be called on the main goroutine, which main
+// locks to the main thread. A child is killed when the thread that started it ends, and exec keeps the namespaces of
+// the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"` // of a Guard: when the trial has failed
@@ -51,15 +50,15 @@ type Role struct {
 	Outage    bool     `json:"outage,omitempty"` // of an Agent: it failed only because of an outage
 	Pods      []string `json:"pods,omitempty"`   // of an Agent: the pods and pressures that alone made it fail
 	After     bool     `json:"after,omitempty"`  // of an Agent: the process was a guard or another agent before
-	// Of an Agent that skips good configurations with which it could not run on this host: their
-	// number, the reason for the newest, and how many times in a row that has happened.
-	Passed int    `json:"passed,omitempty"`
-	Unfit  string `json:"unfit,omitempty"`
-	Falls  int    `json:"falls,omitempty"`
+	// An Agent skips good configurations with which it could not run on this host. Passed is their number,
+	// UnfitReason the error of the newest, and Fallbacks how often in a row the agent has skipped it.
+	Passed      int    `json:"passed,omitempty"`
+	UnfitReason string `json:"unfit,omitempty"`
+	Fallbacks   int    `json:"falls,omitempty"`
 
 	notify  string         // systemd's socket, for the next role
 	reports *os.File       // of a Trial
-	asked   chan os.Signal // of a Guard, to end
+	signals chan os.Signal // of a Guard: requests to end
 }
 
 // Take reads the role of this process from its environment. It is called once, before anything
@@ -79,8 +78,8 @@ func Take() Role {
 	return r
 }
 
-// Waits tells the guard for what the trial waits. It is the reason of the failure if no other is
-// reported. outage means that the configuration or program on trial may not be the cause.
+// Waits reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
+// other is reported. outage means that the configuration or program on trial may not be the cause.
 func (r *Role) Waits(why string, outage bool) {
 	if r.reports == nil {
 		return
@@ -92,9 +91,9 @@ func (r *Role) Waits(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// Blame tells the guard the pods, and the pressures that pods cause, that are now the only reasons
-// for a failure of the trial. An empty list means that there is another reason. Each call replaces
-// the previous one. The guard of an older version ignores it.
+// Blame reports to the guard that only these pods, and pressures that pods cause, keep the trial from succeeding. An
+// empty list means that there are other reasons. Each call replaces the list of the previous one. The guard of an
+// older version ignores it.
 func (r *Role) Blame(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
@@ -109,8 +108,8 @@ const (
 // pipe is the file descriptor through which a child reports.
 const pipe = 3
 
-// Report tells the guard the result of the trial. An empty why means that it has succeeded and
-// that this is stored. Report does nothing in a process that is not on trial.
+// Report reports the result of the trial to the guard. An empty why means that the trial has succeeded and that the
+// success is stored. Report does nothing in a process that is not on trial.
 func (r *Role) Report(why string) {
 	if r.reports == nil {
 		return
@@ -134,10 +133,10 @@ func (r *Role) become(program string, next Role) error {
 	}
 	env := append(os.Environ(), variable+"="+string(text))
 	if r.notify != "" {
-		env = append(without(env, notify), notify+"="+r.notify)
+		env = append(withoutVariable(env, notify), notify+"="+r.notify)
 	}
 	if err := syscall.Exec(program, os.Args, env); err != nil {
-		return fmt.Errorf("become another process: %w", err)
+		return fmt.Errorf("replace the process: %w", err)
 	}
 	return nil
 }
@@ -145,7 +144,7 @@ func (r *Role) become(program string, next Role) error {
 // program returns the path of this process's program, also after its file was replaced.
 const program = "/proc/self/exe"
 
-func without(env []string, name string) (out []string) {
+func withoutVariable(env []string, name string) (out []string) {
 	for _, e := range env {
 		if !strings.HasPrefix(e, name+"=") {
 			out = append(out, e)
@@ -154,20 +153,19 @@ func without(env []string, name string) (out []string) {
 	return out
 }
 
-// Timeouts of a child that was asked to end.
+// Timeouts of a child after SIGTERM.
 const (
-	endGood  = 20 * time.Second
-	endBad   = 5 * time.Second
-	endAsked = 12 * time.Second // less than a service manager's timeout, more than an agent needs
+	endGood    = 20 * time.Second
+	endBad     = 5 * time.Second
+	endStopped = 12 * time.Second // less than a service manager's timeout, more than an agent needs
 )
 
-// Watch is the main function of a guard: it starts an agent on trial, and becomes an agent again
-// after the trial. It returns an exit code if it was asked to end or has failed; the service
-// manager then starts an agent.
+// Watch is the main function of a guard. It starts an agent on trial, and replaces itself by an agent after the
+// trial. It returns an exit code if it received a signal or has failed. The service manager then starts an agent.
 func (r *Role) Watch(log *slog.Logger) int {
-	runtime.LockOSThread() // main's own, already
-	r.asked = make(chan os.Signal, 4)
-	signal.Notify(r.asked, syscall.SIGTERM, os.Interrupt)
+	runtime.LockOSThread() // main has locked it already
+	r.signals = make(chan os.Signal, 4)
+	signal.Notify(r.signals, syscall.SIGTERM, os.Interrupt)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	reap(ctx)
@@ -179,21 +177,21 @@ func (r *Role) Watch(log *slog.Logger) int {
 	late := time.NewTimer(r.Deadline)
 	defer late.Stop()
 	select {
-	case s := <-r.asked:
-		log.Info("the agent on trial ends because it was asked to", "signal", s)
-		c.end(endAsked)
+	case s := <-r.signals:
+		log.Info("the guard ends the agent on trial because of a signal", "signal", s)
+		c.end(endStopped)
 		return max(0, c.cmd.ProcessState.ExitCode())
 	case said, ok := <-c.said:
 		if !ok {
 			return r.back(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
 		}
-		return r.decided(log, c, said)
+		return r.handleVerdict(log, c, said)
 	case <-late.C:
 		c.end(endBad)
 		if said, ok := <-c.said; ok { // a report just before the end
-			return r.decided(log, c, said)
+			return r.handleVerdict(log, c, said)
 		}
-		why := fmt.Sprintf("the node was not as well as before within %s", r.Deadline)
+		why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
 		waits, outage := c.waits()
 		if waits != "" {
 			why += ": " + waits
@@ -203,37 +201,37 @@ func (r *Role) Watch(log *slog.Logger) int {
 	}
 }
 
-// decided handles the child's verdict.
-func (r *Role) decided(log *slog.Logger, c *child, said string) int {
+// handleVerdict handles the child's verdict.
+func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	if why, bad := strings.CutPrefix(said, "bad: "); bad {
 		c.end(endBad)
 		r.Pods = c.blamed()
 		return r.back(log, why)
 	}
 	c.end(endGood)
-	log.Info("what was on trial has stood it")
+	log.Info("the trial has succeeded")
 	if r.stopped(log) {
 		return 0
 	}
 	if r.Installed != "" {
-		log.Error("the program that was tried cannot be started; the one before it goes on", "error", r.become(r.Installed, Role{}))
+		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, Role{}))
 	}
 	return r.back(log, "")
 }
 
-// back makes the guard an agent again: with the installed program if the one on trial was
-// installed, else with its own.
+// back replaces the guard by an agent. The agent runs the guard's own program, or the program on trial if that was
+// installed. back returns an exit code if that fails.
 func (r *Role) back(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.stopped(log) {
-		return 0 // the result is dropped: the trial counts as interrupted
+		return 0 // the result is lost, so the trial counts as interrupted
 	}
 	if why != "" && r.replaced() {
-		log.Warn("the program that was tried had stood its trial, and was in its place already: it goes on", "error", why)
-		log.Error("the program that was tried cannot be started; the one before it goes on", "error", r.become(r.Installed, next))
+		log.Warn("the agent on trial failed after its program was installed; the program stays installed", "error", why)
+		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, next))
 	}
 	if why != "" {
-		log.Error("what was on trial has failed; what was good goes on", "error", why)
+		log.Error("the trial has failed; the agent starts with the previous configuration and program", "error", why)
 	}
 	if err := r.Become(next); err != nil {
 		log.Error("the agent cannot be started", "error", err)
@@ -241,11 +239,11 @@ func (r *Role) back(log *slog.Logger, why string) int {
 	return 1
 }
 
-// stopped reports whether the guard was asked to end while it ended the child.
+// stopped reports whether the guard received a signal while it ended the child.
 func (r *Role) stopped(log *slog.Logger) bool {
 	select {
-	case s := <-r.asked:
-		log.Info("the guard ends because it was asked to", "signal", s)
+	case s := <-r.signals:
+		log.Info("the guard ends because of a signal", "signal", s)
 		return true
 	default:
 		return false
@@ -262,22 +260,22 @@ func (r *Role) replaced() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// lastWords is how long the guard waits for the child's report after the child's end. Processes
-// that the child left behind may keep the pipe open.
+// lastWords is how long the guard waits for the child's report after the child's end. The limit is needed because
+// descendants of the child may keep the pipe open.
 const lastWords = time.Second
 
 // A child is an agent on trial.
 type child struct {
 	cmd   *exec.Cmd
-	said  chan string   // the verdict; closed without one when the child has ended and the pipe is read
+	said  chan string   // the verdict; closed without one when the child has ended and its reports are read
 	ended chan struct{} // closed when the child has ended and ProcessState is set
 
 	mu   sync.Mutex
-	last string // for what the child waits, as last reported
-	pods []string
+	last string   // the last report of Waits
+	pods []string // the last report of Blame
 }
 
-// waits returns for what the child waits, as last reported.
+// waits returns the condition for which the child waits, as it was last reported.
 func (c *child) waits() (why string, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,15 +292,15 @@ func (c *child) blamed() []string {
 	return c.pods
 }
 
-// longest is the maximum length of a child's line.
-const longest = 64 << 10
+// maxLine is the maximum length of a line that the child reports.
+const maxLine = 64 << 10
 
 // listen reads the child's reports until a verdict, or until the child has ended and the pipe is
 // closed. A child that only closes the pipe may continue until the deadline.
 func (c *child) listen(in io.ReadCloser) {
 	defer close(c.said)
 	defer in.Close()
-	for from := bufio.NewReaderSize(in, longest); ; {
+	for from := bufio.NewReaderSize(in, maxLine); ; {
 		text, more, err := from.ReadLine()
 		line := strings.TrimSpace(string(text))
 		for more && err == nil { // skip the rest of a line that is too long
@@ -341,7 +339,7 @@ func start(program string) (*child, error) {
 	}
 	cmd := exec.Command(program)
 	cmd.Args = os.Args
-	cmd.Env = append(without(os.Environ(), notify), variable+"="+string(text))
+	cmd.Env = append(withoutVariable(os.Environ(), notify), variable+"="+string(text))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{out}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -358,7 +356,7 @@ func start(program string) (*child, error) {
 	return c, nil
 }
 
-// end asks the child to end, and kills it after a timeout.
+// end sends SIGTERM to the child, and kills it if it has not ended within the timeout.
 func (c *child) end(within time.Duration) {
 	c.cmd.Process.Signal(syscall.SIGTERM)
 	select {

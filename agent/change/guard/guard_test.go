@@ -154,10 +154,10 @@ func TestTrials(t *testing.T) {
 	t.Parallel()
 	for how, why := range map[string]string{
 		"good": "", "orphan": "", "bad": "the port is in use", "crash": "exit status 2", "exit": "exit status 3", "children": "exit status 3",
-		"pods": "pods=[a b] why=\"the node was not as well as before within 2s: 2 pods", "no pods": "pods=[] why=\"the node was not as well as before within 2s: the network",
+		"pods": "pods=[a b] why=\"the node was not as healthy as before within 2s: 2 pods", "no pods": "pods=[] why=\"the node was not as healthy as before within 2s: the network",
 		"pods and bad": "pods=[DiskPressure] why=\"the disk",
 		"waits":        "within 2s: the network", "outage": "within 2s: the server",
-		"hang": "not as well as before within 2s", "deaf": "not as well as before within 2s", "closes": "not as well as before within 2s", "last": "",
+		"hang": "not as healthy as before within 2s", "deaf": "not as healthy as before within 2s", "closes": "not as healthy as before within 2s", "last": "",
 		"long": "within 2s: the networkthe network",
 	} {
 		t.Run(how, func(t *testing.T) {

@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// Reap calls reap if this process had another role before.
+// Reap reaps the children of the earlier roles of this process, if it had any.
 func (r *Role) Reap(ctx context.Context) {
 	if r.After {
 		reap(ctx)
 	}
 }
 
-// reap waits for the children that this process has from an earlier role, such as shims, when they
-// exit. Otherwise they would stay as zombies. It is called before the process starts other
-// children, and returns at once. Its goroutine ends with ctx or with the last of these children.
+// reap reaps the children that this process has from an earlier role, such as shims, when they exit. Otherwise they
+// would remain as zombies. It must be called before the process starts other children. It returns at once, and its
+// goroutine ends with ctx or with the last of these children.
 func reap(ctx context.Context) {
 	left := inherited()
 	if len(left) == 0 {
@@ -53,7 +53,7 @@ func inherited() (pids []int) {
 	for _, name := range lists {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			continue // a thread that ended
+			continue // the thread has ended
 		}
 		for f := range strings.FieldsSeq(string(data)) {
 			if pid, err := strconv.Atoi(f); err == nil {

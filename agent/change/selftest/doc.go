@@ -1,3 +1,3 @@
-// Package selftest is the command islet self-test: it checks whether this program can run on this
-// machine, before it is installed.
+// Package selftest implements the command islet self-test. It checks whether this program can run on this machine,
+// before it is installed.
 package selftest

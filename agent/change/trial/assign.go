@@ -2,30 +2,31 @@ package trial
 
 import "slices"
 
-// Who offers something decides what follows:
+// The source of an offer decides whether it is assigned, and whether it replaces an assigned configuration or
+// program that waits for its trial:
 //
-//	                 a ConfigMap                     an archive               a person
-//	counts if        it changed                      it did not fail before   always
-//	what waits:
-//	of a ConfigMap   gives way                       stays                    gives way (to a program: comes again)
-//	of a person      gives way                       stays                    gives way
-//	a program        stays: it is offered again      stays                    gives way
+//	the offer of         a followed ConfigMap           a followed archive       an operator
+//	is assigned if       its content changed            it has not failed        always
+//	and replaces
+//	 - a ConfigMap's     yes                            no                       yes (after a program it is offered again)
+//	 - an operator's     yes                            no                       yes
+//	 - a program         no (it is offered again)       no                       yes
 
-// Assign takes what came: of a person who asks, or of what is followed. Tried: it is what is to
-// be tried now. Changed: the record is another one.
+// Assign handles an offer. asked is set for an operator's offer. Assign returns whether the offer is assigned now, and
+// whether the record has changed and must be stored.
 func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	switch {
 	case r.Trial != nil:
 		return false, false
 	case c.Program != nil:
-		return r.program(c, asked)
+		return r.assignProgram(c, asked)
 	case !asked:
-		return r.follow(c)
+		return r.assignFollowed(c)
 	}
 	waits := r.waits()
 	switch {
-	// it waits for no link, as what was not asked for does
-	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.Despite || !c.Despite):
+	// The same configuration waits already, and does not wait for the link.
+	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.DespitePods || !c.DespitePods):
 		return false, false
 	case name(r.Good) == c.ID:
 		if waits == nil && r.Failed == nil {
@@ -38,7 +39,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	return true, true
 }
 
-// waits is the configuration that is to be tried.
+// waits returns the assigned configuration, or nil if none or a program is assigned.
 func (r *Record) waits() *Configuration {
 	if r.Assigned == nil || r.Assigned.Program != nil {
 		return nil
@@ -46,11 +47,11 @@ func (r *Record) waits() *Configuration {
 	return r.Assigned
 }
 
-// Tries reports whether a program is to be tried.
+// Tries reports whether a program is assigned or on trial.
 func (r *Record) Tries() bool { return r.Assigned != nil && r.Assigned.Program != nil }
 
-// follow takes what the ConfigMap has that is followed, or that none is any more.
-func (r *Record) follow(c *Configuration) (tried, changed bool) {
+// assignFollowed handles the offer of a followed ConfigMap. c is local if no ConfigMap is followed any more.
+func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	if r.Tries() || r.Followed == c.ID {
 		return false, false
 	}
@@ -63,7 +64,7 @@ func (r *Record) follow(c *Configuration) (tried, changed bool) {
 	case name(r.Good) == c.ID:
 		r.Failed = nil
 		if known || waits != nil && waits.Source.Name != "" {
-			r.forget() // what is good is wanted again: nothing is left to try
+			r.forget() // the good configuration is wanted again
 		}
 		return false, true
 	case r.Failed != nil && r.Failed.ID == c.ID:
@@ -73,8 +74,8 @@ func (r *Record) follow(c *Configuration) (tried, changed bool) {
 	return true, true
 }
 
-// Unfollow says that none is followed, so that what one had is not to be tried any more.
-// Changed: the record is another one.
+// Unfollow records that no ConfigMap is followed, and cancels the assigned configuration of a ConfigMap. It reports
+// whether the record has changed and must be stored.
 func (r *Record) Unfollow() (changed bool) {
 	if r.Trial != nil || r.Followed == "" || r.Followed == "local" {
 		return false
@@ -86,23 +87,23 @@ func (r *Record) Unfollow() (changed bool) {
 	return true
 }
 
-// Knows reports whether a program has failed, of the last ones that did.
+// Knows reports whether a program is among the last ones that failed.
 func (r *Record) Knows(p Program) bool { return slices.Contains(r.Refused, p.id()) }
 
-// program takes a program.
-func (r *Record) program(c *Configuration, asked bool) (tried, changed bool) {
-	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked && (r.Assigned.Despite || !c.Despite)) ||
+// assignProgram handles the offer of a program.
+func (r *Record) assignProgram(c *Configuration, asked bool) (tried, changed bool) {
+	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked && (r.Assigned.DespitePods || !c.DespitePods)) ||
 		!asked && r.Knows(*c.Program) {
 		return false, false
 	}
 	if waits := r.waits(); waits != nil && !waits.Asked {
-		r.Followed = "" // it comes again
+		r.Followed = "" // the ConfigMap is offered again
 	}
 	r.set(c)
 	return true, true
 }
 
-// set makes something what is to be tried.
+// set assigns a configuration or program, or nothing if c is nil.
 func (r *Record) set(c *Configuration) {
 	r.Assigned, r.Attempts, r.Was, r.Vetoed = c, 0, nil, nil
 	switch {
@@ -114,7 +115,7 @@ func (r *Record) set(c *Configuration) {
 	}
 }
 
-// forget leaves no configuration to be tried.
+// forget cancels an assigned configuration, and clears the last failure.
 func (r *Record) forget() {
 	r.Failed = nil
 	if !r.Tries() {

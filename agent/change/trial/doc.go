@@ -12,15 +12,13 @@
 // reverts nor repeats anything. A program is identified by its archive, and failed programs are
 // recorded separately.
 //
-// The record is one file, which is replaced atomically, so that a loss of power leaves no partial
-// step. It is not in the database because a process without a lock must read it before the
-// configuration is known, and because it must survive a broken database. Use is the rule at each
-// start: the process that the guard started for the trial uses the configuration on trial, every
-// other process uses the good one. A process that finds a trial of another process fails it. So
-// kill -9, a crash, a hang (the guard ends it), a reboot or a loss of power at any moment lead to
-// the last known good configuration.
+// The record is one file, which is replaced atomically, so that a power cut leaves no partial step. It is not in the
+// database because a process without a lock must read it before the configuration is known, and because it must
+// survive a broken database. At each start, Use selects the configuration. The process that the guard started for the
+// trial uses the configuration on trial, every other process uses the good one. A process that finds the trial of an
+// earlier process in the record ends that trial as failed. So kill -9, a crash, a hang (the guard ends it), a reboot
+// or a power cut at any moment lead to the last known good configuration.
 //
-// The kubelet's feature for this, removed in Kubernetes 1.24 (KEP-281), had known problems that
-// are avoided here: the last known good changes without a restart, and a reboot during a trial
-// does not count as success.
+// Dynamic kubelet configuration, removed in Kubernetes 1.24 (KEP-281), had two problems that are avoided here. The
+// last known good configuration changes without a restart, and a reboot during a trial does not count as success.
 package trial

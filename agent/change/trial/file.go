@@ -20,12 +20,12 @@ import (
 // File is the name of the record in the state directory.
 const File = "configuration.json"
 
-// maxFile is more than four configurations, escaped as JSON, need.
+// maxFile is the maximum size of the record. Four configurations in escaped JSON need less.
 const maxFile = 32 << 20
 
-// Load reads the record in a directory; without one, the zero value. One that cannot be read is
-// an error next to the zero value: the node's own files count then. If it is Broken, SetAside
-// makes way for the next one.
+// Load reads the record in a directory. If there is none, it returns the zero value. If the record cannot be read, it
+// returns the zero value and an error, and the node uses its own files. If the error is Broken, SetAside moves the
+// record away, so that a new one can be written.
 func Load(dir string) (Record, error) {
 	path := filepath.Join(dir, File)
 	r, err := read(path)
@@ -38,17 +38,16 @@ func Load(dir string) (Record, error) {
 	return r, nil
 }
 
-// ErrNewer says that a record is of an islet so much newer that this one cannot go on with it.
-var ErrNewer = errors.New("it is of a newer islet")
+// ErrNewer means that a newer islet wrote the record in a format that this one cannot read.
+var ErrNewer = errors.New("it was written by a newer islet")
 
-// Broken reports whether an error of Load is of the record itself. Else the system did not read
-// it, such as for want of file descriptors, or a newer islet wrote it: it may be good, and can be
-// read another time, or by that one.
+// Broken reports whether an error of Load means that the record is damaged. The record may be valid if the system
+// could not read it, such as for lack of file descriptors, or if a newer islet wrote it.
 func Broken(err error) bool {
 	return !errors.As(err, new(syscall.Errno)) && !errors.Is(err, ErrNewer)
 }
 
-// SetAside renames a record that is Broken to File.broken, so that the next one can be written.
+// SetAside renames a damaged record to File.broken, so that a new one can be written.
 func SetAside(dir string) error {
 	path := filepath.Join(dir, File)
 	return os.Rename(path, path+".broken")
@@ -60,7 +59,7 @@ func read(path string) (r Record, err error) {
 		return r, err
 	}
 	if !fi.Mode().IsRegular() || fi.Size() > maxFile {
-		return r, fmt.Errorf("it is no file of at most %d bytes", maxFile)
+		return r, fmt.Errorf("it is not a regular file of at most %d bytes", maxFile)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -74,7 +73,7 @@ func read(path string) (r Record, err error) {
 	return Decode(data)
 }
 
-// Decode reads a record and makes sure that its parts fit together.
+// Decode parses a record and checks that it is consistent.
 func Decode(data []byte) (Record, error) {
 	var head struct{ Format, ReadBy int }
 	if err := json.Unmarshal(data, &head); err != nil {
@@ -84,7 +83,7 @@ func Decode(data []byte) (Record, error) {
 	case head.Format < 1:
 		return Record{}, fmt.Errorf("its format is %d", head.Format)
 	case head.Format > Format && (head.ReadBy < 1 || head.ReadBy > Format):
-		return Record{}, fmt.Errorf("%w: its format is %d, this islet knows %d", ErrNewer, head.Format, Format)
+		return Record{}, fmt.Errorf("%w: its format is %d, this islet supports %d", ErrNewer, head.Format, Format)
 	}
 	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -93,10 +92,10 @@ func Decode(data []byte) (Record, error) {
 	if err := json.Unmarshal(data, &r.unknown); err != nil {
 		return Record{}, err
 	}
-	maps.DeleteFunc(r.unknown, func(name string, _ json.RawMessage) bool { return slices.Contains(known, name) })
+	maps.DeleteFunc(r.unknown, func(name string, _ json.RawMessage) bool { return slices.Contains(fieldNames, name) })
 	for _, c := range []*Configuration{r.Good, r.Before, r.Assigned} {
 		if c != nil && c.ID != c.sum() {
-			return Record{}, fmt.Errorf("the configuration %q is not what was stored", c.ID)
+			return Record{}, fmt.Errorf("the content of configuration %q does not match its ID", c.ID)
 		}
 	}
 	if r.Trial != nil && r.Assigned == nil {
@@ -106,8 +105,8 @@ func Decode(data []byte) (Record, error) {
 	return r, nil
 }
 
-// known are the names of what this islet knows of a record.
-var known = func() (names []string) {
+// fieldNames are the JSON names of the fields of a Record.
+var fieldNames = func() (names []string) {
 	for t := reflect.TypeFor[Record](); len(names) < t.NumField(); {
 		name, _, _ := strings.Cut(t.Field(len(names)).Tag.Get("json"), ",")
 		names = append(names, name)
@@ -115,7 +114,7 @@ var known = func() (names []string) {
 	return names
 }()
 
-// encode is what is stored of a record: what a newer islet knew is in it as it was.
+// encode returns the file's content for a record. Fields that only a newer islet knows are preserved.
 func (r Record) encode() ([]byte, error) {
 	if r.Format <= Format {
 		r.Format, r.ReadBy = Format, readBy
@@ -131,16 +130,15 @@ func (r Record) encode() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// migrate brings a record up to date that an earlier islet wrote, which had one failure, of
-// whatever came last.
+// migrate converts a record of an earlier islet, which had one failure for both configurations and programs.
 func (r *Record) migrate() {
 	if f := r.Failed; f != nil && strings.HasPrefix(f.ID, programID) {
 		r.Failed, r.FailedProgram, r.Refused = nil, f, []string{f.ID}
 	}
 }
 
-// Save stores the record durably, for the agent's user only: the old or the new one is
-// there whenever the power fails.
+// Save stores the record durably, readable only by the agent's user. After a power cut the file contains either the
+// old or the new record.
 func Save(dir string, r Record) (err error) {
 	data, err := r.encode()
 	if err != nil {

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// Facts are how the node is at a moment.
+// Facts are the health of the node at a moment.
 type Facts struct {
-	Link     string   `json:"link,omitempty"`     // why the API server cannot be reached; empty: it can, or there is none
-	Node     string   `json:"node,omitempty"`     // why the node is not Ready; empty: it is
-	Reach    string   `json:"reach,omitempty"`    // why the kubelet API cannot be reached; empty: it can
-	Pressure []string `json:"pressure,omitempty"` // conditions of the node that hold, sorted
-	// Pods are those that are wanted and have not ended, by UID: whether each is ready.
+	Link     string   `json:"link,omitempty"`     // why the API server is unreachable; empty if it is reachable or there is none
+	Node     string   `json:"node,omitempty"`     // why the node is not Ready; empty if it is Ready
+	Reach    string   `json:"reach,omitempty"`    // why the kubelet API is unreachable; empty if it is reachable
+	Pressure []string `json:"pressure,omitempty"` // the node's pressure conditions, sorted
+	// Pods maps the UIDs of the pods that are desired and have not ended to whether the pod is ready.
 	Pods map[string]bool `json:"pods,omitempty"`
-	// Rejected are pods, by UID, that the node itself ended or did not admit, with why.
+	// Rejected maps the UIDs of the pods that the node has ended or not admitted to the reason.
 	Rejected map[string]string `json:"rejected,omitempty"`
 
-	// Names holds the namespace and name of each of Pods, for messages.
+	// Names maps the UIDs of Pods to namespace/name, for messages.
 	Names map[string]string `json:"-"`
-	// Probes holds the kind of readiness probe of each of Pods that has one: see ProbeNetwork.
+	// Probes maps the UIDs of Pods with a readiness probe to its kind: see ProbeNetwork.
 	Probes map[string]string `json:"-"`
-	// Of a trial: Held are the pods that only it keeps from ending, as nothing names them any
-	// more, and Known all that the agent knows, also those that end.
-	Held  []string        `json:"-"`
+	// Held are the UIDs of the pods that no source lists any more and that would end without the trial.
+	Held []string `json:"-"`
+	// Known has the UIDs of all pods that the agent knows, including those that end.
 	Known map[string]bool `json:"-"`
 }
 
@@ -36,9 +36,9 @@ const (
 	ProbeExec    = "exec"
 )
 
-// best is how well a node was at either of two moments, of the pods that are there at the later
-// one.
-func best(earlier, later Facts) Facts {
+// bestFacts combines the facts of two moments. Each fact is the better one of the two. The pods are those of the
+// later moment.
+func bestFacts(earlier, later Facts) Facts {
 	for _, c := range []struct {
 		was string
 		is  *string
@@ -57,47 +57,47 @@ func best(earlier, later Facts) Facts {
 	return later
 }
 
-// A Verdict is what follows from the facts.
+// A Verdict is the result of a trial, as far as the facts decide it.
 type Verdict int
 
 // The verdicts.
 const (
-	Waiting Verdict = iota // it is not decided yet
+	Waiting Verdict = iota // not decided yet
 	Good
 	Bad
 )
 
 // A Judge compares the node with what it was before the trial.
 //
-// A pod may make itself unready, or fill the disk, to keep the node from an update. So pods alone
-// cannot fail a trial for ever. After a first trial in which nothing but pods was worse, a second one
-// decides without these, and a third one without any, as long as another pod with such a readiness
-// probe is ready: where none is, what is tried is the more likely cause, as one that reaches no pod.
+// A pod could prevent every update, if it made itself unready or filled the disk. So pods alone cannot fail a trial
+// for ever. If only pods were worse in the first trial, the second trial ignores these pods, and the third one
+// ignores all pods. This requires proof: another pod with the same kind of readiness probe must be ready. Without
+// one, the change on trial is the more likely cause, such as a configuration with which the agent reaches no pod.
 type Judge struct {
-	Before     Facts
-	HealthyFor time.Duration // without a break
-	Despite    bool          // no pod counts, nor a pressure
-	Any        bool          // no pod counts while another one is proof
-	Excused    []string      // pods by UID, and pressures, that do not count while another pod is proof
-	Limits     bool          // what is tried says by which limits there is a pressure
+	Before      Facts
+	HealthyFor  time.Duration // how long the node must be as healthy as before, without interruption
+	DespitePods bool          // ignores all pods and pressures
+	ExcuseAll   bool          // ignores every pod for which there is proof, and all pressures
+	Excused     []string      // UIDs of pods that are ignored if there is proof, and ignored pressures
+	Limits      bool          // the configuration on trial changes the eviction thresholds
 
-	since time.Time       // it is as well as before; zero: it is not
-	known map[string]bool // all that were
+	since time.Time       // since when the node is as healthy as before; zero if it is not
+	known map[string]bool // all pods that the agent knew during the trial
 	up    map[string]bool // pods that were ready during the trial
-	fell  map[string]bool // and then were not
+	fell  map[string]bool // pods that were ready during the trial and then were not
 }
 
-// Judge is that of the trial that is under way.
+// Judge returns the Judge of the trial in progress.
 func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
-	j := Judge{Before: r.Trial.Before, HealthyFor: healthyFor, Limits: limits, Despite: r.Assigned.Despite}
+	j := Judge{Before: r.Trial.Before, HealthyFor: healthyFor, Limits: limits, DespitePods: r.Assigned.DespitePods}
 	if v := r.Vetoed; v != nil {
-		j.Excused, j.Any = v.By, v.Trials >= Attempts-1
+		j.Excused, j.ExcuseAll = v.By, v.Trials >= Attempts-1
 	}
 	return j
 }
 
-// Look takes the facts of a moment, of a clock that only goes forward. Why says what is
-// worse than before; of a good verdict nothing is.
+// Look evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and what is
+// worse than before. The text is empty for a good verdict.
 func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 	if j.known == nil {
 		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -107,10 +107,10 @@ func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 		j.fell[uid] = j.fell[uid] || j.up[uid] && !ready
 		j.up[uid] = j.up[uid] || ready
 	}
-	if fatal := j.fatal(f); fatal != "" {
+	if fatal := j.fatalProblem(f); fatal != "" {
 		return Bad, fatal
 	}
-	if why = j.worse(f); why != "" {
+	if why = j.problems(f); why != "" {
 		j.since = time.Time{}
 		return Waiting, why
 	}
@@ -123,18 +123,18 @@ func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 	return Waiting, fmt.Sprintf("as well as before for %s of %s", now.Sub(j.since).Round(time.Second), j.HealthyFor)
 }
 
-// fatal is what must not go on: pods would be lost.
-func (j *Judge) fatal(f Facts) string {
-	for _, p := range j.pressures(f) {
+// fatalProblem returns a problem that must end the trial at once, because pods would be lost.
+func (j *Judge) fatalProblem(f Facts) string {
+	for _, p := range j.newPressures(f) {
 		if !j.excused(p, f) {
 			return "the node has " + p + ", which it did not have before: pods would be evicted"
 		}
 	}
-	return j.rejected(f)
+	return j.rejectedPod(f)
 }
 
-// rejected says which pod is lost.
-func (j *Judge) rejected(f Facts) string {
+// rejectedPod describes a pod that the node has ended during the trial, or returns "".
+func (j *Judge) rejectedPod(f Facts) string {
 	for _, uid := range slices.Sorted(maps.Keys(f.Rejected)) {
 		_, ran := j.Before.Pods[uid]
 		if _, before := j.Before.Rejected[uid]; ran && !before {
@@ -144,22 +144,23 @@ func (j *Judge) rejected(f Facts) string {
 	return ""
 }
 
-// pressures are those that the node did not have before.
-func (j *Judge) pressures(f Facts) []string {
+// newPressures returns the pressures that the node did not have before the trial.
+func (j *Judge) newPressures(f Facts) []string {
 	return slices.DeleteFunc(slices.Clone(f.Pressure), func(p string) bool { return slices.Contains(j.Before.Pressure, p) })
 }
 
-// excused reports whether a pod, or a pressure, does not count.
+// excused reports whether a pod or pressure is ignored.
 func (j *Judge) excused(name string, f Facts) bool {
 	if _, pod := j.Before.Pods[name]; !pod && j.Limits {
 		return false
 	}
-	return j.Despite || (j.Any || slices.Contains(j.Excused, name)) && j.proof(name, f)
+	return j.DespitePods || (j.ExcuseAll || slices.Contains(j.Excused, name)) && j.hasProof(name, f)
 }
 
-// proof reports whether what is tried cannot be why a pod is not ready: another pod with such a probe
-// is, or any with a probe where it has none or one by a command. A pressure needs none.
-func (j *Judge) proof(name string, f Facts) bool {
+// hasProof reports whether there is proof that the change on trial is not the cause of an unready pod. The proof is
+// another ready pod with a network probe. If the unready pod has no network probe, a ready pod with any probe is
+// proof too. A pressure needs no proof.
+func (j *Judge) hasProof(name string, f Facts) bool {
 	if _, pod := j.Before.Pods[name]; !pod {
 		return true
 	}
@@ -172,22 +173,22 @@ func (j *Judge) proof(name string, f Facts) bool {
 	return false
 }
 
-// Blame are the pods, by UID, and the pressures that alone keep the trial from going well, sorted: those
-// that are not well, and the pods that were ready in it and then were not. It is empty if something
-// else is worse than before, or what is tried may be why one of them is not ready.
+// Blame returns the sorted UIDs of pods, and the pressures, that are the only reason why the trial does not succeed:
+// unready pods, pods that were unready in between, and new pressures. It returns nil if there is another problem, or
+// if the change on trial may be the cause of an unready pod.
 func (j *Judge) Blame(f Facts) (out []string) {
-	if len(j.apart(f))+len(j.lost(f)) > 0 || j.rejected(f) != "" {
+	if len(j.nodeProblems(f))+len(j.lostPods(f)) > 0 || j.rejectedPod(f) != "" {
 		return nil
 	}
 	if !j.Limits {
-		out = j.pressures(f)
+		out = j.newPressures(f)
 	}
 	for uid, ready := range j.Before.Pods {
 		now, there := f.Pods[uid]
 		if !ready || !there || now && !j.fell[uid] {
 			continue
 		}
-		if !now && !j.proof(uid, f) {
+		if !now && !j.hasProof(uid, f) {
 			return nil
 		}
 		out = append(out, uid)
@@ -196,20 +197,22 @@ func (j *Judge) Blame(f Facts) (out []string) {
 	return out
 }
 
-// Outage reports whether nothing is worse than before but what may have another cause: the way to
-// the API server is gone, or pods are that somebody may have removed meanwhile.
+// Outage reports whether the change on trial may not be the cause of any problem. That is so if the only problems are
+// an unreachable API server, or missing pods, which may have been deleted meanwhile.
 func (j *Judge) Outage(f Facts) bool {
 	gone := j.Before.Link == "" && f.Link != ""
 	f.Link = ""
-	return len(j.ill(f)) == 0 && (gone || len(j.lost(f)) > 0)
+	return len(j.healthProblems(f)) == 0 && (gone || len(j.lostPods(f)) > 0)
 }
 
-// worse says what is not as well as before.
-func (j *Judge) worse(f Facts) string { return strings.Join(append(j.ill(f), j.lost(f)...), "; ") }
+// problems describes what is worse than before the trial.
+func (j *Judge) problems(f Facts) string {
+	return strings.Join(append(j.healthProblems(f), j.lostPods(f)...), "; ")
+}
 
-// lost says which pods are not there any more. An agent that was not able to find them would say
-// the same.
-func (j *Judge) lost(f Facts) (all []string) {
+// lostPods describes pods that ran before and are now missing. They may have been deleted, or the agent on trial may
+// be unable to find them.
+func (j *Judge) lostPods(f Facts) (all []string) {
 	held, unknown := 0, 0
 	for uid := range j.Before.Pods {
 		switch {
@@ -220,7 +223,7 @@ func (j *Judge) lost(f Facts) (all []string) {
 		}
 	}
 	if held > 0 {
-		all = append(all, fmt.Sprintf("%d pods that ran would end, as nothing names them any more", held))
+		all = append(all, fmt.Sprintf("%d pods that ran would end, because no source lists them any more", held))
 	}
 	if unknown > 0 {
 		all = append(all, fmt.Sprintf("%d pods that ran are not known any more", unknown))
@@ -228,9 +231,9 @@ func (j *Judge) lost(f Facts) (all []string) {
 	return all
 }
 
-// ill says what is there, but not as well as before.
-func (j *Judge) ill(f Facts) []string {
-	all := j.apart(f)
+// healthProblems describes problems of the node, and pods that were ready before and are not now.
+func (j *Judge) healthProblems(f Facts) []string {
+	all := j.nodeProblems(f)
 	var down []string
 	for uid, ready := range j.Before.Pods {
 		if now, there := f.Pods[uid]; ready && there && !now && !j.excused(uid, f) {
@@ -248,11 +251,11 @@ func (j *Judge) ill(f Facts) []string {
 	return all
 }
 
-// maxNamed bounds how many pods a message names.
+// maxNamed is the maximum number of pods that a message names.
 const maxNamed = 8
 
-// apart says what is not as well as before apart from pods.
-func (j *Judge) apart(f Facts) (all []string) {
+// nodeProblems describes problems that the node did not have before, without those of pods.
+func (j *Judge) nodeProblems(f Facts) (all []string) {
 	for _, c := range []struct{ what, before, now string }{
 		{"the API server cannot be reached", j.Before.Link, f.Link},
 		{"the node is not Ready", j.Before.Node, f.Node},

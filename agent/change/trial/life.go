@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Refuse records why a followed configuration is not tried. A configuration that an operator
-// requested, or a program, stays assigned.
+// Refuse records why a configuration of a followed source is not tried. A configuration that an operator requested,
+// or a program, stays assigned.
 func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	if r.Trial != nil {
 		return
@@ -25,7 +25,7 @@ func (r *Record) Begin(before Facts, boot string, now time.Time) bool {
 		return false
 	}
 	if r.Was != nil {
-		before = best(*r.Was, before)
+		before = bestFacts(*r.Was, before)
 	}
 	r.Attempts++
 	r.Was = &before
@@ -63,8 +63,8 @@ func (r *Record) Accept(now time.Time) bool {
 	return true
 }
 
-// Fail ends a trial without success; the good configuration stays in use. After an interruption,
-// such as a loss of power, the trial is repeated up to Attempts times.
+// Fail ends a trial without success. The good configuration stays in use. After an interruption, such as a power cut,
+// the trial is repeated, up to Attempts times in total.
 func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil {
 		r.Trial = nil
@@ -81,8 +81,8 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	return true
 }
 
-// Veto ends a trial that failed only because of pods and pressures that pods cause. It is repeated
-// without regard to these, up to Attempts times: see Judge.
+// Veto ends a trial that failed only because of pods, and pressures that pods cause. The trial is repeated, up to
+// Attempts times in total, and ignores these pods and pressures then: see Judge.
 func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil || r.Attempts >= Attempts {
 		return r.Fail(why, false, now)
@@ -96,7 +96,7 @@ func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	v.By = slices.Compact(v.By)
 	c, began := r.Assigned, r.Trial.Began
 	r.Trial, r.Vetoed = nil, &v
-	r.ended(c, why+": it is tried again without them", true, began, now)
+	r.ended(c, why+": the trial is repeated without regard to these pods and pressures", true, began, now)
 	return true
 }
 

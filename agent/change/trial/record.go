@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Format is the version of the file's format. A newer format is read if its readBy allows it, and
-// its unknown fields are preserved, since a newer islet may be tried and reverted.
+// Format is the version of the file's format. A file of a newer format is read if its readBy is not above Format. Its
+// unknown fields are preserved, because the trial of a newer islet may end with a return to this one.
 const (
 	Format = 1
 	readBy = 1 // the oldest format version whose programs can read this file
@@ -18,7 +18,7 @@ const (
 
 // Limits of a record.
 const (
-	Attempts   = 3  // interrupted trials of one configuration
+	Attempts   = 3  // trials of one configuration or program
 	maxHistory = 20 // outcomes
 	maxRefused = 8  // programs
 	maxWhy     = 4 << 10
@@ -58,8 +58,8 @@ type Configuration struct {
 	Program *Program  `json:"program,omitempty"`
 	// Asked is set if an operator at the node requested it. Otherwise it came over the link.
 	Asked bool `json:"asked,omitempty"`
-	// Despite is set if the operator requested that the health of pods does not affect its trial.
-	Despite bool `json:"despitePods,omitempty"`
+	// DespitePods is set if the operator requested that the health of pods does not affect its trial.
+	DespitePods bool `json:"despitePods,omitempty"`
 	// Binding is the version of the list of protected fields at its acceptance: config.Binding.
 	Binding int `json:"binding,omitempty"`
 }
@@ -70,8 +70,8 @@ type Program struct {
 	Sum       string `json:"sum"`       // of its archive; identifies it
 	Path      string `json:"path"`      // the staged file, which no longer exists once it is installed
 	Installed string `json:"installed"` // the path at which it will be installed
-	// Left is set if this version is not newer than the running one: the newest version from which
-	// the node goes back.
+	// Left is the newest version that the node leaves by this downgrade. It is empty if this version is newer than the
+	// running one.
 	Left string `json:"left,omitempty"`
 }
 
@@ -160,7 +160,7 @@ type Outcome struct {
 	From string    `json:"from"`
 	At   time.Time `json:"at"`
 	Took float64   `json:"took"`          // seconds
-	Why  string    `json:"why,omitempty"` // empty: it was accepted
+	Why  string    `json:"why,omitempty"` // empty if it was accepted
 	// Undecided is set if the configuration or program did not cause Why: the trial was interrupted
 	// or cancelled.
 	Undecided bool `json:"undecided,omitempty"`
@@ -174,19 +174,19 @@ type Outcome struct {
 type Record struct {
 	Format   int            `json:"format"`
 	ReadBy   int            `json:"readBy,omitempty"`
-	Good     *Configuration `json:"good,omitempty"`     // nil: the node's own files
+	Good     *Configuration `json:"good,omitempty"`     // nil for the node's own files
 	Before   *Configuration `json:"before,omitempty"`   // the previous good one
-	Assigned *Configuration `json:"assigned,omitempty"` // to be tried or on trial; nil: none
+	Assigned *Configuration `json:"assigned,omitempty"` // waits for its trial or is on trial; nil if there is none
 	Attempts int            `json:"attempts,omitempty"` // trials of Assigned
 	Was      *Facts         `json:"was,omitempty"`      // the best facts from before each of these trials
-	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil: none is in progress
+	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil if none is in progress
 	Vetoed   *Vetoes        `json:"vetoed,omitempty"`   // trials of Assigned that failed only because of pods
-	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. Only
-	// another content is assigned: until then an operator's request stays in effect.
+	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. Only another content
+	// is assigned, so an operator's request stays in effect until the ConfigMap changes.
 	Followed string   `json:"followed,omitempty"`
-	Failed   *Failure `json:"failed,omitempty"` // of the last configuration; nil: it did not fail
+	Failed   *Failure `json:"failed,omitempty"` // of the last configuration; nil if it did not fail
 	// FailedProgram is the failure of the last program. Refused contains the IDs of failed
-	// programs, the newest last. Left is the newest version from which an operator went back.
+	// programs, the newest last. Left is the newest version from which an operator has downgraded.
 	FailedProgram *Failure  `json:"failedProgram,omitempty"`
 	Refused       []string  `json:"refused,omitempty"`
 	Left          string    `json:"leftVersion,omitempty"`

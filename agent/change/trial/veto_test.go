@@ -58,7 +58,7 @@ func TestVeto(t *testing.T) {
 		!s.r.Tries() || s.r.FailedProgram != nil {
 		t.Fatalf("the first trial: %v, %s, %+v", v, why, s.r)
 	}
-	if h := s.r.History; len(h) != 1 || !h[0].Undecided || !strings.Contains(h[0].Why, "it is tried again without them") {
+	if h := s.r.History; len(h) != 1 || !h[0].Undecided || !strings.Contains(h[0].Why, "the trial is repeated without regard to these pods and pressures") {
 		t.Errorf("history: %+v", h)
 	}
 	if v, why := s.trial("evil"); v != Good || !s.r.Updated() || s.r.Vetoed != nil {
@@ -133,7 +133,7 @@ func TestFlaps(t *testing.T) {
 func TestDespitePods(t *testing.T) {
 	s := newStage(t)
 	c := program("2.0.0")
-	c.Despite = true
+	c.DespitePods = true
 	if !s.r.takes(c, true) {
 		t.Fatal("it is not taken, as the same waits already")
 	}

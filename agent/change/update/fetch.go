@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// quiet is how long a server may send nothing.
-	quiet = time.Minute
-	// slowest is the least of bytes a second that a fetch may come with, over all of it.
-	slowest = 2 << 10
-	// redirects that are followed.
-	redirects = 5
-	// maxHeaders bounds the headers of an answer, in bytes.
+	// maxSilence is how long a server may send nothing.
+	maxSilence = time.Minute
+	// minRate is the minimum average rate of a fetch, in bytes per second.
+	minRate = 2 << 10
+	// maxRedirects is the maximum number of redirects of a request.
+	maxRedirects = 5
+	// maxHeaders is the maximum size of a response's headers, in bytes.
 	maxHeaders = 64 << 10
-	// Suffix of the release that belongs to an archive.
+	// Suffix is appended to the name of an archive for the name of its release.
 	Suffix = ".release"
 )
 
-// A source opens the archive that somebody names, or its release.
+// A source reads an archive and its release, from files or from a server.
 type source struct {
 	name   string
 	client *http.Client
 }
 
-// unreached is an error of the link or of a server: it says nothing of the archive, and may be
-// over soon.
+// unreached is an error of the link or of a server. It may be temporary, and does not mean that the archive is
+// invalid.
 type unreached struct{ error }
 
 func (u unreached) Unwrap() error { return u.error }
 
-// newClient is one that knows the time by now: a board without a clock of its own may have
-// another one, by which no certificate is valid.
+// newClient returns a client that verifies certificates at the time of now. The clock of a board without a real-time
+// clock may be so wrong that no certificate is valid.
 func newClient(now func() time.Time) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = maxHeaders
@@ -51,8 +51,8 @@ func newClient(now func() time.Time) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// newSource checks a name: an absolute path, or an https URL. Of this machine itself http
-// will do.
+// newSource returns the source of an archive. name is an absolute path or an https URL. An http URL is allowed for
+// this machine itself.
 func newSource(name string, client *http.Client) (*source, error) {
 	if filepath.IsAbs(name) {
 		return &source{name: name}, nil
@@ -61,35 +61,35 @@ func newSource(name string, client *http.Client) (*source, error) {
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("%q is neither the absolute path of a file nor an https URL", name)
 	}
-	if err := allowed(u); err != nil {
+	if err := checkURL(u); err != nil {
 		return nil, err
 	}
 	c := *client
 	c.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if len(via) > redirects {
-			return fmt.Errorf("more than %d redirections", redirects)
+		if len(via) > maxRedirects {
+			return fmt.Errorf("more than %d redirections", maxRedirects)
 		}
-		return allowed(r.URL)
+		return checkURL(r.URL)
 	}
 	return &source{name, &c}, nil
 }
 
-// allowed says whether a URL may be asked.
-func allowed(u *url.URL) error {
+// checkURL returns an error if a URL is neither https nor of this machine.
+func checkURL(u *url.URL) error {
 	switch ip := net.ParseIP(u.Hostname()); {
 	case u.Scheme == "https":
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()):
 	default:
-		return fmt.Errorf("%s: only https is asked", u.Redacted())
+		return fmt.Errorf("%s: only https URLs are allowed", u.Redacted())
 	}
 	return nil
 }
 
-// release reads what the makers say of the archive.
+// release reads the archive's release.
 func (s *source) release(ctx context.Context) (*release.Release, error) {
-	ctx, stop := context.WithTimeout(ctx, quiet)
+	ctx, stop := context.WithTimeout(ctx, maxSilence)
 	defer stop()
-	if s.client == nil { // what is no archive has no release either, which would say less
+	if s.client == nil { // for a missing archive, this error is clearer than that of a missing release
 		f, err := regular.Open(s.name)
 		if err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func (s *source) release(ctx context.Context) (*release.Release, error) {
 	}
 	in, err := s.open(ctx, s.name+Suffix)
 	if err != nil {
-		return nil, fmt.Errorf("the release, which has to lie beside the archive: %w", err)
+		return nil, fmt.Errorf("the release must be next to the archive: %w", err)
 	}
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, release.MaxText+1))
@@ -113,20 +113,20 @@ func (s *source) release(ctx context.Context) (*release.Release, error) {
 }
 
 // archive fetches the archive into a file.
-func (s *source) archive(ctx context.Context, r *release.Release, file string, tell Tell) error {
-	ctx, stop := context.WithTimeout(ctx, quiet+time.Duration(r.Size/slowest)*time.Second)
+func (s *source) archive(ctx context.Context, r *release.Release, file string, tell Progress) error {
+	ctx, stop := context.WithTimeout(ctx, maxSilence+time.Duration(r.Size/minRate)*time.Second)
 	defer stop()
 	ctx, silent := context.WithCancelCause(ctx)
 	defer silent(nil)
-	late := time.AfterFunc(quiet, func() { silent(fmt.Errorf("nothing came for %s", quiet)) })
+	late := time.AfterFunc(maxSilence, func() { silent(fmt.Errorf("the server sent nothing for %s", maxSilence)) })
 	defer late.Stop()
-	tell.say("downloading", 0, r.Size)
+	tell.report("downloading", 0, r.Size)
 	in, err := s.open(ctx, s.name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	w := &watched{Reader: in, late: late, tell: tell, size: r.Size}
+	w := &progressReader{Reader: in, late: late, tell: tell, size: r.Size}
 	if err := r.Save(w, file); err != nil {
 		if why := context.Cause(ctx); why != nil {
 			err = errors.Join(why, err)
@@ -140,21 +140,21 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 	return nil
 }
 
-// watched puts a timer off, and tells, whenever something comes.
-type watched struct {
+// A progressReader restarts a timer and reports progress whenever it has read data.
+type progressReader struct {
 	io.Reader
 	late      *time.Timer
-	tell      Tell
+	tell      Progress
 	got, size int64
-	broke     bool // it ended with an error
+	broke     bool // the last Read returned an error
 }
 
-func (w *watched) Read(b []byte) (int, error) {
+func (w *progressReader) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
 	if n > 0 {
-		w.late.Reset(quiet)
+		w.late.Reset(maxSilence)
 		w.got += int64(n)
-		w.tell.say("downloading", w.got, w.size)
+		w.tell.report("downloading", w.got, w.size)
 	}
 	w.broke = err != nil && err != io.EOF
 	return n, err
@@ -180,7 +180,7 @@ func (s *source) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return a.Body, nil
 }
 
-// short is a name without a query, for messages.
+// short returns a name without its query, for messages.
 func short(name string) string {
 	name, _, _ = strings.Cut(name, "?")
 	return name

@@ -17,8 +17,8 @@ import (
 type Keeper interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
-	// Refused reports whether a program has failed, or the operator went back from it. Then it is
-	// tried again only on an operator's request.
+	// Refused reports whether only an operator may have a program tried, because it has failed or an operator has
+	// downgraded from it.
 	Refused(version, sum string) bool
 	// Staged returns the path of the program that waits for a trial or is on trial, or "".
 	Staged() string
@@ -26,9 +26,9 @@ type Keeper interface {
 	Busy(asked bool) error
 }
 
-// Open returns an Updater for the program of this process, whose version is version. It removes
-// the files of earlier trials. now returns the best known time. While wait returns true, a version
-// that the node follows is not fetched, to spare the disk.
+// Open returns an Updater for the program of this process, which has the given version. It removes the files of
+// earlier trials. now returns the best known time. While wait returns true, the followed archive is not fetched, to
+// spare the disk.
 func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
 	var keys []release.Key

@@ -21,50 +21,50 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// A Stager gets programs ready.
+// A Stager prepares programs for a trial.
 type Stager struct {
-	Dir       string // for what is fetched: the agent's own, made when it is needed
-	Program   string // that is installed; without links
-	Version   string // of it, and so of this process
-	Arch      string // as GOARCH
+	Dir       string // for fetched archives; it belongs to the agent and is created when it is needed
+	Program   string // path of the installed program, without symbolic links
+	Version   string // of the installed program and of this process
+	Arch      string // as in GOARCH
 	Keys      []release.Key
-	Threshold int // how many of Keys have to have signed
+	Threshold int // number of Keys that must have signed a release
 	Client    *http.Client
 	Log       *slog.Logger
 }
 
-// A Staged is a program that could take the place of the installed one.
+// A Staged is a program that is ready for a trial.
 type Staged struct {
 	Version string
 	Program string // its path
 	Sum     string // of the archive, hexadecimal
-	// DespitePods: pods do not count in its trial, as a person wants.
+	// DespitePods is set if the operator requested that its trial ignores pods.
 	DespitePods bool
 }
 
-// Errors of Stage that a caller tells apart.
+// Errors of Stage.
 var (
-	ErrOlder  = errors.New("it is not newer than the one that runs")
-	ErrFailed = errors.New("it failed its trial, and is tried again only when a person asks")
-	ErrKeys   = errors.New("the node trusts no key: edge.update.keys names none")
+	ErrOlder  = errors.New("it is not newer than the running version")
+	ErrFailed = errors.New("it has failed its trial, and is only tried again on an operator's request")
+	ErrKeys   = errors.New("the node trusts no key: edge.update.keys is empty")
 )
 
-// Tell is told what is being done, and how far that is: bytes, total 0 where that is not
-// known. It may be called often, by one goroutine at a time; nil: nobody wants to know.
-type Tell func(status string, current, total int64)
+// Progress is called with the current step and the bytes done so far. total is 0 if it is not known. Progress may be
+// called often, by one goroutine at a time. It may be nil.
+type Progress func(status string, current, total int64)
 
-func (t Tell) say(status string, current, total int64) {
+func (t Progress) report(status string, current, total int64) {
 	if t != nil {
 		t(status, current, total)
 	}
 }
 
-// Stage gets the program ready that an archive has: the absolute path of a file or an https
-// URL, beside which is its release (Suffix). Older allows a version that is not newer. What
-// goes wrong is said in an error, and nothing is left of it. Of a version that is refused, with
-// the sum of its archive, nothing but the release is read; nil: none is.
+// Stage prepares the program in an archive. from is the absolute path of a file or an https URL. The release must be
+// next to the archive: see Suffix. older allows a version that is not newer. If refused returns true for a version
+// and the checksum of its archive, Stage returns ErrFailed after it has read the release. refused may be nil. If
+// Stage fails, it removes all files that it has created.
 func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool,
-	tell Tell) (*Staged, error) {
+	tell Progress) (*Staged, error) {
 	if len(s.Keys) == 0 {
 		return nil, ErrKeys
 	}
@@ -76,7 +76,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err != nil {
 		return nil, err
 	}
-	if err := s.wanted(r, older); err != nil {
+	if err := s.checkRelease(r, older); err != nil {
 		return nil, fmt.Errorf("%s: %w", short(from), err)
 	}
 	sum := hex.EncodeToString(r.SHA512[:])
@@ -86,7 +86,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := s.room(r.Size); err != nil {
+	if err := s.checkSpace(r.Size); err != nil {
 		return nil, err
 	}
 	archive := filepath.Join(s.Dir, "archive")
@@ -94,12 +94,12 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err := src.archive(ctx, r, archive, tell); err != nil {
 		return nil, err
 	}
-	tell.say("unpacking", 0, 0)
-	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.fits)
+	tell.report("unpacking", 0, 0)
+	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.checkProgramSpace)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", short(from), err)
 	}
-	tell.say("testing", 0, 0)
+	tell.report("testing", 0, 0)
 	if err := selfTest(ctx, program, r.Version); err != nil {
 		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 	}
@@ -107,13 +107,13 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	return &Staged{Version: r.Version, Program: program, Sum: sum}, nil
 }
 
-// wanted says whether a release is one for this node.
-func (s *Stager) wanted(r *release.Release, older bool) error {
+// checkRelease returns an error if a release is not signed, is for another architecture, or is not newer.
+func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	if err := r.Signed(s.Keys, s.Threshold); err != nil {
 		return err
 	}
 	if r.Arch != s.Arch {
-		return fmt.Errorf("it is for %s, this machine is %s", r.Arch, s.Arch)
+		return fmt.Errorf("it is for %s, but this machine is %s", r.Arch, s.Arch)
 	}
 	if newer, err := Newer(r.Version, s.Version); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *Stager) wanted(r *release.Release, older bool) error {
 	return nil
 }
 
-// Newer compares versions as https://semver.org has it.
+// Newer reports whether version a is newer than b, by the rules of https://semver.org.
 func Newer(a, b string) (bool, error) {
 	x, err := version.ParseSemantic(a)
 	if err != nil {
@@ -136,64 +136,64 @@ func Newer(a, b string) (bool, error) {
 	return y.LessThan(x), nil
 }
 
-// unpacked is how many times as big as its archive a program is taken to be before the archive
-// is fetched. What it needs is known once it is there: see fits.
-const unpacked = 4
+// unpackedFactor is the assumed ratio of the sizes of a program and its archive. The space is checked with it before
+// the fetch, and with the real size after: see checkProgramSpace.
+const unpackedFactor = 4
 
-// A part of what is to be stored.
+// A part is one of several files for which there must be space.
 type part struct {
 	dir  string
 	need int64          // bytes
-	disk *unix.Statfs_t // what dir is on
+	disk *unix.Statfs_t // of the file system of dir
 }
 
-// room says whether there is enough for an archive and its program, also where both are on one
+// checkSpace returns an error if there is not enough space for an archive and its program. They may be on the same
 // file system.
-func (s *Stager) room(size int64) error {
-	return free(part{dir: s.Dir, need: size}, part{dir: filepath.Dir(s.Program), need: unpacked * size})
+func (s *Stager) checkSpace(size int64) error {
+	return checkParts(part{dir: s.Dir, need: size}, part{dir: filepath.Dir(s.Program), need: unpackedFactor * size})
 }
 
-// fits says whether there is enough for a program, now that the archive is there.
-func (s *Stager) fits(size int64) error {
-	return free(part{dir: filepath.Dir(s.Program), need: size})
+// checkProgramSpace returns an error if there is not enough space for a program, after its archive was fetched.
+func (s *Stager) checkProgramSpace(size int64) error {
+	return checkParts(part{dir: filepath.Dir(s.Program), need: size})
 }
 
-// free asks what the parts are on whether there is room for all of them at once.
-func free(parts ...part) error {
+// checkParts returns an error if there is not enough space for all parts together.
+func checkParts(parts ...part) error {
 	for i := range parts {
 		parts[i].disk = new(unix.Statfs_t)
 		if err := unix.Statfs(parts[i].dir, parts[i].disk); err != nil {
 			return fmt.Errorf("%s: %w", parts[i].dir, err)
 		}
 	}
-	return enough(parts)
+	return checkDisks(parts)
 }
 
-// enough says whether there is room for all parts at once.
-func enough(parts []part) error {
+// checkDisks is checkParts for parts whose disk is set.
+func checkDisks(parts []part) error {
 	for i, p := range parts {
 		need := p.need
 		for _, earlier := range parts[:i] {
-			if shared(earlier.disk, p.disk) {
+			if sameDisk(earlier.disk, p.disk) {
 				need += earlier.need
 			}
 		}
 		if free := int64(p.disk.Bavail) * int64(p.disk.Bsize); free < need {
-			return fmt.Errorf("%s has %d MiB free, %d MiB are needed", p.dir, free>>20, need>>20+1)
+			return fmt.Errorf("%s has %d MiB free, but %d MiB are needed", p.dir, free>>20, need>>20+1)
 		}
 	}
 	return nil
 }
 
-// shared says whether two have their room from the same disk. Subvolumes of btrfs, and overlays,
-// have an Fsid each, but the same figures. Two disks that are as big and as full by chance are
-// taken for one, which asks for too much at worst.
-func shared(a, b *unix.Statfs_t) bool {
+// sameDisk reports whether two file systems share their free space. Subvolumes of btrfs, and overlays, have different
+// Fsids but the same figures. Two disks that have the same figures by chance count as one. In that case the check
+// only requires more space than necessary.
+func sameDisk(a, b *unix.Statfs_t) bool {
 	return a.Fsid == b.Fsid ||
 		a.Type == b.Type && a.Blocks == b.Blocks && a.Bfree == b.Bfree && a.Bavail == b.Bavail && a.Files == b.Files
 }
 
-// Tidy removes what earlier tries left behind, but for what is named.
+// Tidy removes the files of earlier updates, except the named ones.
 func (s *Stager) Tidy(but ...string) {
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(s.Program), release.Program+"-*.new"))
 	for _, file := range append(left, filepath.Join(s.Dir, "archive")) {
@@ -205,26 +205,26 @@ func (s *Stager) Tidy(but ...string) {
 			continue
 		}
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.Log.Warn("what an update left behind cannot be removed", "file", file, "error", err)
+			s.Log.Warn("a leftover file of an update cannot be removed", "file", file, "error", err)
 		}
 	}
 }
 
-// SelfTest is the command by which a program is asked whether it can run here.
+// SelfTest is the command with which a program tests whether it can run on this machine.
 const SelfTest = "self-test"
 
-// Bounds of a self-test.
+// Limits of a self-test.
 const (
 	testTime   = 20 * time.Second
-	testMemory = 4 << 30 // of addresses, which Go reserves many of
+	testMemory = 4 << 30 // address space, of which Go reserves much
 	testOutput = 4 << 10
 )
 
-// selfTest runs a program that is not installed yet.
+// selfTest runs the self-test of a program that is not installed yet.
 func selfTest(ctx context.Context, program, version string) error {
 	ctx, stop := context.WithTimeout(ctx, testTime)
 	defer stop()
-	var out bounded
+	var out limitedBuffer
 	c := exec.CommandContext(ctx, program, SelfTest)
 	c.Env, c.Dir = []string{"PATH=" + os.Getenv("PATH")}, "/"
 	c.Stdout, c.Stderr = &out, &out
@@ -245,18 +245,18 @@ func selfTest(ctx context.Context, program, version string) error {
 		return fmt.Errorf("%w: %s", err, out.String())
 	}
 	if got := strings.TrimSpace(out.String()); got != Passed(version) {
-		return fmt.Errorf("it says %.200q, not %q", got, Passed(version))
+		return fmt.Errorf("its output is %.200q, not %q", got, Passed(version))
 	}
 	return nil
 }
 
-// Passed is what a program of a version says that can run.
+// Passed returns the output of a successful self-test. Other versions of islet match it.
 func Passed(version string) string { return "islet " + version + " can run here" }
 
-// bounded keeps the beginning of what is written.
-type bounded struct{ bytes.Buffer }
+// A limitedBuffer keeps the first testOutput bytes that are written to it.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), max(0, testOutput-b.Len()))])
 	return len(p), nil
 }

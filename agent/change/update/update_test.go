@@ -154,7 +154,7 @@ func TestStage(t *testing.T) {
 		"not there":    {file: dir + "/absent", bad: "no such file"},
 		"a device":     {file: "/dev/zero", bad: "/dev/zero is no regular file"},
 		"a directory":  {file: dir, bad: "is no regular file"},
-		"no release":   {file: "/etc/passwd", bad: "has to lie beside the archive: open /etc/passwd.release"},
+		"no release":   {file: "/etc/passwd", bad: "the release must be next to the archive: open /etc/passwd.release"},
 		"no path":      {file: "archive", bad: "neither the absolute path"},
 		"no TLS":       {file: "http://example.com/islet", bad: "only https"},
 		"another kind": {file: "ftp://example.com/islet", bad: "only https"},
@@ -195,17 +195,17 @@ func TestShared(t *testing.T) {
 		state, program *unix.Statfs_t
 		bad            string
 	}{
-		"one file system":                {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, 51 MiB are needed"},
+		"one file system":                {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
 		"with room":                      {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
-		"subvolumes":                     {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, 51 MiB are needed"},
+		"subvolumes":                     {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
 		"subvolumes with room":           {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
 		"disks of one size":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
 		"disks of two sizes":             {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
 		"disks of two kinds":             {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"no room for the archive":        {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, 11 MiB are needed"},
-		"no room for the program itself": {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, 41 MiB are needed"},
+		"no room for the archive":        {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, but 11 MiB are needed"},
+		"no room for the program itself": {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, but 41 MiB are needed"},
 	} {
-		err := enough([]part{{"/state", 10 << 20, x.state}, {"/bin", 40 << 20, x.program}})
+		err := checkDisks([]part{{"/state", 10 << 20, x.state}, {"/bin", 40 << 20, x.program}})
 		if fmt.Sprint(err) != cmp.Or(x.bad, "<nil>") {
 			t.Errorf("%s: %v, not %q", name, err, x.bad)
 		}
@@ -353,7 +353,7 @@ func TestServers(t *testing.T) {
 func TestSilence(t *testing.T) {
 	late := time.AfterFunc(time.Hour, func() {})
 	defer late.Stop()
-	w := &watched{Reader: strings.NewReader("x"), late: late}
+	w := &progressReader{Reader: strings.NewReader("x"), late: late}
 	if n, err := w.Read(make([]byte, 2)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -377,7 +377,7 @@ func TestSilence(t *testing.T) {
 	if _, err := s.Stage(t.Context(), file, false, nil, nil); err == nil || !strings.Contains(err.Error(), "2 are required") {
 		t.Errorf("one signature of two: %v", err)
 	}
-	if err := s.room(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {
+	if err := s.checkSpace(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {
 		t.Errorf("a disk without room: %v", err)
 	}
 	var told int64

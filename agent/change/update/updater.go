@@ -13,49 +13,49 @@ import (
 // Config is what New needs.
 type Config struct {
 	Stager
-	// Offer has a staged program tried. Tried: it will be; else it is removed again. A person
-	// who asks (anew) has one tried again that failed.
+	// Offer offers a staged program for a trial. anew is set for an operator's request, which may repeat a trial that
+	// has failed. Offer returns whether the program will be tried. If not, it is removed.
 	Offer func(s *Staged, from string, anew bool) (id string, tried bool, err error)
-	// Refused reports whether a version, of an archive with that sum, failed when it was tried;
-	// nil: none has.
+	// Refused reports whether only an operator may have a version tried. sum is the checksum of its archive. Refused
+	// may be nil.
 	Refused func(version, sum string) bool
-	// Kept is the path of a program that is still to be tried; empty: there is none.
+	// Kept returns the path of a program that waits for its trial or is on trial, or "".
 	Kept func() string
-	// Busy says why none can be offered now; nil: one always can.
+	// Busy returns an error if no program can be offered now. It may be nil.
 	Busy func(asked bool) error
-	// Follow is an archive that is looked for every Every; empty: none is.
+	// Follow is an archive that is checked for a newer version at the interval Every. It may be empty.
 	Follow string
 	Every  time.Duration
-	// Wait says that the archive that is followed is to wait, to spare the disk: a person who
-	// asks need not. Nil: never.
+	// Wait reports whether the followed archive must not be fetched now, to spare the disk. It does not affect an
+	// operator's request. It may be nil.
 	Wait func() bool
 }
 
-// spared is how often it is asked whether what is followed has to wait still.
-const spared = 10 * time.Minute
+// spareInterval is the time between two calls of Config.Wait while it returns true.
+const spareInterval = 10 * time.Minute
 
-// An Updater has other versions of islet tried. Its methods may be called at once.
+// An Updater stages other versions of islet and offers them for a trial. Its methods may be called concurrently.
 type Updater struct {
 	c    Config
-	once sync.Mutex // one at a time
+	once sync.Mutex // held during an update
 }
 
-// New starts nothing.
+// New returns an Updater. It starts no goroutine.
 func New(c Config) *Updater { return &Updater{c: c} }
 
-// Update gets a program ready and has it tried: see Stage. Dry: it only gets ready, also while
-// something else is on trial.
+// Update stages a program and offers it for a trial: see Stage. With o.Dry it only stages the program, even if
+// another trial is in progress.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
 	tell func(status string, current, total int64)) (none api.Update, _ error) {
 	return u.update(ctx, from, o, true, tell)
 }
 
-func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, anew bool, tell Tell) (none api.Update, _ error) {
+func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, anew bool, tell Progress) (none api.Update, _ error) {
 	if !u.once.TryLock() {
-		return none, occupied{errors.New("another archive is being fetched or tested; try again when that has ended")}
+		return none, occupied{errors.New("another archive is being fetched or tested; try again later")}
 	}
 	defer u.once.Unlock()
-	if u.c.Busy != nil && !o.Dry { // before anything is fetched
+	if u.c.Busy != nil && !o.Dry { // checked before the fetch
 		if err := u.c.Busy(anew); err != nil {
 			return none, occupied{err}
 		}
@@ -76,24 +76,23 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 		out.ID, tried, err = u.c.Offer(s, short(from), anew)
 	}
 	if tried {
-		u.c.Tidy(s.Program) // also one that waited, and gave way
+		u.c.Tidy(s.Program) // it may have replaced a program that waited for its trial
 	} else {
 		u.c.Tidy(u.c.Kept())
 	}
 	return out, err
 }
 
-// occupied is an error of what goes on already: nothing was looked at.
+// occupied is the error of an update that was not attempted because of another update or trial.
 type occupied struct{ error }
 
 func (o occupied) Unwrap() error { return o.error }
 
-// Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
-// has failed its trial, is known by its release, of which a look costs a kilobyte. While
-// something is tried, or about to be, or the disk is to be spared, there is no look. A link or
-// server that failed is tried again after a minute, and then ever later; what is wrong with the
-// archive itself is looked at when the next look is due, as all of it may have to be fetched for
-// that.
+// Run follows the archive of Config.Follow until ctx ends. A version that is not newer, or that has failed, is
+// detected from its release, so a check costs only a kilobyte. There is no check while a trial is in progress or
+// waits, or while the disk must be spared. If the link or the server fails, Run retries after a minute, and then at
+// growing intervals. If the archive is invalid, it waits for the regular interval, because the next check may fetch
+// the whole archive.
 func (u *Updater) Run(ctx context.Context) error {
 	if u.c.Follow == "" {
 		<-ctx.Done()
@@ -106,7 +105,7 @@ func (u *Updater) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errSpared):
-			wait = min(spared, u.c.Every)
+			wait = min(spareInterval, u.c.Every)
 		case errors.As(err, new(occupied)):
 			wait = again.Next(0)
 		case errors.As(err, new(unreached)):
@@ -129,13 +128,13 @@ func (u *Updater) Run(ctx context.Context) error {
 	}
 }
 
-// firstRetry is the window of the first try after a link or a server failed.
+// firstRetry is the delay of the first retry after the link or the server failed.
 const firstRetry = time.Minute
 
-// errSpared says that the disk is to be spared.
-var errSpared = errors.New("the disk is to be spared")
+// errSpared means that the check was skipped because Config.Wait returned true.
+var errSpared = errors.New("the disk must be spared")
 
-// look has what is followed tried, if it is newer.
+// look stages the followed archive and offers it for a trial if it is newer.
 func (u *Updater) look(ctx context.Context) error {
 	if u.c.Wait != nil && u.c.Wait() {
 		return errSpared
@@ -147,10 +146,10 @@ func (u *Updater) look(ctx context.Context) error {
 	return err
 }
 
-// warn logs why nothing was found, unless it was said.
+// warn logs an error, unless it is the last one that was logged. It returns the error's text.
 func (u *Updater) warn(said string, err error) string {
 	if err.Error() != said {
-		u.c.Log.Warn("no other version could be had from where the node follows them", "archive", short(u.c.Follow), "error", err)
+		u.c.Log.Warn("cannot update from the followed archive", "archive", short(u.c.Follow), "error", err)
 	}
 	return err.Error()
 }

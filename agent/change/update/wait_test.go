@@ -43,7 +43,7 @@ func TestFollowWaits(t *testing.T) {
 		}
 		after(0, 1)
 		wait.Store(false)
-		after(spared, 1)
+		after(spareInterval, 1)
 		after(24*time.Hour-time.Second, 0)
 		after(time.Second, 1)
 		stop()

@@ -66,62 +66,62 @@ type Runtime struct {
 	*Operations
 }
 
-// RunPodSandbox is counted.
+// RunPodSandbox records the call.
 func (m Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	return measure(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)
 }
 
-// StopPodSandbox is counted.
+// StopPodSandbox records the call.
 func (m Runtime) StopPodSandbox(ctx context.Context, q *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	return measure(ctx, m.Operations, "stop_podsandbox", m.Runtime.StopPodSandbox, q)
 }
 
-// RemovePodSandbox is counted.
+// RemovePodSandbox records the call.
 func (m Runtime) RemovePodSandbox(ctx context.Context, q *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
 	return measure(ctx, m.Operations, "remove_podsandbox", m.Runtime.RemovePodSandbox, q)
 }
 
-// ListPodSandbox is counted.
+// ListPodSandbox records the call.
 func (m Runtime) ListPodSandbox(ctx context.Context, q *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	return measure(ctx, m.Operations, "list_podsandbox", m.Runtime.ListPodSandbox, q)
 }
 
-// CreateContainer is counted.
+// CreateContainer records the call.
 func (m Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	return measure(ctx, m.Operations, "create_container", m.Runtime.CreateContainer, q)
 }
 
-// StartContainer is counted.
+// StartContainer records the call.
 func (m Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	return measure(ctx, m.Operations, "start_container", m.Runtime.StartContainer, q)
 }
 
-// StopContainer is counted.
+// StopContainer records the call.
 func (m Runtime) StopContainer(ctx context.Context, q *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	return measure(ctx, m.Operations, "stop_container", m.Runtime.StopContainer, q)
 }
 
-// RemoveContainer is counted.
+// RemoveContainer records the call.
 func (m Runtime) RemoveContainer(ctx context.Context, q *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	return measure(ctx, m.Operations, "remove_container", m.Runtime.RemoveContainer, q)
 }
 
-// ListContainers is counted.
+// ListContainers records the call.
 func (m Runtime) ListContainers(ctx context.Context, q *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	return measure(ctx, m.Operations, "list_containers", m.Runtime.ListContainers, q)
 }
 
-// PodSandboxStatus is counted.
+// PodSandboxStatus records the call.
 func (m Runtime) PodSandboxStatus(ctx context.Context, q *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	return measure(ctx, m.Operations, "podsandbox_status", m.Runtime.PodSandboxStatus, q)
 }
 
-// ContainerStatus is counted.
+// ContainerStatus records the call.
 func (m Runtime) ContainerStatus(ctx context.Context, q *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	return measure(ctx, m.Operations, "container_status", m.Runtime.ContainerStatus, q)
 }
 
-// ExecSync is counted.
+// ExecSync records the call.
 func (m Runtime) ExecSync(ctx context.Context, q *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	return measure(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
 }
@@ -175,7 +175,7 @@ type Images struct {
 	*Operations
 }
 
-// PullImage is counted.
+// PullImage records the call.
 func (m Images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
 	begin := time.Now()
@@ -184,7 +184,7 @@ func (m Images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.Pu
 	return r, err
 }
 
-// RemoveImage is counted.
+// RemoveImage records the call.
 func (m Images) RemoveImage(ctx context.Context, q *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	return measure(ctx, m.Operations, "remove_image", m.Service.RemoveImage, q)
 }

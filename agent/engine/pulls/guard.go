@@ -233,8 +233,8 @@ func (g *Guard) forgetFailed(ctx context.Context, name string) {
 	g.mu.Unlock()
 	if noted {
 		if err := g.cfg.Store.EndPull(ctx, name); err != nil {
-			g.cfg.Log.Warn("cannot remove the record of a failed pull: after a restart the image counts as pulled with credentials", "image",
-				name, "error", err)
+			g.cfg.Log.Warn("cannot remove the record of a failed pull: after a restart the image counts as pulled with credentials",
+				"image", name, "error", err)
 		}
 	}
 }

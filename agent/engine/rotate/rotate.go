@@ -33,7 +33,7 @@ type Config struct {
 	View     View
 	Reopen   func(ctx context.Context, container string) error // makes the runtime reopen the log
 	Dir      string                                            // the directory with the logs of all pods
-	MaxSize  int64                                             // size in bytes above which a log is rotated; 0 or less disables the rotation
+	MaxSize  int64                                             // bytes above which a log is rotated; 0 or less disables rotation
 	MaxFiles int                                               // of one container, including the active file
 	Workers  int                                               // rotations at a time
 	Every    time.Duration

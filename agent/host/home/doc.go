@@ -1,5 +1,4 @@
-// Package home configures the host for the agent as a KubeletConfiguration says, beyond the
-// settings for pods.
+// Package home applies the settings of a KubeletConfiguration that concern the host and the agent, not pods.
 //
 //	kubeletCgroups, systemCgroups  --> Enter, and Run once a minute
 //	makeIPTablesUtilChains         --> Run, once: a chain that shows which iptables

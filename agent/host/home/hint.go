@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// hintChain is the chain by which pods with their own iptables, such as network plugins, detect
-// whether the host uses the legacy or the nftables variant.
+// hintChain is an iptables chain. From it, pods with their own iptables, such as network plugins, detect whether the
+// host uses the legacy or the nftables variant.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/3178-iptables-cleanup
 const hintChain = "KUBE-IPTABLES-HINT"
 
-// hintTime bounds a call: another program may hold the iptables lock.
+// hintTime is the timeout of a call, which may block while another program has the iptables lock.
 const hintTime = 30 * time.Second
 
-// hint creates the chain with the host's own iptables. A host without iptables does not need it.
+// hint creates the chain with the host's own iptables. It does nothing on a host without iptables.
 func hint(ctx context.Context, log *slog.Logger) {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		path, err := exec.LookPath(program)
@@ -37,7 +37,7 @@ func makeChain(ctx context.Context, iptables string) error {
 	defer cancel()
 	call := func(args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, iptables, append([]string{"-w", "5", "-t", "mangle"}, args...)...)
-		cmd.WaitDelay = time.Second // a child process may hold its output open
+		cmd.WaitDelay = time.Second // a child process may keep its output open
 		return cmd.CombinedOutput()
 	}
 	said, err := call("-N", hintChain)

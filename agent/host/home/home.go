@@ -16,11 +16,11 @@ type Home struct {
 	Log    *slog.Logger
 }
 
-// Enter moves this process and those of the system to their cgroups. It must be called before the
+// Enter moves this process and the processes of the system to their configured cgroups. It must be called before the
 // agent's cgroup is read.
 func (h Home) Enter() error { return h.system().Enter() }
 
-// Run repeats this once a minute and creates the hint chain, until ctx ends.
+// Run creates the hint chain, and repeats Enter once a minute until ctx ends.
 func (h Home) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.system().Run(ctx) })

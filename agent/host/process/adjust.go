@@ -12,9 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Adjust sets the configured OOM score, limit of open files and contention profile of this process
-// as far as permitted. Containers get their own OOM scores, and the limit with which the agent was
-// started.
+// Adjust sets the configured OOM score, limit of open files and contention profile of this process, as far as
+// permitted. It does not affect containers, which get their own OOM scores and the original limit of open files.
 func Adjust(cfg *config.Config, log *slog.Logger) {
 	if cfg.Kubelet.EnableContentionProfiling {
 		runtime.SetBlockProfileRate(1)
@@ -28,8 +27,8 @@ func Adjust(cfg *config.Config, log *slog.Logger) {
 	}
 }
 
-// limitFiles sets the soft limit, and raises the hard limit if necessary and permitted. It does not
-// use package syscall, which would apply the limit to child processes.
+// limitFiles sets the soft limit of open files, and raises the hard limit if necessary and permitted. It does not use
+// package syscall, which would also apply the limit to child processes.
 func limitFiles(n uint64) error {
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil {
@@ -43,5 +42,5 @@ func limitFiles(n uint64) error {
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &want, nil); err != nil {
 		return err
 	}
-	return fmt.Errorf("%d files are requested, %d are allowed", n, now.Max)
+	return fmt.Errorf("%d files are configured, but only %d are allowed", n, now.Max)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Used reports whether an agent has used these directories. It returns an error for directories
-// with other files.
+// Used reports whether an agent has used these directories. It returns an error if a directory contains files of
+// another program.
 func Used(d config.Dirs) (bool, error) {
 	state, err := names(d.State)
 	if err != nil {
@@ -43,7 +43,7 @@ func Used(d config.Dirs) (bool, error) {
 	return stored || len(run) > 0, nil
 }
 
-// names lists a directory; a missing directory is empty.
+// names returns the names of the files in a directory. If the directory is missing, it returns none.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +56,8 @@ func names(dir string) ([]string, error) {
 	return all, nil
 }
 
-// locked reports whether an agent has locked the directory. Early agents left the lock file empty;
-// then other files of theirs must exist.
+// locked reports whether an agent has ever locked the directory. The lock file of an early version is empty. In that
+// case other files of that version must exist.
 func locked(dir string, has []string) bool {
 	path := filepath.Join(dir, lockFile)
 	fi, err := os.Lstat(path)
@@ -96,7 +96,7 @@ func RemoveRun(dir string, sockets ...string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) { // a mount point stays
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) { // EBUSY for a mount point
 		return err
 	}
 	return nil

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// lastCalls bounds running calls once the agent is ending.
+// lastCalls is how long running calls may take when the agent ends.
 const lastCalls = 8 * time.Second
 
 // ErrAbandoned means that the function of Bounded did not return in time.
 var ErrAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
 
-// Bounded calls run. It returns without it when ctx has ended for 8 seconds. The process can be
-// killed at any time without losing data, so it does not wait for helpers that hang.
+// Bounded calls run and returns its error. If run has not returned lastCalls after the end of ctx, Bounded returns
+// ErrAbandoned. It need not wait for helpers that hang, because the process can be killed at any time without losing
+// data.
 func Bounded(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()

@@ -24,7 +24,7 @@ const (
 	Probes = "probes"
 	// Shutdown is the file in the run directory with the progress of a shutdown.
 	Shutdown = "shutdown"
-	// OOM is the file in the run directory with the last reported kill of the kernel.
+	// OOM is the file in the run directory with the last reported kill by the kernel's OOM killer.
 	OOM = "oom"
 	// Devices is the directory in the run directory with device nodes for containers.
 	Devices = "devices"
@@ -74,7 +74,7 @@ func lock(dir string) (*os.File, error) {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, unix.EROFS) { // existing files can be locked on a read-only disk
+	if errors.Is(err, unix.EROFS) { // on a read-only disk, an existing file can be locked
 		f, err = os.Open(filepath.Join(dir, lockFile))
 		if errors.Is(err, os.ErrNotExist) {
 			f, err = os.Open(dir)
@@ -96,8 +96,7 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// A killed process keeps its locks until the kernel has ended it: take waits that long, at this
-// interval.
+// A killed process keeps its locks until the kernel has ended it. take retries for that time, at this interval.
 const (
 	dying = 3 * time.Second
 	again = 20 * time.Millisecond

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Logger returns a logger to errors with the configured format and level. With splitStream lines
-// below the error level go to out.
+// Logger returns a logger with the configured format and level. It writes to errors. With splitStream it writes lines
+// below the error level to out.
 func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)
@@ -43,10 +43,10 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 type leveled struct {
 	slog.Handler
 	level *slog.LevelVar
-	files *files // files with their own levels; nil: none
+	files *files // files with their own levels; nil if there are none
 }
 
-// LevelOf returns a function that changes the level of a Logger; nil: log is no Logger.
+// LevelOf returns a function that changes the level of log. It returns nil if log was not created by Logger.
 func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 	if l, ok := log.Handler().(leveled); ok {
 		return l.level.Set
@@ -110,13 +110,13 @@ func (d divided) WithGroup(name string) slog.Handler {
 	return divided{d.rest.WithGroup(name), d.errors.WithGroup(name)}
 }
 
-// files are levels of source files, as in klog's vmodule: the first matching pattern applies. A
-// pattern without a slash matches a file name without .go; a pattern with slashes matches as many
-// directories too.
+// files are the levels of source files, as in klog's vmodule. The first matching pattern applies. A pattern without a
+// slash matches the file's name without .go. A pattern with n slashes also matches the last n directories of the
+// path.
 type files struct {
 	level    *slog.LevelVar // of all other files
 	patterns []pattern
-	known    sync.Map // program counter of a call to *slog.Level; nil: the default level
+	known    sync.Map // maps the program counter of a call to its *slog.Level, or to nil for the default level
 }
 
 type pattern struct {

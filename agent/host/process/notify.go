@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// A ServiceManager is the address of systemd's notification socket; empty: none.
+// A ServiceManager is the address of systemd's notification socket, or empty if there is none.
 // https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
 type ServiceManager string
 
-// TakeServiceManager removes the address from the environment and returns it. Otherwise OCI
-// runtimes would inherit it and wait for each container to report that it is ready.
+// TakeServiceManager returns the address from the environment, and removes it there. Otherwise OCI runtimes would
+// inherit the address and wait until each container reports that it is ready.
 func TakeServiceManager() ServiceManager {
 	m := ServiceManager(os.Getenv("NOTIFY_SOCKET"))
 	os.Unsetenv("NOTIFY_SOCKET")
 	return m
 }
 
-// Extend requests that much more time to start or stop.
+// Extend requests more time to start or stop.
 func (m ServiceManager) Extend(by time.Duration) error {
 	return m.Tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (by + 10*time.Second).Microseconds()))
 }

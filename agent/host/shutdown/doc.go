@@ -1,5 +1,5 @@
-// Package shutdown implements graceful node shutdown: when the machine shuts down it ends the pods
-// in groups by priority, the lowest first, each within its own period.
+// Package shutdown implements graceful node shutdown. When the machine shuts down, it ends the pods in groups by
+// priority, the lowest first. Each group has its own grace period.
 //
 //	logind: PrepareForShutdown --.
 //	islet shutdown --------------+--> Run --turn by turn--> Off(pod): its turn came --> plan: hooks, stop
@@ -10,8 +10,7 @@
 // which a drop-in raises if necessary. On a machine without logind the service manager calls islet
 // shutdown first.
 //
-// Unlike with a kubelet, the pods do not fail: the next boot starts them again, with or without a
-// network. The progress is stored in the run directory, which is lost at a reboot.
-// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
-// (KEP-2000, KEP-2712)
+// Unlike in a kubelet, the pods do not fail. The next boot starts them again, with or without a network. The progress
+// is stored in the run directory, which is lost at a reboot.
+// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/ (KEP-2000, KEP-2712)
 package shutdown

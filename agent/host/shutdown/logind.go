@@ -21,14 +21,14 @@ import (
 // https://systemd.io/INHIBITOR_LOCKS/
 type Logind struct {
 	Bus     string // address of the system bus
-	DropIns string // directory of logind's configuration; empty: its delay is not raised
+	DropIns string // directory of logind's drop-ins; if it is empty, the delay is not raised
 	Log     *slog.Logger
 
 	mu   sync.Mutex
-	lock *os.File // inhibitor lock; nil: none
+	lock *os.File // inhibitor lock; nil if it is not held
 }
 
-// SystemBus returns the address of the system bus. The environment takes precedence.
+// SystemBus returns the address of the system bus, which the environment may set.
 func SystemBus() string {
 	if a := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); a != "" {
 		return a
@@ -44,15 +44,15 @@ func SystemLogind(log *slog.Logger) *Logind {
 	return &Logind{Bus: SystemBus(), DropIns: DropIns, Log: log}
 }
 
-// dropIn is the file that raises logind's delay. It begins with madeBy, by which packages and
-// install.sh recognize it.
+// dropIn is the file that raises logind's delay. Its content begins with madeBy, from which packages and install.sh
+// recognize it.
 const (
 	dropIn = "99-islet.conf"
 	madeBy = "# Made by islet:"
 )
 
-// Forget removes the drop-in if islet has created it. A running logind keeps the delay until it
-// restarts: another agent on this machine may depend on it, and creates the file again.
+// Forget removes the drop-in if islet has created it. A running logind keeps the delay until it restarts. Another
+// agent on this machine, which needs the delay, creates the file again.
 func Forget(dropIns string) error {
 	file := filepath.Join(dropIns, dropIn)
 	text, err := regular.Read(file, 4096)
@@ -76,11 +76,11 @@ const (
 )
 
 // Run implements Host. It reconnects when logind is missing or restarts.
-func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool, release func())) {
+func (l *Logind) Run(ctx context.Context, need time.Duration, notify func(off bool, release func())) {
 	defer l.release()
 	for pause := soon; ; pause = min(2*pause, seldom) {
 		begin := time.Now()
-		err := l.session(ctx, need, told)
+		err := l.session(ctx, need, notify)
 		if ctx.Err() != nil {
 			return
 		}
@@ -88,7 +88,7 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool
 			pause = soon
 		}
 		if pause == soon {
-			l.Log.Warn("cannot follow logind, so pods end in order only by islet shutdown: retrying",
+			l.Log.Warn("cannot follow logind, so only islet shutdown ends pods in order: retrying",
 				"error", err)
 		}
 		select {
@@ -100,7 +100,7 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool
 }
 
 // session follows logind until the connection ends.
-func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool, func())) error {
+func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bool, func())) error {
 	bus, err := dbus.Connect(l.Bus, dbus.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("connect to the system bus: %w", err)
@@ -123,7 +123,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool
 	}
 	if time.Duration(delay)*time.Microsecond < need && l.DropIns != "" {
 		if err := l.raise(ctx, bus, o, need); err != nil {
-			l.Log.Error("pods may be killed at a shutdown of this machine: logind's delay is shorter than their grace periods",
+			l.Log.Error("pods may be killed when this machine shuts down: logind's delay is shorter than their grace periods",
 				"error", err)
 		}
 	}
@@ -136,7 +136,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool
 			return err
 		}
 	}
-	told(off, l.release)
+	notify(off, l.release)
 	for {
 		select {
 		case s, ok := <-signals:
@@ -153,7 +153,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool
 					return err
 				}
 			}
-			told(off, l.release)
+			notify(off, l.release)
 		case <-bus.Context().Done():
 			return errors.New("the connection to the system bus ended")
 		}
@@ -218,7 +218,7 @@ func (l *Logind) release() {
 // raise sets logind's delay to the pods' total grace period with a drop-in, as a kubelet does.
 func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, need time.Duration) error {
 	if err := os.MkdirAll(l.DropIns, 0o755); err != nil {
-		return fmt.Errorf("make room for logind's InhibitDelayMaxSec: %w", err)
+		return fmt.Errorf("create the directory for logind's InhibitDelayMaxSec: %w", err)
 	}
 	seconds := int64((need + time.Second - 1) / time.Second)
 	text := fmt.Sprintf(madeBy+" so long may pods take to end when the machine goes off.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
@@ -232,7 +232,7 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 	systemd := bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
 	if err := systemd.CallWithContext(call, "org.freedesktop.systemd1.Manager.KillUnit", 0,
 		"systemd-logind.service", "all", hangUp).Err; err != nil {
-		return fmt.Errorf("have logind read %s: %w", file, err)
+		return fmt.Errorf("reload logind with %s: %w", file, err)
 	}
 	var delay uint64
 	for pause := 20 * time.Millisecond; pause < 2*time.Second; pause *= 2 {
@@ -248,6 +248,6 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%s says %ds, but logind waits only %s: another file in that directory takes precedence",
+	return fmt.Errorf("%s sets %ds, but logind waits only %s: another file in that directory takes precedence",
 		file, seconds, time.Duration(delay)*time.Microsecond)
 }

@@ -11,12 +11,13 @@ import (
 
 // A mark records the progress of a shutdown in the run directory, for the next agent of this boot.
 type mark struct {
-	Logind bool        `json:"logind"` // logind announced it; else islet shutdown was called
+	Logind bool        `json:"logind"` // whether logind announced the shutdown; otherwise islet shutdown was called
 	Turns  []time.Time `json:"turns"`  // start of the turn of period i, for turns that have begun
 	Done   bool        `json:"done"`   // the pods of the last period have ended, or its time has passed
 }
 
-// recall reads the mark of a previous agent; nil: none. Only root can write to the run directory.
+// recall reads the mark of a previous agent. It returns nil if there is none. The mark is trusted, because only root
+// can write to the run directory.
 func recall(file string) (*mark, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

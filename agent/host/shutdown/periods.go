@@ -18,7 +18,7 @@ type Period struct {
 	Grace    time.Duration
 }
 
-// Periods returns the configured periods by priority; none: pods are not ended in order.
+// Periods returns the configured periods, sorted by priority. If there are none, pods are not ended in order.
 func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	for _, p := range k.ShutdownGracePeriodByPodPriority {
 		all = append(all, Period{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
@@ -39,7 +39,7 @@ func Total(periods []Period) (d time.Duration) {
 	return d
 }
 
-// group returns the index of a pod's period. Priorities below the lowest belong to the first.
+// group returns the index of a pod's period. A pod whose priority is below all periods belongs to the first one.
 func group(periods []Period, pod *v1.Pod) int {
 	var priority int32
 	if pod.Spec.Priority != nil {

@@ -19,9 +19,9 @@ import (
 
 // Host reports when the machine shuts down. *Logind implements it.
 type Host interface {
-	// Run calls told with the current state and with each change, until ctx ends. The machine waits
+	// Run calls notify with the current state and with each change, until ctx ends. The machine waits
 	// until release is called, or its maximum delay has passed.
-	Run(ctx context.Context, need time.Duration, told func(off bool, release func()))
+	Run(ctx context.Context, need time.Duration, notify func(off bool, release func()))
 }
 
 // Meta stores single values. *store.Store implements it.
@@ -32,15 +32,15 @@ type Meta interface {
 
 // Config configures New.
 type Config struct {
-	Periods []Period // none: nothing is done
-	Host    Host     // nil: shutdowns of the machine are not detected
-	File    string   // stores the progress; does not survive a reboot
+	Periods []Period // if empty, a shutdown does nothing
+	Host    Host     // if nil, shutdowns of the machine are not detected
+	File    string   // stores the progress; must not survive a reboot
 	Meta    Meta
 	Pods    func() []*v1.Pod     // all desired pods
 	AtRest  func(types.UID) bool // reports that the pod has no running container
-	Poke    func(types.UID)      // called when the result of Off changes for the pod
+	Poke    func(types.UID)      // called for each pod for which the result of Off has changed
 	Changed func()               // called when the result of Going changes
-	// Extend asks the service manager for more time before it kills this process.
+	// Extend requests more time from the service manager before it kills this process.
 	Extend func(time.Duration) error
 	Events event.Sink
 	Log    *slog.Logger
@@ -54,7 +54,7 @@ type Shutdown struct {
 	metrics metrics
 
 	mu   sync.Mutex
-	mark *mark         // nil: no shutdown
+	mark *mark         // nil if there is no shutdown
 	done chan struct{} // closed when all pods have had their turn, or at a cancellation
 }
 
@@ -62,10 +62,10 @@ type notice struct {
 	off     bool
 	logind  bool
 	release func()
-	taken   chan struct{} // closed once the event is handled; nil: not waited for
+	taken   chan struct{} // closed when the event has been handled; may be nil
 }
 
-// New resumes a shutdown that an agent was killed in.
+// New returns a Shutdown. If the previous agent was killed during a shutdown, it resumes that shutdown.
 func New(ctx context.Context, c Config) (*Shutdown, error) {
 	s := &Shutdown{c: c, events: make(chan notice), touched: make(chan struct{}, 1), done: make(chan struct{}), metrics: newMetrics()}
 	if len(c.Periods) == 0 {
@@ -94,7 +94,7 @@ func (s *Shutdown) Going() bool {
 	return s.mark != nil
 }
 
-// NotReady returns why the node is not ready, in a kubelet's words; empty: no shutdown.
+// NotReady returns why the node is not ready, with a kubelet's message. It returns "" if there is no shutdown.
 func (s *Shutdown) NotReady() string {
 	if s.Going() {
 		return "node is shutting down"
@@ -102,7 +102,8 @@ func (s *Shutdown) NotReady() string {
 	return ""
 }
 
-// Off returns since when it is a pod's turn to end, and its maximum time; zero: not yet.
+// Off returns the time since which a pod must end, and its grace period. They are zero if the pod's turn has not
+// come.
 func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,7 @@ func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
 	return time.Time{}, 0
 }
 
-// Touched reports that a pod's worker made progress. It never blocks.
+// Touched must be called when a pod's worker has made progress. It never blocks.
 func (s *Shutdown) Touched() {
 	select {
 	case s.touched <- struct{}{}:
@@ -123,8 +124,8 @@ func (s *Shutdown) Touched() {
 	}
 }
 
-// Begin ends all pods in order, as at a shutdown of the machine, and returns when they have ended
-// or their time has passed. False: no periods are configured, so no pod is ended.
+// Begin ends all pods in order, as at a shutdown of the machine. It returns when they have ended or their time has
+// passed. It returns false if no periods are configured; then no pod is ended.
 func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 	if len(s.c.Periods) == 0 {
 		return false, nil
@@ -165,7 +166,7 @@ func (s *Shutdown) tell(ctx context.Context, e notice) error {
 	}
 }
 
-// Run gives the pods their turns until ctx ends.
+// Run handles shutdowns until ctx ends.
 func (s *Shutdown) Run(ctx context.Context) error {
 	if len(s.c.Periods) == 0 {
 		return nil
@@ -208,7 +209,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	}
 }
 
-// take starts or cancels a shutdown. Logind cannot cancel one that it did not start.
+// take starts or cancels a shutdown. Logind cannot cancel a shutdown that islet shutdown has started.
 func (s *Shutdown) take(e notice) {
 	s.mu.Lock()
 	m := s.mark
@@ -251,16 +252,16 @@ func (s *Shutdown) take(e notice) {
 	}
 }
 
-// step starts the next turn once the pods of the current one have ended, or its time has passed. It
-// returns when to call it again at the latest, and whether all turns are over. Only Run's goroutine
-// changes the mark, so it reads it without the lock, which Off needs.
+// step starts the next turn when the pods of the current one have ended, or its time has passed. It returns the
+// latest time at which it must be called again, and whether all turns are over. It reads the mark without the lock,
+// because only Run's goroutine changes the mark.
 func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 	for m := s.mark; m != nil; {
 		if m.Done {
 			return time.Time{}, true
 		}
 		turn, now := len(m.Turns)-1, time.Now()
-		if turn >= 0 { // a change of the clock must not extend it
+		if turn >= 0 { // a change of the clock must not extend the turn
 			grace := s.c.Periods[turn].Grace
 			if end := m.Turns[turn].Add(grace); end.After(now) && end.Sub(now) <= grace && s.busy(turn) {
 				return end, false
@@ -276,20 +277,20 @@ func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 		}
 		err := m.write(s.c.File)
 		s.mu.Unlock()
-		var theirs []*v1.Pod
+		var pods []*v1.Pod
 		if !m.Done {
-			theirs = s.of(turn)
+			pods = s.podsOf(turn)
 		}
-		for _, p := range theirs {
+		for _, p := range pods {
 			s.c.Poke(p.UID)
 		}
-		s.note(ctx, err, m.Done, turn, len(theirs))
+		s.recordProgress(ctx, err, m.Done, turn, len(pods))
 	}
 	return time.Time{}, false
 }
 
-// note updates the metrics and logs the progress.
-func (s *Shutdown) note(ctx context.Context, err error, done bool, turn, pods int) {
+// recordProgress stores the metrics and logs the progress of a shutdown.
+func (s *Shutdown) recordProgress(ctx context.Context, err error, done bool, turn, pods int) {
 	if turn == 0 || done {
 		err = errors.Join(err, s.c.Meta.SetMeta(ctx, metaKey, s.metrics.text()))
 	}
@@ -305,19 +306,19 @@ func (s *Shutdown) note(ctx context.Context, err error, done bool, turn, pods in
 	}
 }
 
-// of returns the pods of a period.
-func (s *Shutdown) of(turn int) (theirs []*v1.Pod) {
+// podsOf returns the pods of a period.
+func (s *Shutdown) podsOf(turn int) (pods []*v1.Pod) {
 	for _, p := range s.c.Pods() {
 		if group(s.c.Periods, p) == turn {
-			theirs = append(theirs, p)
+			pods = append(pods, p)
 		}
 	}
-	return theirs
+	return pods
 }
 
 // busy reports whether a pod of the period still has a running container.
 func (s *Shutdown) busy(turn int) bool {
-	for _, p := range s.of(turn) {
+	for _, p := range s.podsOf(turn) {
 		if !s.c.AtRest(p.UID) {
 			return true
 		}
@@ -328,7 +329,7 @@ func (s *Shutdown) busy(turn int) bool {
 // metaKey is the key of the times of the last shutdown in the store.
 const metaKey = "shutdown"
 
-// metrics are the kubelet's metrics of the last shutdown. They survive a reboot.
+// metrics are the kubelet's metrics of the last shutdown. They are stored, so that they survive a reboot.
 type metrics struct {
 	Start, End float64
 	gauges     [2]prometheus.Gauge

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// seed copies a directory's regular files and creates its subdirectories down to levels, the last
-// of which are symbolic links. Special files are not copied.
+// seed copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
+// last level it creates symbolic links instead. It skips special files.
 func seed(from, to string, levels int) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -34,7 +34,7 @@ func seed(from, to string, levels int) error {
 			return err
 		}
 	}
-	return alike(from, to)
+	return copyMode(from, to)
 }
 
 func copyFile(from, to string) error {
@@ -51,15 +51,15 @@ func copyFile(from, to string) error {
 	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
-	return alike(from, to)
+	return copyMode(from, to)
 }
 
-// alike sets the owner and mode of from on to.
-func alike(from, to string) error {
-	st, err := os.Stat(from)
+// copyMode copies the owner and mode of the source file to the target file.
+func copyMode(source, target string) error {
+	st, err := os.Stat(source)
 	if err != nil {
 		return err
 	}
 	owner := st.Sys().(*syscall.Stat_t)
-	return errors.Join(os.Chown(to, int(owner.Uid), int(owner.Gid)), os.Chmod(to, st.Mode()))
+	return errors.Join(os.Chown(target, int(owner.Uid), int(owner.Gid)), os.Chmod(target, st.Mode()))
 }

@@ -31,9 +31,9 @@ type Dir struct {
 
 // Config configures Cover.
 type Config struct {
-	Dirs []Dir  // of the agent; not used by others meanwhile
+	Dirs []Dir  // of the agent; no other process may use them during the call
 	Run  string // the run directory, which must be writable
-	// Bytes bounds the memory for all directories; 0: a quarter of the machine's.
+	// Bytes is the maximum memory for all directories. The default is a quarter of the machine's memory.
 	Bytes uint64
 }
 
@@ -42,19 +42,19 @@ type Layer struct {
 	Dirs  []string // covered directories
 	Bytes uint64   // maximum size
 
-	fresh []string // of Dirs: covered by this call
+	fresh []string // the ones of Dirs that this call has covered
 }
 
-// Fresh reports whether this call covered a directory. Files that were opened in it before are then
-// not the visible ones.
+// Fresh reports whether Cover has covered a directory in this call. A file that was opened there before is then not
+// the visible one.
 func (l *Layer) Fresh(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
 
-// String describes the layer for the user; empty: no directory is covered.
+// String describes the layer for the user. It returns "" if no directory is covered.
 func (l *Layer) String() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is "+
+	return fmt.Sprintf("the disk of %s takes no writes: changes are kept in memory, at most %d MiB, and are "+
 		"lost at the next boot; repair the disk and reboot",
 		strings.Join(l.Dirs, ", "), l.Bytes>>20)
 }
@@ -134,8 +134,8 @@ func isCovered(real string) (bool, error) {
 	return err == nil && m.Mountpoint == real && m.Source == Source, err
 }
 
-// cover builds the layer in a separate place and moves it over the directory in one step, so that
-// an interrupted call has no effect.
+// cover builds the layer at another path, and then moves it over the directory in one step. So an interrupted call
+// has no effect.
 func (c Config) cover(dir string, apart []string) error {
 	base := filepath.Join(c.Run, Name)
 	if err := c.mountBase(base); err != nil {
@@ -157,7 +157,7 @@ func (c Config) cover(dir string, apart []string) error {
 	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // later mounts over dir must not propagate here
 		return fmt.Errorf("make the mount %s private: %w", in("disk"), err)
 	}
-	if err := alike(in("disk"), in("upper")); err != nil {
+	if err := copyMode(in("disk"), in("upper")); err != nil {
 		return err
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on", in("disk"), in("upper"), in("work"))
@@ -189,8 +189,8 @@ func (c Config) cover(dir string, apart []string) error {
 	return nil
 }
 
-// mountBase mounts the tmpfs, once. It has an inode per 16 KiB, as ext4 has: the memory for inodes
-// is not counted in its size.
+// mountBase mounts the tmpfs unless it is mounted. The tmpfs has one inode per 16 KiB, as ext4 has, because its size
+// limit does not include the memory for inodes.
 func (c Config) mountBase(base string) error {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (c Config) mountBase(base string) error {
 	if c.Bytes == 0 {
 		var info unix.Sysinfo_t
 		if err := unix.Sysinfo(&info); err != nil {
-			return fmt.Errorf("size of the memory: %w", err)
+			return fmt.Errorf("read the memory size: %w", err)
 		}
 		c.Bytes = uint64(info.Totalram) * uint64(info.Unit) / 4
 	}
@@ -212,7 +212,7 @@ func (c Config) mountBase(base string) error {
 	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // mounts can only be moved from a private mount
 }
 
-// carry mounts everything that is mounted below from at the same place below to.
+// carry mounts each mount below from at the same path below to.
 func carry(from, to string) error {
 	on, err := mounts.At(from)
 	if err != nil {
@@ -227,8 +227,8 @@ func carry(from, to string) error {
 			continue
 		}
 		source, target := m.Mountpoint, to+strings.TrimPrefix(m.Mountpoint, from)
-		// A directory that is a bind mount of itself becomes one again; otherwise it would be the
-		// disk's.
+		// A bind mount of a directory on itself is recreated in the layer. Otherwise it would show the directory on
+		// the disk.
 		if m.Major == on.Major && m.Minor == on.Minor && m.Root == filepath.Join(on.Root, strings.TrimPrefix(m.Mountpoint, on.Mountpoint)) {
 			source = target
 		}

@@ -80,7 +80,7 @@ type Registry struct {
 	full    bool // the limits were exceeded, and that was logged
 	retry   *time.Timer
 	backoff retry.Backoff
-	told    string // the last logged error of an attempt to open the directory
+	logged  string // the last logged error of an attempt to open the directory
 
 	mu      sync.Mutex
 	sockets map[string]*socket // by path; an entry remains until the socket is removed and deregistered
@@ -151,13 +151,13 @@ func (r *Registry) open(ctx context.Context, w *fsnotify.Watcher) {
 	err := r.watch(ctx, w)
 	if err == nil {
 		r.backoff.Reset()
-		r.told = ""
+		r.logged = ""
 		return
 	}
-	if err.Error() != r.told {
-		r.told = err.Error()
-		r.c.Log.Error("no plugin can register, because the directory for their sockets cannot be created or watched: islet retries", "directory",
-			r.dir, "error", err)
+	if err.Error() != r.logged {
+		r.logged = err.Error()
+		r.c.Log.Error("no plugin can register, because the directory for their sockets cannot be created or watched: islet retries",
+			"directory", r.dir, "error", err)
 	}
 	r.retry.Reset(r.backoff.Next(0))
 }

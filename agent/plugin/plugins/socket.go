@@ -106,7 +106,7 @@ func (r *Registry) deregister(s *socket, has *registered) {
 // register registers a plugin. It retries until it succeeds, or step or ctx ends. ctx ends with the agent.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{First: firstRetry, Most: lastRetry}
-	told := ""
+	logged := ""
 	select {
 	case <-time.After(r.calm(s.path)):
 	case <-step.Done():
@@ -133,9 +133,9 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 			return
 		}
 		// The first failures are not logged, because the socket may be a leftover from before a reboot.
-		if text := err.Error(); text != told && again.Failing() {
+		if text := err.Error(); text != logged && again.Failing() {
 			r.c.Log.Warn("cannot register a plugin, trying again", "socket", s.path, "error", err)
-			told = text
+			logged = text
 		}
 		if _, err := again.Wait(step, 0, nil); err != nil {
 			return

@@ -126,7 +126,7 @@ func TestTwoSources(t *testing.T) {
 	n.restart()
 	n.Await("the node to say that a person's counts", func() bool {
 		out, _ := n.Try("config", "show")
-		return strings.Contains(out, "counts again when it changes")
+		return strings.Contains(out, "used again when it changes")
 	})
 	n.both("a person's configuration", "9.1.0", "maxPods: 40", append(all, "configuration")...)
 	n.send("", "maxPods: 41\n")

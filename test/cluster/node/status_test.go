@@ -36,7 +36,7 @@ func TestStatus(t *testing.T) {
 	if _, code := n.Try("exec", "-n", ns, "p1", "--", "/podtool", "exit", "0"); code != 0 {
 		t.Errorf("a command ends with %d without a link", code)
 	}
-	shows(1, "DOWN for", "Unreachable", "pods go on running", "2 pods from 10.")
+	shows(1, "DOWN for", "Unreachable", "pods keep running", "2 pods from 10.")
 	n.Restore(t)
 	shows(0, "up for", "1 pod from 10.")
 }
