@@ -78,8 +78,8 @@ func Settings(cfg *config.Config) any {
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. That is the given one, if there is one. Otherwise they
-// are the default socket and the sockets of the agents that run on this machine.
+// agentSockets returns the sockets at which agents may listen. If given is not empty, it returns only that. Otherwise
+// it returns the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}

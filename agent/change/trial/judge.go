@@ -71,8 +71,9 @@ const (
 //
 // A pod could prevent every update, if it made itself unready or filled the disk. So pods alone cannot fail a trial
 // for ever. If only pods were worse in the first trial, the second trial ignores these pods, and the third one
-// ignores all pods. This requires proof: another pod with the same kind of readiness probe must be ready. Without
-// one, the change on trial is the more likely cause, such as a configuration with which the agent reaches no pod.
+// ignores all pods. An unready pod is only ignored if there is proof that the change on trial is not the cause:
+// another pod with the same kind of readiness probe must be ready. Without one, the change on trial is the more
+// likely cause, such as a configuration with which the agent reaches no pod.
 type Judge struct {
 	Before      Facts
 	HealthyFor  time.Duration // how long the node must be as healthy as before, without interruption

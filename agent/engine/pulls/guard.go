@@ -81,7 +81,7 @@ func (g *Guard) Settle(ctx context.Context) error {
 		case id == "" || id == b.Was:
 			err = g.cfg.Store.EndPull(ctx, b.Ref)
 		default:
-			g.cfg.Log.Info("a pull was interrupted after the image had arrived: pods need credentials to use it", "image",
+			g.cfg.Log.Info("a pull was interrupted after the image had been stored: pods need credentials to use it", "image",
 				b.Ref, "id", id)
 			if err = g.recordUnowned(ctx, id, b.Ref); err != nil {
 				g.mu.Lock()

@@ -84,7 +84,7 @@ func Cover(c Config) (*Layer, error) {
 				continue
 			}
 			if err := c.cover(real, d.Apart); err != nil {
-				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no memory can be laid over "+
+				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no overlay in memory can be mounted over "+
 					"it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
 					d.Path, err)
 			}
