@@ -13,11 +13,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// limitExceeded is the kubelet's reason for the failure of such a pod.
+// limitExceeded is the kubelet's reason for a pod that fails because of the driver's volume limit.
 const limitExceeded = "VolumeAttachmentLimitExceeded"
 
-// attaches reports whether the attach-detach controller attaches the driver's volumes to this node.
-// It does unless the driver's CSIDriver says that no attachment is required.
+// attaches reports whether the attach-detach controller attaches the driver's volumes to this node. It does, unless
+// the CSIDriver object sets attachRequired to false.
+//
 // https://kubernetes-csi.github.io/docs/skip-attach.html
 func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
 	if v.Inline {
@@ -30,9 +31,8 @@ func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
 	return o == nil || o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, nil
 }
 
-// Attached waits until the attach-detach controller and the driver's external-attacher have
-// attached the volume. It first has the volume listed in the Node's volumesInUse, so that nobody
-// detaches it.
+// Attached waits until the attach-detach controller and the driver's external-attacher have attached the volume.
+// Before that it waits until the Node's volumesInUse contains the volume, so that the controller does not detach it.
 func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err
@@ -67,9 +67,10 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 	}
 }
 
-// reject ends a pod whose volume was not attached in time because the node has reached the driver's
-// volume limit. The pod's controller then creates another one, which the scheduler places on a node
-// with a free slot. It applies only to drivers with an update period for the limit.
+// reject ends a pod whose volume was not attached in time because the node has reached the driver's volume limit. The
+// pod's controller then creates another pod, which the scheduler places on a node with a free slot. reject does
+// nothing unless the CSIDriver object sets an update period for the limit.
+//
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
 	if d.cfg.Reject == nil || a == nil || checkAttached(a) == nil || !exhausted(a) {
@@ -83,7 +84,7 @@ func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAtt
 		u.Volume, a.Status.AttachError.Message))
 }
 
-// checkAttached returns why a volume is not attached; nil: it is attached.
+// checkAttached returns an error with the reason why a volume is not attached, or nil if it is.
 func checkAttached(a *storagev1.VolumeAttachment) error {
 	switch {
 	case a.DeletionTimestamp != nil:

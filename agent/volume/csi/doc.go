@@ -13,12 +13,11 @@
 // Paths and vol_data.json files are the same as a kubelet's. A node can therefore switch between
 // islet and a kubelet, and drivers find the files that they read.
 //
-// A driver is not trusted: it may hang, die, or report false results. Each call has a timeout and
-// each response a size limit. After a publish the mount must exist; a mount that is left after an
-// unpublish is unmounted here. One goroutine per volume calls the driver, and agent/volume/storage
-// keeps it from blocking other volumes. Until a driver has registered, for example after a reboot
-// until its pod runs, pods that need it wait with an error in their status; running pods are not
-// touched.
+// A driver is not trusted: it may hang, die, or report false results. Each call has a timeout and each response a
+// size limit. After a publish the mount must exist; a mount that is left after an unpublish is unmounted here. The
+// driver is called in one goroutine for each volume, and agent/volume/storage ensures that this goroutine does not
+// block other volumes. Pods that need a driver wait until it has registered, with an error in their status. After a
+// reboot, for example, they wait until the driver's pod runs. Pods that already run are not affected.
 //
 // https://github.com/container-storage-interface/spec/blob/master/spec.md
 // https://kubernetes-csi.github.io/docs/

@@ -27,11 +27,11 @@ import (
 
 const (
 	pluginName = "kubernetes.io/csi"
-	// callTime bounds one call to a driver, as in a kubelet.
+	// callTime is the maximum time of one call to a driver, as in a kubelet.
 	callTime = 2 * time.Minute
 )
 
-// Limits for a driver's own description. They are the API server's limits for a CSINode.
+// Limits of the properties that a driver reports. The API server has the same limits for a CSINode.
 const (
 	maxDriverName = 63
 	maxNodeID     = 192
@@ -40,15 +40,14 @@ const (
 
 // Objects returns the API objects that drivers depend on. *object.Cache implements it.
 type Objects interface {
-	// CSIDriver returns the object that describes the driver's requirements.
+	// CSIDriver returns the CSIDriver object, which describes the driver's requirements.
 	CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
-	// RenewAttachment reads a VolumeAttachment from the API server, or returns the last known copy
-	// when the server cannot be reached. Attachment returns the last known copy.
+	// RenewAttachment reads a VolumeAttachment from the API server. If the server cannot be reached, it returns the
+	// last known copy, as Attachment does.
 	RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error)
 	Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error)
 	VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error)
-	// VolumeToken returns a token of the pod's service account. With seconds 0 it has the default
-	// lifetime.
+	// VolumeToken returns a token of the pod's service account. If seconds is 0, the token has the default lifetime.
 	VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error)
 }
 
@@ -64,33 +63,32 @@ type Config struct {
 	Root    string // --root-dir
 	Node    string // name of the Node
 	Objects Objects
-	Nodes   Nodes // nil: drivers are not published
-	// Every is the interval, with jitter, between two publish calls for a volume whose driver
-	// requires republishing; 0: 80 s.
+	Nodes   Nodes // may be nil; then drivers are not published
+	// Every is the interval, with jitter, at which volumes are published again if their driver requires it. The
+	// default is 80 s.
 	Every time.Duration
-	// InUse waits until the Node's status lists the volume as in use; nil: no wait.
+	// InUse waits until the Node's status lists the volume as in use. It may be nil.
 	InUse func(ctx context.Context, id string) error
-	// Driver reads a CSIDriver without reference to a pod; nil: a driver's volume limit stays as
-	// reported at registration.
+	// Driver reads a CSIDriver object that no pod refers to. If it is nil, the volume limit of a driver never changes
+	// after registration.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
-	Retry  func(types.UID) // makes a pod that waited for a driver try again; must not block
-	// Reject ends a pod that cannot run here, with a kubelet's reason; nil: the pod waits.
+	Retry  func(types.UID) // makes a pod that waits for a driver retry; must not block
+	// Reject ends a pod that cannot run here, with a kubelet's reason. If it is nil, the pod waits.
 	Reject func(pod *v1.Pod, reason, message string)
 	Log    *slog.Logger
 }
 
-// Drivers holds the registered CSI drivers of this node. It implements storage.Driver and
-// plugins.Handler.
+// Drivers contains the registered CSI drivers of this node. It implements storage.Driver and plugins.Handler.
 type Drivers struct {
 	cfg  Config
 	root string // real path
 
 	mu          sync.Mutex
 	drivers     map[string]*driver            // by name
-	waiting     map[string]map[types.UID]bool // pods that wait for a driver, by its name
-	uses        map[string]*published         // volumes published or adopted by this process, by path
+	waiting     map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by the driver's name
+	uses        map[string]*published         // volumes that this process published or adopted, by path
 	callSeconds *prometheus.HistogramVec      // of drivers
-	republish   chan struct{}                 // capacity 1: some volume requires republishing
+	republish   chan struct{}                 // capacity 1; receives a value when a volume requires republishing
 	ctx         context.Context               // parent of the drivers' limit loops
 	cancel      context.CancelFunc
 	loops       sync.WaitGroup
@@ -103,8 +101,8 @@ type driver struct {
 	conn         *grpc.ClientConn
 	node         spec.NodeClient
 	capabilities map[spec.NodeServiceCapability_RPC_Type]bool
-	recheck      chan struct{} // capacity 1: the limit has to be read again, see watchLimit
-	hasPeriod    atomic.Bool   // its CSIDriver sets a period for the limit
+	recheck      chan struct{} // capacity 1; receives a value when the limit must be read again, see watchLimit
+	hasPeriod    atomic.Bool   // the CSIDriver object sets an update period for the limit
 	cancel       context.CancelFunc
 }
 
@@ -121,7 +119,7 @@ var (
 	_ plugins.Handler = (*Drivers)(nil)
 )
 
-// New validates the configuration. It starts nothing.
+// New validates the configuration. It starts no goroutine.
 func New(cfg Config) (*Drivers, error) {
 	if cfg.Root == "" || cfg.Node == "" || cfg.Objects == nil || cfg.Log == nil {
 		return nil, errors.New("csi: Root, Node, Objects and Log must be set")
@@ -211,7 +209,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// install publishes the driver's node ID, limit and topology in the cluster.
+// install publishes the driver's node ID, volume limit and topology in the cluster.
 func (d *Drivers) install(name string, info *spec.NodeGetInfoResponse) {
 	if d.cfg.Nodes != nil {
 		d.cfg.Nodes.Install(name, info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments())
@@ -260,7 +258,7 @@ func (n *driver) handshake(ctx context.Context) (*spec.NodeGetInfoResponse, erro
 	return info, nil
 }
 
-// Deregister removes a driver, unless the same driver has registered with another socket since.
+// Deregister removes a driver. It does nothing if the driver has registered with another socket since then.
 func (d *Drivers) Deregister(p plugins.Plugin) {
 	d.mu.Lock()
 	has := d.drivers[p.Name]
@@ -281,7 +279,7 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 // Close closes the connections to all drivers.
 func (d *Drivers) Close() error {
 	d.cancel()
-	defer d.loops.Wait() // only once mu is released
+	defer d.loops.Wait() // runs after mu is unlocked
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -292,10 +290,10 @@ func (d *Drivers) Close() error {
 	return errors.Join(errs...)
 }
 
-// errUnregistered is returned while a driver is not registered. It may register later.
+// errUnregistered means that a driver is not registered. It may register later.
 var errUnregistered = errors.New("not found in the list of registered CSI drivers")
 
-// find returns a registered driver. If there is none, pod is retried when the driver registers.
+// find returns a registered driver. If there is none, find arranges a retry of the pod when the driver registers.
 func (d *Drivers) find(name string, pod types.UID) (*driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// readEvery is the interval for reading a CSIDriver with a period again. The object seldom
-	// changes.
+	// readEvery is the interval at which a CSIDriver object is read again if it sets an update period. The object
+	// seldom changes.
 	readEvery = 10 * time.Minute
-	// leastPeriod is the API server's lower bound for the period.
+	// leastPeriod is the API server's lower bound for the update period.
 	leastPeriod = 10 * time.Second
 )
 
-// limitPeriod returns how often the driver's volume limit is read again; 0: never.
+// limitPeriod returns the interval at which the driver's volume limit is read again, or 0 if it is not.
+//
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func limitPeriod(o *storagev1.CSIDriver) time.Duration {
 	if o == nil || o.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
@@ -29,8 +30,9 @@ func limitPeriod(o *storagev1.CSIDriver) time.Duration {
 	return max(time.Duration(*o.Spec.NodeAllocatableUpdatePeriodSeconds)*time.Second, leastPeriod)
 }
 
-// watchLimit keeps the published volume limit of a driver up to date until ctx ends. It reads the
-// limit at the period that the CSIDriver sets. Without a period it waits until a pod finds one.
+// watchLimit updates the published volume limit of a driver until ctx ends. It reads the limit from the driver at the
+// update period that the CSIDriver object sets. If the object sets none, it waits for requestLimit and then reads the
+// object again.
 func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) {
 	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
 	var every time.Duration
@@ -70,8 +72,8 @@ func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetI
 	}
 }
 
-// refreshLimit reads the driver's volume limit and publishes it if it changed. It returns the
-// information that is now published.
+// refreshLimit reads the driver's volume limit and publishes it if it has changed. It returns the published
+// information.
 func (d *Drivers) refreshLimit(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) *spec.NodeGetInfoResponse {
 	info, err := n.nodeInfo(ctx)
 	switch {
@@ -87,7 +89,7 @@ func (d *Drivers) refreshLimit(ctx context.Context, n *driver, told *spec.NodeGe
 	return info
 }
 
-// requestLimit makes watchLimit read the driver's limit now.
+// requestLimit makes watchLimit read the driver's limit immediately.
 func (d *Drivers) requestLimit(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +101,7 @@ func (d *Drivers) requestLimit(name string) {
 	}
 }
 
-// exhausted reports whether the attachment failed because the node has too many volumes.
+// exhausted reports whether the attachment failed because the node has reached the volume limit.
 func exhausted(a *storagev1.VolumeAttachment) bool {
 	e := a.Status.AttachError
 	return e != nil && e.ErrorCode != nil && *e.ErrorCode == int32(codes.ResourceExhausted)

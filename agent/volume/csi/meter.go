@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// maxCondition bounds a driver's message about an abnormal volume, in bytes.
+// maxCondition is the maximum size, in bytes, of a driver's message about an abnormal volume.
 const maxCondition = 1024
 
 var (
@@ -65,8 +65,7 @@ func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (sto
 	return out, nil
 }
 
-// Expand tells a driver that a volume has grown. It succeeds without a call if the driver does not
-// have the capability EXPAND_VOLUME.
+// Expand calls NodeExpandVolume. It does nothing if the driver does not have the capability EXPAND_VOLUME.
 func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, published string, to v1.ResourceList) error {
 	if err := checkSource(v); err != nil {
 		return err

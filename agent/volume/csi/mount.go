@@ -18,14 +18,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Plugin returns the plugin name in paths.
+// Plugin returns the plugin's name in paths.
 func (*Drivers) Plugin() string { return pluginName }
 
 // Serves reports whether a CSI driver provides the volume.
 func (*Drivers) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 
-// Stage calls NodeStageVolume if the driver has that capability. Otherwise it only makes the
-// directory, as a kubelet does.
+// Stage calls NodeStageVolume if the driver has that capability. Otherwise it only creates the directory, as a
+// kubelet does.
 func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	if err != nil {
 		return err
 	}
-	// From here on the directory records that the driver may have been called.
+	// If this directory exists, the driver may have been called.
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return fmt.Errorf("make the directory to stage at: %w", err)
 	}
@@ -70,7 +70,7 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 		return err
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil // never staged, or unstaged before
+		return nil // never staged, or already unstaged
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 	return nil
 }
 
-// publish calls NodePublishVolume. The caller must have acquired p.
+// publish calls NodePublishVolume. The caller must have called acquireUse for p.
 func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriver, error) {
 	v, u, s := p.volume, p.use, p.volume.Source.CSI
 	n, err := d.find(s.Driver, u.Pod.UID)
@@ -157,7 +157,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err := os.MkdirAll(filepath.Dir(req.TargetPath), dirMode); err != nil {
 		return nil, fmt.Errorf("make the directory of the volume: %w", err)
 	}
-	// From here on the file or link records that the driver may have been called.
+	// If this file or link exists, the driver may have been called.
 	if v.Block {
 		err = link(req.TargetPath, u.Path)
 	} else {
@@ -166,7 +166,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err != nil {
 		return nil, err
 	}
-	if limitPeriod(object) > 0 && !n.hasPeriod.Load() { // the period was added since
+	if limitPeriod(object) > 0 && !n.hasPeriod.Load() { // the update period was added after registration
 		d.requestLimit(s.Driver)
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
@@ -174,7 +174,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
 		return nil, err
 	}
-	// The driver may report success although the volume's server no longer answers.
+	// The driver may report success even if the volume's server does not respond.
 	return object, storage.CallOrAbandon(ctx, "publish", req.TargetPath, func() error {
 		if err := mounts.Answers(req.TargetPath); err != nil {
 			return err
@@ -183,9 +183,8 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	})
 }
 
-// checkPublished verifies that target is a directory or a block device. A symbolic link is
-// rejected: it could lead to files outside the volume, which the pod would then see and whose group
-// would be set to the fsGroup.
+// checkPublished verifies that target is a directory or a block device. It rejects a symbolic link, which could lead
+// to files outside the volume. The pod could then read them, and their group would be set to the fsGroup.
 func (d *Drivers) checkPublished(v storage.Volume, target string) error {
 	fi, err := os.Lstat(target)
 	switch name := v.Source.CSI.Driver; {
@@ -199,7 +198,7 @@ func (d *Drivers) checkPublished(v storage.Volume, target string) error {
 	return nil
 }
 
-// link links the device of a block volume into the pod's directory.
+// link creates a link to the device of a block volume in the pod's directory.
 func link(target, path string) error {
 	if to, err := os.Readlink(path); err == nil && to == target {
 		return nil
@@ -233,7 +232,7 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if err := d.forgetUse(ctx, path, uid); err != nil {
 		return err
 	}
-	if !mayBePublished(v, path) { // do not wait for a driver that was never called
+	if !mayBePublished(v, path) { // the driver was never called, so do not wait for it
 		return nil
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")

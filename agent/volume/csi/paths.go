@@ -21,7 +21,7 @@ const (
 	dataFile = "vol_data.json"
 )
 
-// Keys of vol_data.json, the same as a kubelet's.
+// Keys of vol_data.json, as in a kubelet.
 const (
 	dataName       = "specVolID"
 	dataHandle     = "volumeHandle"
@@ -36,7 +36,7 @@ func (d *Drivers) pluginPath(elem ...string) string {
 	return filepath.Join(append([]string{d.root, "plugins", pluginName}, elem...)...)
 }
 
-// Place returns the mount point for the driver. A filesystem volume is mounted one level below the
+// Place returns the path at which the driver mounts the volume. A filesystem volume is mounted one level below the
 // usual directory, next to vol_data.json.
 func (d *Drivers) Place(v storage.Volume, usual string) string {
 	if v.Block {
@@ -45,8 +45,8 @@ func (d *Drivers) Place(v storage.Volume, usual string) string {
 	return filepath.Join(usual, "mount")
 }
 
-// StagePath returns the staging path of a volume; "": it is not staged. An unregistered driver may
-// support staging, so its volumes have a path too.
+// StagePath returns the staging path of a volume, or "" if the volume is not staged. Volumes of a driver that is not
+// registered also have a path, because the driver may support staging.
 func (d *Drivers) StagePath(v storage.Volume) string {
 	switch {
 	case v.Inline:
@@ -57,12 +57,12 @@ func (d *Drivers) StagePath(v storage.Volume) string {
 	return d.pluginPath(v.Source.CSI.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Source.CSI.VolumeHandle))), "globalmount")
 }
 
-// publishPath returns where a driver creates the device of a block volume for a pod.
+// publishPath returns the path at which a driver creates the device of a block volume for a pod.
 func (d *Drivers) publishPath(v storage.Volume, uid types.UID) string {
 	return d.pluginPath("volumeDevices", "publish", v.Name, string(uid))
 }
 
-// podUID returns the UID of the pod to which a volume path belongs; "": to none.
+// podUID returns the UID of the pod to which a volume path belongs, or "" if it belongs to no pod.
 func (d *Drivers) podUID(path string) types.UID {
 	rest, ok := strings.CutPrefix(path, filepath.Join(d.root, "pods")+"/")
 	if uid, _, more := strings.Cut(rest, "/"); ok && more {
@@ -71,7 +71,8 @@ func (d *Drivers) podUID(path string) types.UID {
 	return ""
 }
 
-// volumeID returns the volume's ID for its driver. An inline volume's ID is derived from its pod.
+// volumeID returns the ID that identifies the volume to its driver. The ID of an inline volume is derived from its
+// pod.
 func volumeID(v storage.Volume, uid types.UID) string {
 	if v.Inline {
 		return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+v.Name)))
@@ -117,8 +118,8 @@ func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
 	return nil
 }
 
-// unmountAndRemove unmounts everything at path and removes the empty directory. With data it also
-// removes vol_data.json and the parent directory.
+// unmountAndRemove unmounts all mounts at path and removes the empty directory. If data is true, it also removes
+// vol_data.json and the parent directory.
 func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
@@ -135,8 +136,7 @@ func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	return removeEmpty(filepath.Dir(path))
 }
 
-// removeEmpty removes an empty directory or file. It returns an error if there is data, which must
-// not be deleted.
+// removeEmpty removes an empty directory or file. If it contains data, removeEmpty returns an error.
 func removeEmpty(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,21 +17,22 @@ import (
 // republishEvery is the default of Config.Every. A kubelet republishes at each sync of the pod.
 const republishEvery = 80 * time.Second
 
-// A published is a volume of a pod, published by this process or a previous one.
+// A published describes a published volume of a pod. This process or a previous one has published it.
 type published struct {
 	volume storage.Volume
 	staged string
 	use    storage.Use
-	busy   chan struct{} // capacity 1: full while the driver is called for this volume
+	busy   chan struct{} // a lock of capacity 1, which is locked while the driver is called for this volume
 
-	// Guarded by Drivers.mu.
+	// Drivers.mu guards these fields.
 	repeat  bool // requiresRepublish
 	failing bool // the failure has been logged
 }
 
 func (p *published) release() { <-p.busy }
 
-// acquireUse registers a volume of a pod and waits until no call about it is in progress.
+// acquireUse registers a volume of a pod and locks it. It waits until a call to the driver for this volume has
+// returned.
 func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*published, error) {
 	d.mu.Lock()
 	p := d.uses[u.Path]
@@ -51,8 +52,8 @@ func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged strin
 	return p, nil
 }
 
-// Adopt registers a volume that a previous process published. It is republished if its driver
-// requires that, without waiting for a container to start.
+// Adopt registers a volume that a previous process published. If the driver requires it, the volume is republished
+// without waiting for a container to start.
 func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	if checkSource(v) != nil {
 		return
@@ -62,7 +63,7 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.uses[u.Path] != nil {
-		return // a container has started since
+		return // already published, because a container has started
 	}
 	d.uses[u.Path] = &published{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), repeat: repeat}
 	if repeat {
@@ -73,7 +74,7 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	}
 }
 
-// forgetUse removes a volume of a pod, after waiting for a call about it to end.
+// forgetUse removes a volume of a pod. It first waits until a call to the driver for this volume has returned.
 func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) error {
 	d.mu.Lock()
 	for _, pods := range d.waiting {
@@ -97,15 +98,15 @@ func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) err
 	return nil
 }
 
-// publishedAt returns the volume that is published at path; nil: none.
+// publishedAt returns the volume that is published at path, or nil.
 func (d *Drivers) publishedAt(path string) *published {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.uses[path]
 }
 
-// Run republishes volumes, until ctx ends, whose drivers require it, such as drivers that write
-// tokens into the volume. It sleeps while there are none.
+// Run republishes the volumes of drivers that require it, until ctx ends. Such drivers write tokens into the volume,
+// for example. Run sleeps while there are no such volumes.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) Run(ctx context.Context) error {
 	var all sync.WaitGroup
@@ -127,8 +128,8 @@ func (d *Drivers) Run(ctx context.Context) error {
 	}
 }
 
-// republishAll starts a publish call for each volume that requires it and reports whether there is
-// any. It skips a volume whose last call has not returned.
+// republishAll starts a publish call for each volume that requires republishing. It skips a volume whose last call
+// has not returned. It reports whether there are such volumes.
 func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +154,7 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	return some
 }
 
-// republishOne republishes a volume. After a failure the pod keeps the volume as it was.
+// republishOne republishes a volume. If the call fails, the pod's volume stays as it is.
 func (d *Drivers) republishOne(ctx context.Context, p *published) {
 	object, err := d.publish(ctx, p)
 	d.mu.Lock()

@@ -19,10 +19,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// tokensKey is the key of the tokens in the volume context or the secrets.
+// tokensKey is the key of the tokens in the volume context or in the secrets.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// object returns the driver's CSIDriver; nil: there is none, which is not an error.
+// object returns the driver's CSIDriver object, or nil if there is none, which is not an error.
 func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o, err := d.cfg.Objects.CSIDriver(pod, name)
 	if apierrors.IsNotFound(err) {
@@ -52,7 +52,7 @@ func checkLifecycle(o *storagev1.CSIDriver, inline bool, name string) error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, o.Spec.VolumeLifecycleModes)
 }
 
-// volumeCapability returns how the pod uses the volume: access mode, type, mount options.
+// volumeCapability returns the access mode, type and mount options with which the pod uses the volume.
 func (n *driver) volumeCapability(v storage.Volume, pod *v1.Pod) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: n.accessMode(v)}}
 	if v.Block {
@@ -97,7 +97,7 @@ func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_M
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// secrets returns the data of the Secret that ref names; nil: ref names none.
+// secrets returns the data of the Secret to which ref refers. It returns nil if ref is nil.
 func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil
@@ -113,7 +113,7 @@ func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (m
 	return out, nil
 }
 
-// addPodInfo adds pod information and tokens to a request if the CSIDriver asks for them.
+// addPodInfo adds pod information and tokens to a request if the CSIDriver object requests them.
 // https://kubernetes-csi.github.io/docs/pod-info.html
 // https://kubernetes-csi.github.io/docs/token-requests.html
 func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod,
@@ -145,7 +145,7 @@ func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v stor
 	return nil
 }
 
-// merge returns a copy of to with the pairs of add; the values in to win.
+// merge returns a copy of to with the pairs of add. If both have a key, the value in to has precedence.
 func merge(to, add map[string]string) map[string]string {
 	if len(add) == 0 {
 		return to
@@ -159,7 +159,7 @@ func merge(to, add map[string]string) map[string]string {
 	return out
 }
 
-// tokens returns the requested tokens as JSON by audience; "": none are requested.
+// tokens returns the requested tokens by audience, as JSON. It returns "" if none are requested.
 func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
 	if len(wanted) == 0 {
 		return "", nil
@@ -197,7 +197,7 @@ func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
 }
 
-// SetsGroup reports whether the node, not the driver, must change the files' group to the pod's
+// SetsGroup reports whether the node instead of the driver must change the group of the volume's files to the pod's
 // fsGroup.
 // https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {

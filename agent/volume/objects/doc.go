@@ -1,7 +1,6 @@
-// Package objects provides the API objects that a pod refers to: before the pod starts, and in its
-// volumes whenever they change. The source depends on the pod and is never mixed: a pod of the API
-// server sees objects of the API, a pod of a manifest sees objects from manifests of the same
-// source.
+// Package objects provides the API objects that a pod refers to: before the pod starts, and in its volumes whenever
+// they change. The two sources are never mixed. A pod from the API server gets objects from the API server. A pod
+// from a manifest gets objects from manifests of the same source.
 //
 //	API server --> object.Cache --.
 //	manifests ---> local.Objects --+--sourceOf(pod)--> volumes, environments, pull secrets

@@ -2,7 +2,7 @@ package objects
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// certificateStates is the kubelet's metric of podCertificate sources.
+// certificateStates implements the kubelet's metric of podCertificate sources.
 var certificateStates = prometheus.NewDesc("kubelet_podcertificate_states",
 	"Projected podCertificate sources of this node's pods, by their signer and by how they are.",
 	[]string{"signer_name", "state"}, nil)

@@ -24,7 +24,7 @@ type Manifests struct {
 	Desired Desired
 }
 
-// List returns all objects of manifests, and the claim directories that no manifest refers to.
+// List returns all objects from manifests, and the directories of claims that are in no manifest.
 func (m Manifests) List() []api.Object {
 	dirs := map[[2]string]provision.Dir{}
 	for _, d := range m.Claims.List() {
@@ -59,7 +59,7 @@ func (m Manifests) List() []api.Object {
 	return out
 }
 
-// addDetails adds the fields that are specific to the kind. Values of a Secret are not shown.
+// addDetails adds the fields that are specific to the object's kind. It does not add the values of a Secret.
 func addDetails(to *api.Object, obj manifest.Object) {
 	to.Keys = map[string]int{}
 	switch o := obj.(type) {
@@ -91,7 +91,7 @@ func (m Manifests) podNames(pods []types.UID) (podNames []string) {
 	return podNames
 }
 
-// Apply creates or updates objects that a user applied, all of them or none.
+// Apply creates or updates objects for a user: all of them or none.
 func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) ([]api.Applied, error) {
 	actions, err := m.Local.Apply(ctx, all, dry)
 	if err != nil {
@@ -104,14 +104,15 @@ func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) (
 	return done, nil
 }
 
-// Delete removes an object that a user applied. With data the files of a claim are deleted too.
+// Delete removes an object that a user has applied. If data is true and the object is a claim, it also deletes the
+// claim's files.
 func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted {
 	d := api.Deleted{Kind: kind, Namespace: namespace, Name: name}
-	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 { // they become a path
+	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 { // both become parts of a path
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %q/%q not found", kind, namespace, name)
 		return d
 	}
-	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // the manifest must not go without its data
+	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // the manifest must not go before its data
 		d.Error = fmt.Sprintf("claim %s/%s is in use by a pod: delete the pod first", namespace, name)
 		return d
 	}
@@ -137,14 +138,15 @@ func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, dat
 	return d
 }
 
-// deleteData handles the directory of a claim that is in no manifest. With data it removes it.
+// deleteData removes the directory of a claim that is in no manifest, if data is true. Otherwise it reports that the
+// directory remains.
 func (m Manifests) deleteData(d api.Deleted, found, data bool) api.Deleted {
 	path := m.Claims.Path(d.Namespace, d.Name)
 	exists := m.Claims.Exists(d.Namespace, d.Name)
 	switch {
 	case !found && !exists:
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %s/%s not found", d.Kind, d.Namespace, d.Name)
-	case !exists: // no pod ever used the claim
+	case !exists: // no pod has ever used the claim
 	case data:
 		if err := m.Claims.Remove(d.Namespace, d.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.Error = err.Error()

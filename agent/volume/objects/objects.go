@@ -27,10 +27,10 @@ type Config struct {
 	Client   *kube.Client
 	Alone    bool // the node has no control plane
 	Store    Store
-	Dir      string           // for the claims of manifests
-	Quota    provision.Quota  // for the claims of manifests
+	Dir      string           // parent of the directories of claims from manifests
+	Quota    provision.Quota  // for the claims from manifests
 	Node     string           // name of the Node
-	NodeUID  func() types.UID // UID of the Node; empty: it was never read
+	NodeUID  func() types.UID // returns the UID of the Node; empty if the Node was never read
 	Events   event.Sink
 	Strategy string        // configMapAndSecretChangeDetectionStrategy
 	Every    time.Duration // see object.Config
@@ -38,7 +38,7 @@ type Config struct {
 	Now      func() time.Time
 	Desired  Desired
 	Refresh  func(*v1.Pod) error // updates the volumes of a pod
-	Retry    func(types.UID)     // makes a pod that waited for an object try again
+	Retry    func(types.UID)     // makes a pod that waits for an object retry
 	Log      *slog.Logger
 }
 
@@ -55,14 +55,14 @@ type Desired interface {
 	List() []desired.Pod
 }
 
-// Objects is a pod hook. It runs before the volumes' hook.
+// Objects is a pod hook. It must run before the volumes' hook.
 type Objects struct {
-	API   *object.Cache                // nil: the node has no control plane
-	Certs *podcertificate.Certificates // nil: the node has no control plane
+	API   *object.Cache                // nil if the node has no control plane
+	Certs *podcertificate.Certificates // nil if the node has no control plane
 
 	environments savedEnvironments
-	Local        *local.Objects    // objects of manifests
-	Own          *provision.Claims // claims of manifests; the hook that runs next
+	Local        *local.Objects    // objects from manifests
+	Own          *provision.Claims // claims from manifests; the pod hook that runs after this one
 	c            Config
 	dirty        *dirty.Set[types.UID]
 }
@@ -84,7 +84,7 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 	}
 	for _, p := range fromManifests {
 		if o.Local.Has(p.UID) {
-			o.Changed(p.UID) // after a power loss its volumes may be out of date
+			o.Changed(p.UID) // after a power loss the pod's volumes may be out of date
 		}
 	}
 	claims := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Quota: c.Quota, Log: c.Log}
@@ -123,7 +123,7 @@ type source interface {
 	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
 }
 
-// sourceOf returns the source of the pod's objects: the API server or manifests, never both.
+// sourceOf returns the source of the pod's objects: either the API server or the manifests.
 func (o *Objects) sourceOf(pod *v1.Pod) source {
 	if o.API == nil || local.Serves(pod) {
 		return o.Local
@@ -146,7 +146,7 @@ func (o *Objects) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (strin
 	return o.sourceOf(pod).Token(pod, p)
 }
 
-// errAlone is returned for a pod that does not come from an API server.
+// errAlone is the error for an object that only pods from an API server can use.
 var errAlone = errors.New("only pods from an API server can use it")
 
 // TrustAnchors returns the certificates of ClusterTrustBundles.
@@ -165,7 +165,7 @@ func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chai
 	return o.Certs.Credentials(pod, volume, source)
 }
 
-// Deleted reports whether a ConfigMap or Secret (kind) of the pod has been deleted.
+// Deleted reports whether a ConfigMap or Secret of the pod has been deleted. kind is ConfigMap or Secret.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	return o.sourceOf(pod).Deleted(pod, kind, name)
 }
@@ -176,8 +176,8 @@ func (o *Objects) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (h
 	return o.sourceOf(pod).PullSecrets(ctx, pod, image)
 }
 
-// Services returns the Services for the pod's environment. They come from the API server for all
-// pods, including those of manifests.
+// Services returns the Services for the pod's environment. They come from the API server even for pods from
+// manifests.
 func (o *Objects) Services(pod *v1.Pod) ([]v1.Service, error) {
 	if o.API == nil {
 		return nil, nil
@@ -202,10 +202,10 @@ func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return o.Certs.Prepare(ctx, pod)
 }
 
-// Ended releases the objects of a pod that has ended, although the pod is still desired.
+// Ended releases the objects of a pod that has ended but is still desired.
 func (o *Objects) Ended(ctx context.Context, pod *v1.Pod) error { return o.Release(ctx, pod.UID) }
 
-// Release removes a pod, and the objects that no other pod refers to.
+// Release releases the objects of a pod. Objects that no other pod uses are removed.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	if err := o.Local.Release(ctx, uid); err != nil || o.API == nil {
 		return err
@@ -213,7 +213,7 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	return errors.Join(o.API.Release(ctx, uid), o.Certs.Release(ctx, uid))
 }
 
-// Problems returns the problems with objects of the API.
+// Problems returns the problems with objects of the API server.
 func (o *Objects) Problems() []object.Problem {
 	if o.API == nil {
 		return nil
@@ -221,26 +221,26 @@ func (o *Objects) Problems() []object.Problem {
 	return o.API.Problems()
 }
 
-// Retry reads missing objects again. It is called when the API server becomes reachable.
+// Retry reads missing objects again. It must be called when the API server becomes reachable.
 func (o *Objects) Retry() {
 	o.API.Retry()
 	o.Certs.Retry()
 }
 
-// ForgetVersions has all objects listed again. It is called when the control plane was restored or
-// replaced, so that stored resource versions are void.
+// ForgetVersions lists all objects again. It must be called when the control plane was restored or replaced, because
+// the stored resource versions are void then.
 func (o *Objects) ForgetVersions(ctx context.Context) {
 	if err := o.API.Void(ctx); err != nil {
-		o.c.Log.Error("cannot store that the versions of ConfigMaps and Secrets are void: they are void until the agent restarts",
+		o.c.Log.Error("cannot store that the resource versions of objects are void: the agent will use them after a restart",
 			"error", err)
 	}
 }
 
-// Changed marks a pod whose volumes may be out of date: an object, or a label or annotation of the
-// pod, has changed. It never blocks.
+// Changed marks a pod whose volumes may be out of date, because an object or a label or annotation of the pod has
+// changed. It never blocks.
 func (o *Objects) Changed(uid types.UID) { o.dirty.Add(uid) }
 
-// Run keeps the objects, and the volumes that show them, up to date until ctx ends.
+// Run keeps the objects, and the volumes that contain their data, current until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if o.API != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Objects returns the API objects that volumes show. Its methods return at once: all objects that a
-// pod needs were fetched before its volumes are set up. An object that does not exist is an error
-// for which apierrors.IsNotFound is true.
+// Objects returns the API objects whose data is in volumes. Its methods do not block, because all objects that a pod
+// needs are fetched before its volumes are set up. If an object does not exist, apierrors.IsNotFound is true for the
+// error.
 type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
@@ -26,8 +26,8 @@ type Objects interface {
 	TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error)
 	// Credentials returns the key and the certificate chain of a podCertificate source, as PEM.
 	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
-	// Deleted reports whether the API server has deleted a "ConfigMap" or "Secret". The pod that
-	// uses it can still read the last copy.
+	// Deleted reports whether the API server has deleted an object. kind is ConfigMap or Secret. The pod can still
+	// read the last copy of the object.
 	Deleted(pod *v1.Pod, kind, name string) bool
 }
 
@@ -37,23 +37,23 @@ type Fields interface {
 	Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error)
 }
 
-// content is a kind of volume whose files the node writes and updates atomically. Containers mount
-// it read-only, as with a kubelet.
+// content is a kind of volume whose files the node writes and updates atomically. Containers mount it read-only, as
+// in a kubelet.
 type content struct {
 	plugin string
 	serves func(*v1.Volume) bool
-	memory *memory // mounts the volume on a tmpfs, so that its data never reaches a disk; nil: on disk
+	memory *memory // mounts the volume on a tmpfs, so that its data is never written to a disk; nil for a volume on disk
 	files  func(*v1.Pod, *v1.Volume) (files, error)
 
-	writing sync.Mutex // containers of a pod may start concurrently
+	writing sync.Mutex // guards the volumes' files, because containers of a pod may start concurrently
 }
 
 func (c *content) Plugin() string             { return c.plugin }
 func (c *content) Serves(vol *v1.Volume) bool { return c.serves(vol) }
 func (c *content) ReadOnly() bool             { return true }
 
-// SetUp creates the volume. If new files cannot be written, the existing ones stay, so that a
-// container of a running pod can still restart.
+// SetUp creates the volume. If the content of the files cannot be determined, existing files stay unchanged, so that
+// a container of a running pod can still restart.
 func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -78,7 +78,7 @@ func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir st
 	return dir, makeMountPoints(pod, vol, dir)
 }
 
-// Refresh writes changed files of a volume that is set up.
+// Refresh updates the files of a volume that is already set up.
 func (c *content) Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -99,8 +99,8 @@ func fsGroupOrNone(pod *v1.Pod) int {
 	return -1
 }
 
-// makeMountPoints creates the directories on which containers mount other volumes inside this one.
-// The runtime cannot create them in a read-only volume.
+// makeMountPoints creates the directories in this volume on which containers mount other volumes. The runtime cannot
+// create them in a read-only volume.
 func makeMountPoints(pod *v1.Pod, vol *v1.Volume, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -136,7 +136,7 @@ func nestedMountPaths(ctr *v1.Container, volume string) (subs []string) {
 	return subs
 }
 
-// noObjects is the Objects of a node without an API server.
+// noObjects implements Objects on a node without an API server.
 type noObjects struct{}
 
 var errNoServer = errors.New("this node has no API server")

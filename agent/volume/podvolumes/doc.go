@@ -8,12 +8,12 @@
 //	    containers/<name>/<attempt>    termination logs
 //	    etc-hosts
 //
-// Each type of volume is a Kind: one file, and one entry in builtinKinds. The types whose files the
-// node writes (configMap, secret, downwardAPI, projected) share the implementation content with
-// different sources. Refresh updates the files while containers run.
+// Each type of volume is a Kind. It has a file of its own and an entry in builtinKinds. The types whose files the
+// node writes (configMap, secret, downwardAPI, projected) share the implementation, content, but have different
+// sources. Refresh updates the files while containers run.
 //
 //	Objects, Fields --> sources --> files --write--> ..data --> timestamped directory
 //
-// Containers are not trusted. Names in their volumes are opened only beneath the volume (openat2,
-// os.Root), and nothing is removed while something is mounted below it.
+// Containers are not trusted. So names in their volumes are opened only beneath the volume (openat2, os.Root), and a
+// directory is not removed while anything is mounted below it.
 package podvolumes

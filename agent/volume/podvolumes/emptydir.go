@@ -17,7 +17,7 @@ import (
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 type emptyDir struct {
 	memory    *memory
-	quota     Quota // nil: no quotas
+	quota     Quota // nil if there are no quotas
 	podMemory func() int64
 }
 
@@ -35,7 +35,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 	switch vol.EmptyDir.Medium {
 	case v1.StorageMediumDefault:
 		if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 && e.quota != nil {
-			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // for example a disk without quotas
+			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // for example, the disk has no quotas
 				e.memory.log.Warn("cannot enforce the sizeLimit of a volume", "pod",
 					pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", vol.Name, "error", err)
 			}
@@ -68,14 +68,14 @@ func (v *Volumes) releaseQuotas(points []string) {
 		if v.cfg.Quota == nil || filepath.Base(filepath.Dir(p)) != escape(emptyDir{}.Plugin()) {
 			continue
 		}
-		if err := v.cfg.Quota.Forget(p); err != nil && v.cfg.Log != nil { // an unused quota is harmless
+		if err := v.cfg.Quota.Forget(p); err != nil && v.cfg.Log != nil { // a quota that is not released does no harm
 			v.cfg.Log.Warn("cannot release the quota of a volume", "path", p, "error", err)
 		}
 	}
 }
 
-// makeOpen creates a directory that every user can write to and whose files get the pod's fsGroup.
-// It is renamed to dir only when it is complete.
+// makeOpen creates a directory that every user can write to and whose files get the pod's fsGroup. The directory has
+// a temporary name until it is complete.
 func makeOpen(dir string, pod *v1.Pod) error {
 	if err := os.MkdirAll(filepath.Dir(dir), dirMode); err != nil {
 		return err
@@ -104,9 +104,8 @@ func fsGroup(pod *v1.Pod) (gid int, ok bool) {
 	return 0, false
 }
 
-// tmpfsOptions returns the mount options. The size is the smallest of the volume's sizeLimit, the
-// pod's memory limit (tmpfs pages count as its memory) and the memory available to all pods
-// (KEP-1967).
+// tmpfsOptions returns the mount options of a tmpfs. Its size is the smallest of the volume's sizeLimit, the pod's
+// memory limit, and the memory available to all pods (KEP-1967). The pages of a tmpfs are part of the pod's memory.
 func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	size := int64(0)
 	bound := func(to int64) {
@@ -124,7 +123,7 @@ func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	if podMemory != nil {
 		bound(podMemory())
 	}
-	options := "mode=1777" // the mode of a kubelet's volume and of /tmp
+	options := "mode=1777" // the mode of a kubelet's volumes and of /tmp
 	if gid, ok := fsGroup(pod); ok {
 		options = fmt.Sprintf("mode=3777,gid=%d", gid)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// EnvFile reads at most limit bytes of a file in an emptyDir volume of the pod. A container's
-// environment variables are set from it. Links and special files that a container created cannot
-// lead outside the volume or block the read.
+// EnvFile reads at most limit bytes of a file in an emptyDir volume of the pod. Environment variables of a container
+// are set from it. Links and special files that a container has created cannot lead outside the volume or block the
+// read.
 func (v *Volumes) EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error) {
 	if err := checkUID(pod.UID); err != nil {
 		return nil, err

@@ -18,11 +18,12 @@ import (
 
 const (
 	etcHostsPath = "/etc/hosts"
-	maxHosts     = 1 << 20 // limit for the host's file, for pods in the host network
+	maxHosts     = 1 << 20 // maximum size of the host's file, which pods in the host network get
 )
 
-// etcHosts writes the pod's /etc/hosts and mounts it, unless the container mounts its own file
-// there. It needs the addresses in the pod's status, which are known once the sandbox runs.
+// etcHosts writes the pod's /etc/hosts and mounts it. It does nothing if the container mounts a volume there. The
+// addresses come from the pod's status, which contains them once the sandbox runs.
+//
 // https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/
 func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	own := slices.ContainsFunc(ctr.VolumeMounts, func(m v1.VolumeMount) bool { return filepath.Clean(m.MountPath) == etcHostsPath })
@@ -83,14 +84,13 @@ func hostAliases(pod *v1.Pod) []byte {
 	return b.Bytes()
 }
 
-// replaceFile replaces a file atomically. Running containers keep the old file, which they have
-// mounted.
+// replaceFile replaces a file atomically. Running containers still have the old file mounted.
 func replaceFile(path string, content []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, 0o644); err != nil {
 		return err
 	}
-	if err := os.Chmod(tmp, 0o644); err != nil { // WriteFile's mode is subject to the umask
+	if err := os.Chmod(tmp, 0o644); err != nil { // the umask may have changed WriteFile's mode
 		return err
 	}
 	return os.Rename(tmp, path)

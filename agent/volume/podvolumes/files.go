@@ -17,18 +17,18 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A file of a volume.
+// A file is a file of a volume.
 type file struct {
 	data []byte
 	mode fs.FileMode
-	uid  int // owner; 0: root
+	uid  int // owner; 0 is root
 }
 
-// files holds the contents of a volume by path.
+// files contains the files of a volume by path.
 type files map[string]file
 
-// Names in the directory of a volume. User-visible names are links through dataLink; replacing
-// dataLink changes all files at once:
+// Names in the directory of a volume. The names that containers use are links through dataLink, so replacing dataLink
+// changes all files at once:
 //
 //	key      -> ..data/key
 //	..data   -> ..2026_11_21_04_00_00.123456789
@@ -41,7 +41,7 @@ const (
 	nextLink = "..data_tmp"
 	stamp    = "..2006_01_02_15_04_05.000000000"
 
-	groupReads = 0o440 // added to the files' mode for the fsGroup
+	groupReads = 0o440 // added to the mode of files if there is an fsGroup
 	dataDir    = 0o755
 )
 
@@ -51,7 +51,7 @@ func hasFiles(dir string) bool {
 	return err == nil
 }
 
-// checkName rejects paths that leave the volume or collide with the names above.
+// checkName returns an error for a path that leaves the volume or collides with the names above.
 func checkName(name string) error {
 	if !filepath.IsLocal(name) || name == "." || path.Clean(name) != name || strings.HasPrefix(name, hidden) ||
 		strings.ContainsRune(name, 0) {
@@ -60,8 +60,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// write makes the directory contain exactly these files. gid is the group that can read them; -1:
-// none. An interrupted write leaves the old files; the next write cleans up.
+// write replaces the files in the directory with these files. gid is the group that can read them, or -1. If the
+// process is interrupted, the old files stay valid, and the next write cleans up.
 func (f files) write(dir string, gid int) error {
 	for name := range f {
 		if err := checkName(name); err != nil {
@@ -88,7 +88,7 @@ func (f files) write(dir string, gid int) error {
 	return f.removeStale(root, now)
 }
 
-// matches reports whether the data directory contains exactly these files.
+// matches reports whether the data directory contains exactly these files, and the links to them.
 func (f files) matches(root *os.Root, data string, gid int) bool {
 	found := 0
 	err := fs.WalkDir(root.FS(), data, func(name string, d fs.DirEntry, err error) error {
@@ -117,7 +117,7 @@ func (f files) matches(root *os.Root, data string, gid int) bool {
 	return err == nil && found == len(f) && f.linked(root)
 }
 
-// linked reports whether every top-level name links to its file.
+// linked reports whether every top-level name is a link to its file.
 func (f files) linked(root *os.Root) bool {
 	for name := range f.topNames() {
 		if to, err := root.Readlink(name); err != nil || to != path.Join(dataLink, name) {
@@ -151,7 +151,7 @@ func (f files) writeNew(root *os.Root, gid int) (data string, err error) {
 		}
 		return root.Chmod(name, dirMode)
 	}
-	for now := time.Now().UTC(); ; now = now.Add(1) { // the clock may not advance
+	for now := time.Now().UTC(); ; now = now.Add(1) { // the clock may not have advanced
 		data = now.Format(stamp)
 		if err := mkdir(data); err == nil {
 			break
@@ -193,8 +193,8 @@ func (f file) create(root *os.Root, name string, gid int) error {
 	return errors.Join(err, out.Close())
 }
 
-// link creates the links of new files, which dangle until dataLink is replaced. Then all files
-// change at once.
+// link creates the links to new files. These links dangle until dataLink is replaced, which changes all files at
+// once.
 func (f files) link(root *os.Root, data string) error {
 	for name := range f.topNames() {
 		to := path.Join(dataLink, name)
@@ -217,7 +217,7 @@ func (f files) link(root *os.Root, data string) error {
 	return root.Rename(nextLink, dataLink)
 }
 
-// removeStale removes links of deleted files and old data directories.
+// removeStale removes links to deleted files, and old data directories.
 func (f files) removeStale(root *os.Root, data string) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -252,7 +252,7 @@ func (f files) topNames() map[string]bool {
 	return tops
 }
 
-// remove removes a tree. It fails if something is mounted below it.
+// remove removes a directory tree. It fails if anything is mounted below it.
 func remove(root *os.Root, name string) error {
 	dir, err := root.Open(".")
 	if err != nil {

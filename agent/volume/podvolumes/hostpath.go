@@ -13,14 +13,15 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// hostPath is a path of the host, checked or created according to its type.
+// hostPath is a path of the host, which is checked or created according to its type.
+//
 // https://kubernetes.io/docs/concepts/storage/volumes/#hostpath
 type hostPath struct{}
 
 func (hostPath) Plugin() string             { return "kubernetes.io/host-path" }
 func (hostPath) Serves(vol *v1.Volume) bool { return vol.HostPath != nil }
 
-// SetUp may block while the path's file server does not answer.
+// SetUp may block while the file server of the path does not respond.
 func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	path, t := vol.HostPath.Path, v1.HostPathUnset
 	if err := mounts.Answers(path); err != nil {
@@ -55,8 +56,8 @@ func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (s
 	return path, nil
 }
 
-// makeHostPath creates a missing path if its type allows that. Without a type it creates a
-// directory, as container runtimes do.
+// makeHostPath creates a missing path if its type allows it. If no type is set, it creates a directory, as container
+// runtimes do.
 func makeHostPath(path string, t v1.HostPathType) error {
 	switch t {
 	case v1.HostPathUnset, v1.HostPathDirectoryOrCreate:

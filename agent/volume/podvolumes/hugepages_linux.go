@@ -11,14 +11,14 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// hugePages reports whether a medium is memory in huge pages: HugePages, or HugePages-2Mi.
+// hugePages reports whether a medium is memory in huge pages, such as HugePages or HugePages-2Mi.
 func hugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 
-// hugeOptions returns the mount options of a volume in huge pages. The page size is named by the
-// medium or is the only one that the pod requests. The size is the pod's limit or the volume's
-// sizeLimit. The errors are a kubelet's.
+// hugeOptions returns the mount options of a volume in huge pages. The page size is that of the medium or, if the
+// medium has none, the only one that the pod requests. The volume's size is the pod's limit, or its sizeLimit if that
+// is lower. The errors have a kubelet's words.
 // https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	medium := vol.EmptyDir.Medium

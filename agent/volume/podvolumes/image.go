@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// image is the read-only content of an image. The runtime mounts it. The image is pulled before the
+// image is a volume with the read-only content of an image. The runtime mounts it. The image is pulled before the
 // container is created.
 // https://kubernetes.io/docs/concepts/storage/volumes/#image
 type image struct{}

@@ -16,10 +16,10 @@ import (
 
 const (
 	defaultMode = 0o644
-	privateMode = 0o600 // for a file that only one user or group may read
+	privateMode = 0o600 // mode of a file that only one user or group may read
 )
 
-// contentKinds returns the kinds of volumes with files from the API or the pod itself.
+// contentKinds returns the kinds of volumes whose files come from API objects or from the pod itself.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/
 func contentKinds(objects Objects, fields Fields, m *memory) []Kind {
 	s := sources{objects, fields}
@@ -57,7 +57,7 @@ type sources struct {
 	fields  Fields
 }
 
-// projected merges all sources. It returns the errors of all sources that fail.
+// projected returns the files of all sources. If sources fail, it returns all their errors.
 func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
 	all, p := files{}, vol.Projected
 	var errs []error
@@ -91,9 +91,9 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 	return nil, errors.New("the projected source is of a kind that this node does not support")
 }
 
-// configMap returns the files of a ConfigMap. If it is deleted, a pod that requires it keeps the
-// files, so that its containers can restart; a pod for which it is optional loses them, as with a
-// kubelet.
+// configMap returns the files of a ConfigMap. If the ConfigMap is deleted, a pod that requires it keeps the files, so
+// that its containers can restart. A pod for which it is optional loses the files, as in a kubelet.
+//
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
 func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.ConfigMap(pod, name)
@@ -120,7 +120,7 @@ func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *in
 	return project(m.Data, items, mode, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
 }
 
-// project returns a file for each key, or, with items, for the listed keys at their paths.
+// project returns a file for each key or, if items is not empty, for the listed keys at their paths.
 func project(data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool, from string) (files, error) {
 	all := make(files, len(data))
 	if len(items) == 0 {
@@ -163,7 +163,7 @@ func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *i
 	return all, nil
 }
 
-// token returns the token's file, see privateFile.
+// token returns a file with a token. See privateFile for its mode.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1205-bound-service-account-tokens#file-permission
 func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *int32) (files, error) {
 	text, err := s.objects.Token(pod, p)
@@ -173,8 +173,8 @@ func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *i
 	return files{p.Path: privateFile(pod, []byte(text), mode)}, nil
 }
 
-// privateFile returns a file that only the pod's fsGroup, or the one user of all its containers,
-// can read. If there is neither, the mode is the volume's.
+// privateFile returns a file that only the pod's fsGroup can read, or only the user that all its containers run as.
+// If the pod has neither, the file has the volume's mode.
 func privateFile(pod *v1.Pod, data []byte, mode *int32) file {
 	f := file{data: data, mode: modeOf(nil, mode)}
 	user, one := onlyUser(pod)
@@ -195,7 +195,9 @@ func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mo
 	return files{p.Path: privateFile(pod, anchors, mode)}, nil
 }
 
-// certificate returns a pod certificate's key and chain, in one file or in two.
+// certificate returns the files of a pod certificate. The key and the chain are in a common file, in separate files,
+// or in all three.
+//
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
 func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCertificateProjection, mode *int32) (files, error) {
 	key, chain, err := s.objects.Credentials(pod, volume, source)
@@ -213,7 +215,8 @@ func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCe
 	return all, nil
 }
 
-// onlyUser returns the user ID that all containers of the pod run as, if there is only one.
+// onlyUser returns the user ID with which all containers of the pod run. It returns false if they run with different
+// IDs or the ID is unknown.
 func onlyUser(pod *v1.Pod) (uid int, ok bool) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		user := runAsUser(pod, c)

@@ -18,10 +18,11 @@ import (
 // keptAttempts is the number of older termination logs that are kept.
 const keptAttempts = 4
 
-// escape converts a plugin's name into one path element, as a kubelet does.
+// escape converts a plugin's name into a path element, as a kubelet does.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// checkUID rejects a UID, from a label or a file name, that could lead outside the pods' directory.
+// checkUID returns an error for a UID that could lead outside the pods' directory. The UID comes from a label or a
+// file name.
 func checkUID(uid types.UID) error {
 	if s := string(uid); s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
 		return fmt.Errorf("pod UID %q cannot be a directory name", s)
@@ -50,7 +51,7 @@ func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 func (v *Volumes) volumePaths(uid types.UID) []string {
 	points, err := fs.Glob(os.DirFS(v.podDir(uid)), "volumes/*/*")
 	if err != nil {
-		return nil // RemoveMounted then finds them in the mount table
+		return nil // RemoveMounted then finds the mounts in the mount table
 	}
 	for i, p := range points {
 		points[i] = filepath.Join(v.podDir(uid), p)
@@ -58,8 +59,8 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
-// Sweep releases the directories of pods for which keep is false. It is called once, after all
-// sources have reported their pods.
+// Sweep releases the directories of the pods for which keep returns false. It must be called once, after all sources
+// have reported their pods.
 func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 	errs := []error{v.sweepTracked(ctx, keep)}
 	entries, err := os.ReadDir(v.pods)
@@ -74,7 +75,7 @@ func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 	return errors.Join(errs...)
 }
 
-// touch creates an empty file with exactly this mode, unless the file exists.
+// touch creates an empty file with exactly the given mode. It does nothing if the file exists.
 func touch(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if errors.Is(err, fs.ErrExist) {

@@ -15,15 +15,15 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A subPathFile is the open file or directory of a subPath. It stays the same whatever links a
-// container creates.
+// A subPathFile is the open file or directory of a subPath. Links that a container creates later do not affect it.
 type subPathFile struct {
 	*os.File
 	isDir bool
 }
 
-// openSubPath opens the subPath of a volume mount beneath the volume. Links cannot lead outside. It
-// may block while the volume's server does not answer.
+// openSubPath opens the subPath of a volume mount. Links cannot lead outside the volume. openSubPath may block while
+// the volume's server does not respond.
+//
 // https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath
 func openSubPath(m *v1.VolumeMount, volume string) (*subPathFile, error) {
 	if !filepath.IsLocal(m.SubPath) {
@@ -43,11 +43,11 @@ func openSubPath(m *v1.VolumeMount, volume string) (*subPathFile, error) {
 	return &subPathFile{f, fi.IsDir()}, nil
 }
 
-// bindSubPath binds the file to a path that no container can change, and returns that path. It
-// makes no call that depends on the volume's server.
+// bindSubPath binds the file to a path that no container can change, and returns this path. It does not depend on the
+// volume's server.
 func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *subPathFile) (string, error) {
 	target := filepath.Join(v.podDir(uid), "volume-subpaths", ctr.VolumeMounts[index].Name, ctr.Name, strconv.Itoa(index))
-	if err := mounts.Detach(target); err != nil { // of the previous attempt
+	if err := mounts.Detach(target); err != nil { // the mount of the previous attempt
 		return "", err
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,10 +63,9 @@ func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *su
 	return target, nil
 }
 
-// bindTo binds an open file to target, without mounts below it, as a kubelet does. The bind is a
-// slave of the host's mount: mounts of the host reach it, not the other way round. With both, for a
-// container whose mounts must reach the host, the bind stays shared; mounts.Detach then makes it
-// private before it unmounts.
+// bindTo binds an open file to target, without the mounts below it, as a kubelet does. Mounts propagate from the
+// host's mount to the bind, but not back. If both is true, they also propagate back, which a container with
+// bidirectional propagation needs. mounts.Detach makes such a bind private before it unmounts.
 func bindTo(f *os.File, target string, both bool) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -77,8 +76,8 @@ func bindTo(f *os.File, target string, both bool) error {
 	return unix.Mount("", target, "", unix.MS_SLAVE, "")
 }
 
-// openBeneath opens a path beneath a volume. It creates missing directories with the mode of the
-// volume.
+// openBeneath opens a path below a volume's directory. It creates missing directories with the mode of the volume's
+// directory.
 func openBeneath(volume, sub string) (*os.File, error) {
 	dir, err := os.Open(volume)
 	if err != nil {
@@ -112,11 +111,11 @@ func makeBeneath(volume, sub string) error {
 	if err := root.MkdirAll(sub, fi.Mode().Perm()); err != nil {
 		return err
 	}
-	// MkdirAll's mode is subject to the umask and lacks the setgid bit of an fsGroup.
+	// The umask may have changed MkdirAll's mode, which also lacks the setgid bit for an fsGroup.
 	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// makeMountPoint creates target as a file or a directory, to bind p to.
+// makeMountPoint creates target as a file or a directory, depending on p.
 func (p *subPathFile) makeMountPoint(target string) error {
 	if p.isDir {
 		return os.MkdirAll(target, dirMode)

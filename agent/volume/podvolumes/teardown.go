@@ -14,29 +14,28 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Sweep waits for unmounts for sweepTime. After that they continue in the background and are
-// retried, so that an unresponsive server or driver blocks nothing.
+// Sweep waits at most sweepTime for unmounts. After that they continue in the background and are retried, so that
+// nothing else waits for a server or driver that does not respond.
 const (
 	sweepTime  = 10 * time.Second
 	sweepEach  = 2 * time.Minute
 	sweepAgain = time.Minute
 )
 
-// podLocks serializes calls per pod. A call whose caller gave up keeps running and holds the lock
-// until it returns.
+// podLocks serializes the calls for each pod. If a caller gives up, its call continues and holds the lock until it
+// returns.
 type podLocks struct {
 	mu       sync.Mutex
 	locks    map[types.UID]*podLock
-	sweeping map[types.UID]bool // pods that are being swept
+	sweeping map[types.UID]bool // UIDs of the pods that are being swept
 }
 
 type podLock struct {
-	free  chan struct{} // capacity 1: full while the lock is held
+	free  chan struct{} // a lock of capacity 1
 	users int
 }
 
-// withLock runs f in its own goroutine under the pod's lock. It returns when f does or when ctx
-// ends.
+// withLock calls f with the pod's lock held, in a goroutine. It returns when f returns or when ctx ends.
 func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) error {
 	t.mu.Lock()
 	if t.locks == nil {
@@ -87,7 +86,7 @@ func (v *Volumes) trackedKinds() (all []Tracked) {
 	return all
 }
 
-// hasTracked reports whether a Tracked kind has volumes of the pod.
+// hasTracked reports whether a Tracked kind has recorded volumes of the pod.
 func (v *Volumes) hasTracked(uid types.UID) bool {
 	for _, a := range v.trackedKinds() {
 		if a.Has(uid) {
@@ -97,8 +96,8 @@ func (v *Volumes) hasTracked(uid types.UID) bool {
 	return false
 }
 
-// tearDown unmounts the pod's subPaths, then its tracked volumes. The pod's files must not be
-// removed before it succeeds.
+// tearDown unmounts the pod's subPaths and then its tracked volumes. Until it has succeeded, the pod's files must not
+// be removed.
 func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	if !v.hasTracked(uid) {
 		return nil
@@ -114,9 +113,9 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// subPath returns a stable path for the subPath of a volume mount. Opening it may block while a
-// server does not answer. The call returns when ctx ends, and it never blocks tearDown, whose
-// unmount ends the open. A file that is opened after that is not bound.
+// subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a
+// server does not respond, but the call returns when ctx ends. It never blocks tearDown, whose unmount ends the
+// blocked open. If the open succeeds after ctx has ended, the file is not bound.
 func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
 	bound := make(chan string, 1)
 	if err := v.opening.withLock(ctx, pod.UID, func() error {
@@ -125,7 +124,7 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 			return err
 		}
 		defer p.Close()
-		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // bounded: it makes no call to the server
+		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // short, because it does not call the server
 			if err := ctx.Err(); err != nil {
 				return err // the pod may have been torn down
 			}
@@ -139,8 +138,8 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked releases pods for which keep is false and that still have mounted volumes, and
-// mounts that no pod uses. It waits for sweepTime at most.
+// sweepTracked releases the pods that still have mounted volumes and for which keep returns false. It also unmounts
+// mounts that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
 	for _, a := range v.trackedKinds() {
@@ -155,7 +154,7 @@ func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) e
 		go func() {
 			defer v.mounting.setSweeping(uid, false)
 			ended <- v.sweepOne(ctx, func(ctx context.Context) error {
-				if keep(uid) { // the pod is desired again, as a static pod may be
+				if keep(uid) { // the pod is desired again, which is possible for a static pod
 					return nil
 				}
 				return v.Release(ctx, uid)
@@ -179,7 +178,8 @@ func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) e
 	return errors.Join(errs...)
 }
 
-// setSweeping marks a pod as being swept, or clears the mark. It returns false if nothing changed.
+// setSweeping marks a pod as being swept, or clears the mark. It returns false if the mark was already set or
+// cleared.
 func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +197,7 @@ func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	return true
 }
 
-// sweepOne retries do until it succeeds or ctx ends.
+// sweepOne calls do until it succeeds or ctx ends.
 func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) error {
 	for {
 		once, stop := context.WithTimeout(ctx, sweepEach)

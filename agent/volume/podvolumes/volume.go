@@ -20,37 +20,35 @@ import (
 
 const (
 	dirMode        = 0o750
-	terminationLog = 0o666 // a container writes it as any user
+	terminationLog = 0o666 // any user of a container may write to the file
 
-	// answerTime bounds the wait for a hostPath, which may be on a file server, before the pod
-	// reports an error.
+	// answerTime is the maximum wait for a hostPath, which may be on a file server. Then the pod reports an error.
 	answerTime = 10 * time.Second
 )
 
-// A Kind is one type of volume. Its methods may be called from any goroutine.
+// A Kind is a type of volume. Its methods must be safe for concurrent use.
 type Kind interface {
 	// Plugin returns the kind's name in paths, such as kubernetes.io/empty-dir.
 	Plugin() string
 	// Serves reports whether a volume is of this kind.
 	Serves(*v1.Volume) bool
-	// SetUp creates the volume and returns its path on the host. dir is the usual path below the
-	// pod's directory; it need not exist. SetUp is called again for each container and after a
-	// reboot: a repeated call must succeed and be cheap. Mounts below dir are unmounted when the
-	// pod is released.
+	// SetUp creates the volume and returns its path on the host. dir is the usual path, below the pod's directory; it
+	// need not exist. SetUp is called again for each container and after a reboot, so a repeated call must succeed
+	// and be cheap. When the pod is released, all mounts below dir are unmounted.
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
-// A Tracked is a Kind that records its mounts and unmounts them itself. No file of a pod is removed
-// before it has.
+// A Tracked is a Kind that records its mounts and unmounts them itself. The files of a pod are only removed after
+// TearDown has succeeded.
 type Tracked interface {
 	Kind
-	// Where returns the path of a volume that SetUp has mounted, or of the device of a block
-	// volume, and how containers mount it. It never blocks.
+	// Where returns the path of a volume that SetUp has mounted, and how containers mount it. The path of a block
+	// volume is its device. Where never blocks.
 	Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error)
-	// Has reports whether a volume of the pod is or may be mounted. Pods lists such pods.
+	// Has reports whether a volume of the pod is or may be mounted. Pods returns all pods for which Has is true.
 	Has(uid types.UID) bool
 	Pods() []types.UID
-	// TearDown unmounts all of a pod's volumes. After an error some may still be mounted.
+	// TearDown unmounts all volumes of a pod. If it returns an error, some volumes may still be mounted.
 	TearDown(ctx context.Context, uid types.UID) error
 	// Sweep unmounts volumes that no pod uses.
 	Sweep(ctx context.Context) error
@@ -59,54 +57,53 @@ type Tracked interface {
 // Config configures Volumes.
 type Config struct {
 	Root     string                            // --root-dir
-	Hostname func(*v1.Pod) (host, fqdn string) // hostname of a pod, for /etc/hosts
-	Objects  Objects                           // nil: the node has no API server
+	Hostname func(*v1.Pod) (host, fqdn string) // returns the hostname of a pod, for /etc/hosts
+	Objects  Objects                           // nil if the node has no API server
 	Fields   Fields                            // for the downward API
-	Kinds    []Kind                            // kinds in addition to those of this package
-	Quota    Quota                             // nil: an emptyDir's sizeLimit on disk is not enforced
-	Memory   func() int64                      // bytes available to all pods together; nil: unknown
-	// ReadOnlyTrees reports whether the pod's runtime supports recursive read-only mounts; nil: it
-	// does not.
+	Kinds    []Kind                            // additional kinds
+	Quota    Quota                             // if nil, the sizeLimit of an emptyDir on disk is not enforced
+	Memory   func() int64                      // returns the bytes available to all pods together; nil if unknown
+	// ReadOnlyTrees reports whether the pod's runtime supports recursive read-only mounts. If it is nil, no runtime
+	// does.
 	ReadOnlyTrees func(*v1.Pod) bool
-	Log           *slog.Logger // nil: no log
+	Log           *slog.Logger // may be nil
 }
 
-// A Quota limits the size of directories if the file system supports it. *quota.Projects implements
-// it.
+// A Quota limits the size of directories, if the file system supports quotas. *quota.Projects implements it.
 type Quota interface {
 	Limit(dir string, bytes int64) (kept bool, err error)
 	// Forget releases the quota of a directory that is about to be removed.
 	Forget(dir string) error
 }
 
-// Volumes is a pod hook.
+// Volumes is a pod hook. It manages the volumes of all pods.
 type Volumes struct {
 	cfg      Config
 	pods     string // real path, as in the mount table
 	kinds    []Kind
-	opening  podLocks // serializes opens, which may block for ever on a file server
-	mounting podLocks // serializes changes of mounts below a pod's directory
+	opening  podLocks // serializes opens, which may block forever on a file server
+	mounting podLocks // serializes changes of the mounts below a pod's directory
 
-	// open is openSubPath; tests replace it.
+	// open is openSubPath, except in tests.
 	open func(m *v1.VolumeMount, volume string) (*subPathFile, error)
 
-	hosts sync.Mutex // guards the pods' etc-hosts: containers of a pod may start concurrently
+	hosts sync.Mutex // guards the pods' etc-hosts, because containers of a pod may start concurrently
 }
 
-// builtinKinds returns the kinds. A Refresher's files change while containers run. A kind with a
-// method ReadOnly() bool can be mounted read-only only.
+// builtinKinds returns the kinds that this package implements. If a kind has a method ReadOnly that returns true,
+// containers can only mount its volumes read-only.
 func builtinKinds(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
 	return append(contentKinds(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota, cfg.Memory}, hostPath{}, image{})
 }
 
-// A Refresher is a Kind whose volumes change while containers use them.
+// A Refresher is a Kind that can update its volumes while containers use them.
 type Refresher interface {
-	// Refresh updates the volume at dir, if it is set up.
+	// Refresh updates the volume at dir. It does nothing if the volume is not set up.
 	Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error
 }
 
-// New creates the parent directory of all pods' directories.
+// New creates the parent directory of all pods' directories, and returns the hook.
 func New(cfg Config) (*Volumes, error) {
 	if cfg.Objects == nil {
 		cfg.Objects = noObjects{}
@@ -148,8 +145,8 @@ func (v *Volumes) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// Refresh updates the files of the pod's volumes after a change of an object that the pod uses, or
-// of a label or annotation of the pod. It skips volumes that are not set up.
+// Refresh updates the files of the pod's volumes. It must be called after an object that the pod uses, or a label or
+// annotation of the pod, has changed. It skips volumes that are not set up.
 func (v *Volumes) Refresh(pod *v1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
@@ -166,7 +163,7 @@ func (v *Volumes) Refresh(pod *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// kind returns the kind of a volume; nil: none serves it.
+// kind returns the kind of a volume, or nil if no kind serves it.
 func (v *Volumes) kind(vol *v1.Volume) Kind {
 	if i := slices.IndexFunc(v.kinds, func(k Kind) bool { return k.Serves(vol) }); i >= 0 {
 		return v.kinds[i]
@@ -184,7 +181,7 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return "", fmt.Errorf("volume %q is of a type that this node does not support", vol.Name)
 	}
 	path, err := v.setUpKind(ctx, k, pod, vol)
-	if _, apart := k.(Tracked); apart { // its errors are complete
+	if _, apart := k.(Tracked); apart { // the errors of a Tracked need no prefix
 		return path, err
 	}
 	if err != nil {
@@ -193,8 +190,7 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 	return path, nil
 }
 
-// setUpKind sets up a volume. It gives up on a hostPath that does not answer, because the path may
-// be on a file server.
+// setUpKind sets up a volume. For a hostPath, which may be on a file server, it waits at most answerTime.
 func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	if _, hosts := k.(hostPath); !hosts {
 		return k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
@@ -267,15 +263,16 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	return out, err
 }
 
-// locate returns the volume's path, whether it is read-only, and whether the runtime has to relabel
-// it for SELinux: all volumes except hostPath are.
+// locate returns the volume's path, whether it is read-only, and whether the runtime must relabel it for SELinux. It
+// must, except for a hostPath.
 func (v *Volumes) locate(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	k := v.kind(vol)
 	if a, ok := k.(Tracked); ok {
 		return a.Where(pod, vol)
 	}
 	if c, ok := k.(*content); ok && hasFiles(v.dir(pod, vol, c)) {
-		// Prepare has compared the files before this container, and Refresh writes later changes.
+		// The files are current, because Prepare has compared them before this container, and Refresh writes later
+		// changes.
 		return v.dir(pod, vol, c), c.ReadOnly(), true, nil
 	}
 	path, err = v.setUp(ctx, pod, vol)
@@ -306,7 +303,8 @@ func (v *Volumes) device(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
 	return out, nil
 }
 
-// terminationLog creates and mounts a file for the attempt's termination message.
+// terminationLog creates and mounts the file for the termination message of an attempt.
+//
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func (v *Volumes) terminationLog(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	if ctr.TerminationMessagePath == "" {

@@ -22,14 +22,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// dirMode makes a claim's directory writable for any user of a container, like an emptyDir.
-// parentMode keeps local users out.
+// dirMode allows any user of a container to write to a claim's directory, as to an emptyDir. parentMode denies local
+// users access.
 const (
 	dirMode    = 0o777
 	parentMode = 0o700
 )
 
-// API returns the claims of the API server's pods. *object.Cache implements it.
+// API returns the claims and volumes of pods from the API server. *object.Cache implements it.
 type API interface {
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
@@ -37,20 +37,20 @@ type API interface {
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 
-// Local returns the claims of manifests. *local.Objects implements it.
+// Local returns the claims from manifests. *local.Objects implements it.
 type Local interface {
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 	List() []local.Info
 	Used(kind, namespace, name string) bool
 }
 
-// Quota limits the size of directories. It is nil if the file system has no quotas.
+// Quota limits the size of directories. A Quota is nil if the file system does not support quotas.
 type Quota interface {
-	// Limit sets the quota of a directory in bytes. enforced: the file system enforces it.
+	// Limit sets the quota of a directory, in bytes. enforced reports whether the file system enforces it.
 	Limit(dir string, bytes int64) (enforced bool, err error)
-	// Usage returns the bytes used below a directory. known: its limit is enforced.
+	// Usage returns the number of bytes below a directory. known reports whether its limit is enforced.
 	Usage(dir string) (bytes int64, known bool)
-	// Forget releases the quota of a directory that still exists.
+	// Forget releases the quota of a directory, which must still exist.
 	Forget(dir string) error
 }
 
@@ -59,18 +59,18 @@ type Config struct {
 	Dir   string // parent of all claims' directories
 	Node  string // the node's name
 	Local Local
-	API   API   // nil: the node has no control plane
-	Quota Quota // nil: no quotas
+	API   API   // nil if the node has no control plane
+	Quota Quota // nil if there are no quotas
 	Log   *slog.Logger
 }
 
-// Claims is a pod hook. It runs before the volumes' hook.
+// Claims is a pod hook. It must run before the volumes' hook.
 type Claims struct {
 	c  Config
-	mu sync.Mutex // one directory is made or removed at a time
+	mu sync.Mutex // one directory is created or removed at a time
 }
 
-// New returns the hook. It touches no files.
+// New returns the hook. It does no I/O.
 func New(c Config) *Claims { return &Claims{c: c} }
 
 // Name returns the name of the hook.
@@ -81,8 +81,8 @@ func (c *Claims) Path(namespace, name string) string {
 	return filepath.Join(c.c.Dir, namespace, name)
 }
 
-// Prepare makes the directories of a pod's claims and sets their quotas. It skips a claim that is
-// in no manifest: mounting the volume reports that.
+// Prepare creates the directories of a pod's claims and sets their quotas. It skips a claim that is in no manifest.
+// Mounting the volume reports this error.
 func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
 	if !local.Serves(pod) {
 		return nil
@@ -132,13 +132,13 @@ func (c *Claims) makeDir(claim *v1.PersistentVolumeClaim) error {
 	if c.c.Quota == nil {
 		return nil
 	}
-	if _, err := c.c.Quota.Limit(dir, sizeOf(claim)); err != nil { // for example a disk without quotas
+	if _, err := c.c.Quota.Limit(dir, sizeOf(claim)); err != nil { // for example because the disk does not support quotas
 		c.c.Log.Warn("cannot enforce the size of a claim", "claim", claim.Namespace+"/"+claim.Name, "error", err)
 	}
 	return nil
 }
 
-// unfinishedSuffix cannot be part of an object's name.
+// unfinishedSuffix marks a directory that is not complete. It cannot be part of an object's name.
 const unfinishedSuffix = "~new"
 
 func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
@@ -146,7 +146,7 @@ func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// Claim returns a claim of the pod. A claim of a manifest is returned as bound.
+// Claim returns a claim of the pod. A claim from a manifest is returned as bound.
 func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	if !local.Serves(pod) {
 		if c.c.API == nil {
@@ -167,12 +167,12 @@ func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, err
 	return claim, nil
 }
 
-// volumeName returns the name of the volume to which a manifest's claim is bound. A provisioner
-// would use the same name.
+// volumeName returns the name of the volume to which a claim from a manifest is bound. A provisioner would use the
+// same name.
 func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// PersistentVolume returns the volume to which a claim of the pod is bound. For a claim of a
-// manifest it is a local volume.
+// PersistentVolume returns the volume to which a claim of the pod is bound. For a claim from a manifest this is a
+// local volume.
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
 func (c *Claims) PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
 	if !local.Serves(pod) {
@@ -219,8 +219,7 @@ func (c *Claims) volumeOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolume 
 	}
 }
 
-// VolumeSecret returns a Secret that a volume of the pod refers to. Volumes of manifests refer to
-// none.
+// VolumeSecret returns a Secret that a volume of the pod refers to. Volumes of claims from manifests refer to none.
 func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	if c.c.API == nil || local.Serves(pod) {
 		return nil, notFound("secret", name)
@@ -228,8 +227,7 @@ func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, 
 	return c.c.API.VolumeSecret(pod, namespace, name)
 }
 
-// Renew reads all objects of the pod's volumes again from the API server. Claims of manifests are
-// always current.
+// Renew reads all objects of the pod's volumes from the API server again. Claims from manifests are always current.
 func (c *Claims) Renew(ctx context.Context, pod *v1.Pod) error {
 	if c.c.API == nil || local.Serves(pod) {
 		return ctx.Err()
@@ -239,13 +237,13 @@ func (c *Claims) Renew(ctx context.Context, pod *v1.Pod) error {
 
 func notFound(kind, name string) error { return apierrors.NewNotFound(v1.Resource(kind), name) }
 
-// A Dir is the directory of a claim.
+// A Dir describes the directory of a claim.
 type Dir struct {
 	Namespace, Name string
 	Path            string
-	Used            int64 // bytes; -1: unknown
-	Enforced        bool  // the file system keeps it to the claim's size
-	Claimed         bool  // by a manifest
+	Used            int64 // bytes; -1 if unknown
+	Enforced        bool  // the file system enforces the claim's size
+	Claimed         bool  // a manifest contains the claim
 }
 
 // Exists reports whether a claim has a directory.
@@ -282,11 +280,11 @@ func (c *Claims) List() (all []Dir) {
 	return all
 }
 
-// ErrInUse is returned for the removal of a claim that a pod uses or a manifest contains.
+// ErrInUse is returned by Remove if a pod uses the claim or a manifest contains it.
 var ErrInUse = errors.New("it is in use")
 
-// Remove deletes the directory of a claim with all data, permanently. It returns ErrInUse while a
-// manifest contains the claim or a pod refers to it.
+// Remove permanently deletes the directory of a claim with all its data. It returns ErrInUse while a manifest
+// contains the claim or a pod refers to it.
 func (c *Claims) Remove(namespace, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -310,7 +308,7 @@ func (c *Claims) Remove(namespace, name string) error {
 	if err := mounts.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // the directory of the namespace, if it is empty
+	_ = os.Remove(filepath.Dir(dir)) // removes the directory of the namespace if it is empty
 	return nil
 }
 

@@ -1,6 +1,6 @@
-// Package storage provides volumes that outlive or are shared beyond a pod's directory: volumes of
-// PersistentVolumeClaims, generic ephemeral volumes, and inline volumes of NFS, iSCSI and CSI. It
-// is a Kind of agent/volume/podvolumes. Each way to mount is a Driver.
+// Package storage provides volumes whose data is not in the pod's directory: volumes of PersistentVolumeClaims,
+// generic ephemeral volumes, and inline volumes of NFS, iSCSI and CSI. Mounter implements a Kind of
+// agent/volume/podvolumes. Each type of storage has a Driver.
 //
 //	pod's volume --Resolve: claim, PersistentVolume--> Volume
 //	Volume --> Mounter --attach, stage, publish--> Driver
@@ -8,7 +8,7 @@
 //	             v
 //	           Ledger (edge/store): written before a driver is called, removed after it has unmounted
 //
-// The steps of a volume. Each is idempotent:
+// A volume goes through these steps, each of which is idempotent:
 //
 //	Attach    wait until the volume is attached to this node (VolumeAttachment)
 //	Stage     mount it once for the node, below plugins/

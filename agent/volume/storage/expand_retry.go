@@ -10,20 +10,20 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Backoff between two attempts to expand a file system.
+// Intervals between two attempts to expand a file system.
 const (
 	firstExpansion = time.Second
 	lastExpansion  = 2 * time.Minute
 )
 
-// An ExpandError classifies a driver's expansion failure.
+// An ExpandError classifies the error of a failed expansion.
 type ExpandError struct {
 	Err error
-	// Final: the driver has stopped trying.
+	// Final means that the driver has stopped trying.
 	Final bool
-	// Infeasible: the expansion can never succeed. Implies Final.
+	// Infeasible means that the expansion can never succeed. It implies Final.
 	Infeasible bool
-	// InUse: the volume cannot be expanded while it is in use. Implies Final.
+	// InUse means that the volume cannot be expanded while it is in use. It implies Final.
 	InUse bool
 }
 
@@ -36,20 +36,20 @@ func (e *ExpandError) Unwrap() error { return e.Err }
 // An expansion is the state of a running or failed expansion of one pod's volume.
 type expansion struct {
 	busy    bool   // an attempt is running
-	sizes   string // sizes at the last attempt, see sizeKey
-	final   bool   // the last attempt failed finally
-	inUse   bool   // not retried while the volume is mounted
+	sizes   string // the sizes at the last attempt, see sizeKey
+	final   bool   // the last attempt failed with a Final error
+	inUse   bool   // no retry while the volume is mounted
 	backoff retry.Backoff
-	timer   *time.Timer // nil: no retry is scheduled
+	timer   *time.Timer // nil if no retry is scheduled
 }
 
-// sizeKey returns the sizes of the volume and the claim. A change makes a new attempt worthwhile.
+// sizeKey returns a string with the sizes of the volume and the claim. If it changes, a new attempt may succeed.
 func sizeKey(v Volume) string {
 	return v.Capacity.Storage().String() + " of " + v.claim.Spec.Resources.Requests.Storage().String()
 }
 
-// beginExpansion reports whether to try an expansion now, and marks it as running. After a failure
-// it returns false until the backoff has passed, unless a size has changed.
+// beginExpansion reports whether to attempt an expansion now. If so, it marks the expansion as running. After a
+// failure it returns false until the backoff has passed, unless a size has changed.
 func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +66,7 @@ func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 	return true
 }
 
-// forgetExpansion cancels the retries for a volume.
+// forgetExpansion cancels the retries of an expansion.
 func (k *Mounter) forgetExpansion(u use) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,10 +78,10 @@ func (k *Mounter) forgetExpansion(u use) {
 	}
 }
 
-// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API
-// server, as a kubelet does. It reports infeasible, which hands the resize back to the controller,
-// if the driver said so, or if the driver failed finally twice and the claim's requested size has
-// changed.
+// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, as a kubelet
+// does. It reports the expansion as infeasible if the driver does so. It also does so after two final errors of the
+// driver if the claim now requests another size. The controller then takes over the resize.
+//
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
 func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resizer, err error) error {
 	f := &ExpandError{}
@@ -109,7 +109,7 @@ func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resi
 	return r.ResizeFailed(ctx, v.claim, infeasible, "failed to expand pvc with "+err.Error())
 }
 
-// retryExpansion runs the scheduled attempt.
+// retryExpansion performs a scheduled retry.
 func (k *Mounter) retryExpansion(key use, e *expansion, u Use) {
 	k.mu.Lock()
 	current := k.expansions[key] == e
@@ -119,7 +119,7 @@ func (k *Mounter) retryExpansion(key use, e *expansion, u Use) {
 	k.mu.Unlock()
 	for i := range u.Pod.Spec.Volumes {
 		if vol := &u.Pod.Spec.Volumes[i]; current && vol.Name == u.Volume {
-			_ = k.Refresh(u.Pod, vol, "") // it reports errors itself
+			_ = k.Refresh(u.Pod, vol, "") // Refresh reports its errors itself
 		}
 	}
 }

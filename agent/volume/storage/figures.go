@@ -10,7 +10,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Seconds are the histogram buckets of volume operations, the same as a kubelet's.
+// Seconds contains the histogram buckets for volume operations, as in a kubelet.
 var Seconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
 // newOperationSeconds returns the histogram of volume operations, with the kubelet's metric name.
@@ -37,7 +37,7 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 	return err
 }
 
-// claimMetrics are the kubelet's metrics of volumes of claims.
+// claimMetrics contains the kubelet's metrics of the volumes of claims.
 var claimMetrics = []struct {
 	desc  *prometheus.Desc
 	value func(*stats.VolumeStats) *uint64
@@ -83,7 +83,7 @@ func volumeDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
 }
 
-// Collectors returns the metrics of volumes. Usage is measured at a scrape, as by Stats.
+// Collectors returns the metrics of volumes. Each scrape calls Stats to measure the usage.
 func (k *Mounter) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return []prometheus.Collector{k.operations, meter{k, pods}}
 }
@@ -114,7 +114,7 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 	}
 	pods := m.pods()
 	all := m.k.Stats(context.Background(), pods)
-	told := map[types.NamespacedName]bool{} // several pods may have one claim
+	told := map[types.NamespacedName]bool{} // several pods may use the same claim
 	for _, p := range pods {
 		for _, s := range all[p.UID] {
 			if s.PVCRef == nil || told[types.NamespacedName{Namespace: s.PVCRef.Namespace, Name: s.PVCRef.Name}] {

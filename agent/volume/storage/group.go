@@ -13,16 +13,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Permissions of a pod's fsGroup on the files of its volumes.
+// Permission bits that are added to the files of a pod's volumes for the fsGroup.
 const (
 	groupFiles = 0o660
 	groupDirs  = 0o110 | fs.ModeSetgid
 	maxDepth   = 1000 // open directories
 )
 
-// A Grouper is a Driver for whose volumes the node sets the files' group to the pod's fsGroup.
+// A Grouper is a Driver for some of whose volumes the node sets the group of the files to the pod's fsGroup.
 type Grouper interface {
-	// SetsGroup reports whether the node does that for this volume.
+	// SetsGroup reports whether the node sets the group for this volume.
 	SetsGroup(v Volume, u Use) bool
 }
 
@@ -35,8 +35,7 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 	if v.Block || v.ReadOnly || !ok || sc == nil || sc.FSGroup == nil || !g.SetsGroup(v, u) {
 		return nil
 	}
-	// If other pods use the volume, its files are only changed when the root directory does not
-	// match.
+	// If other pods use the volume, its files are only changed if the group of the root directory differs.
 	lazy := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch ||
 		k.usedByOthers(v.ID, string(u.Pod.UID))
 	if err := CallOrAbandon(ctx, "group", u.Path, func() error { return SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
@@ -45,10 +44,10 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 	return nil
 }
 
-// SetGroup changes the group of a directory tree and makes it readable and writable for the group.
-// lazy: only if the directory itself does not have the group yet. It does not follow links or enter
-// other mounts. The directory itself is changed last, so that an interrupted call is repeated. It
-// returns after the current file when ctx ends.
+// SetGroup sets the group of a directory tree, and makes the tree readable and writable for the group. If lazy is
+// true, it does nothing if the top directory already has the group. It does not follow links or enter other mounts.
+// It changes the top directory last, so that an interrupted call is repeated. If ctx ends, it returns after the
+// current file.
 func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -73,13 +72,13 @@ func hasGroup(fi fs.FileInfo, gid int) bool {
 
 func deviceID(fi fs.FileInfo) uint64 {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Dev) //nolint:unconvert // its size differs by architecture
+		return uint64(st.Dev) //nolint:unconvert // the field's size depends on the architecture
 	}
 	return 0
 }
 
-// changeGroup changes one file; a directory after its contents. Files that are removed concurrently
-// are not an error.
+// changeGroup changes one file. It changes the contents of a directory before the directory itself. A file that is
+// removed at the same time is not an error.
 func changeGroup(ctx context.Context, root *os.Root, name string, fi fs.FileInfo, dev uint64, gid, depth int) error {
 	if err := ctx.Err(); err != nil {
 		return err

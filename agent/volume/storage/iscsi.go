@@ -26,13 +26,14 @@ const (
 
 const (
 	iscsiPort   = "3260"
-	iscsiDevice = 30 * time.Second // limit until the kernel shows a device after the login
+	iscsiDevice = 30 * time.Second // maximum time between the login and the appearance of the device
 	deviceGap   = 200 * time.Millisecond
 )
 
-// iscsi is a disk of an iSCSI target. The program iscsiadm logs in. The device is mounted once for
-// the node and bound into the pod's directory. Several portals are paths to the same disk; the
-// first that provides a device is used.
+// iscsi implements Driver for disks of iSCSI targets. The program iscsiadm logs in. The device is mounted once for
+// the node and bound into the pods' directories. If there are several portals, they are paths to the same disk, and
+// the first one that provides a device is used.
+//
 // https://kubernetes.io/docs/concepts/storage/volumes/#iscsi
 type iscsi struct {
 	root    string
@@ -41,7 +42,7 @@ type iscsi struct {
 	byPath  string                                                    // /dev/disk/by-path
 
 	mu      sync.Mutex
-	targets map[string]chan struct{} // capacity 1, by IQN: serializes logins and logouts
+	targets map[string]chan struct{} // locks of capacity 1, by IQN, for logins and logouts
 }
 
 func newISCSI(root string, objects Objects) *iscsi {
@@ -55,8 +56,8 @@ func (*iscsi) Plugin() string                           { return "kubernetes.io/
 func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
 func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
 
-// StagePath returns the mount point of the disk for the node, or for a block volume a link to the
-// device. The name contains the first portal, the target and the LUN.
+// StagePath returns the path at which the disk is mounted for the node, or a link to the device for a block volume.
+// The path contains the first portal, the target and the LUN.
 func (d *iscsi) StagePath(v Volume) string {
 	s, kind := v.Source.ISCSI, "iface-"+iface(v.Source.ISCSI)
 	if v.Block {
@@ -118,7 +119,7 @@ func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	return mountDevice(ctx, dev, path, s.FSType, false, v.MountOptions)
 }
 
-// lockTarget acquires the lock of a target.
+// lockTarget locks a target. It returns a function that unlocks the target.
 func (d *iscsi) lockTarget(ctx context.Context, iqn string) (leave func(), err error) {
 	d.mu.Lock()
 	turn := d.targets[iqn]
@@ -161,7 +162,7 @@ func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
 	return "", fmt.Errorf("failed to get any path for iscsi disk, last err seen:\n%w", errors.Join(errs...))
 }
 
-// secret returns the CHAP credentials; nil: none are configured.
+// secret returns the CHAP credentials, or nil if CHAP is not configured.
 func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	s := v.Source.ISCSI
 	if !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth {
@@ -181,7 +182,7 @@ func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	return secret.Data, nil
 }
 
-// login creates the records of a target and logs in.
+// login creates iscsiadm's records of a target and logs in.
 func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, portal string, auth map[string][]byte) error {
 	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", iface(s)}
 	node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
@@ -206,13 +207,13 @@ func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 		_, derr := d.admin(context.WithoutCancel(ctx), append(slices.Clone(node), "-o", "delete")...)
 		return fmt.Errorf("iscsi: failed to attach disk: %w", errors.Join(err, derr))
 	}
-	// The node logs in when a pod needs the disk, not when the host boots.
+	// With manual startup, the host does not log in when it boots.
 	_, err := d.admin(ctx, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
 	return err
 }
 
-// setCHAP sets the Secret's credentials for discovery or sessions. Errors do not contain the
-// program's arguments.
+// setCHAP sets the Secret's credentials for discovery or for sessions. Its errors do not contain the program's
+// arguments, which include the password.
 func (d *iscsi) setCHAP(ctx context.Context, record []string, prefix string, auth map[string][]byte) error {
 	set := func(name, value string) error {
 		if _, err := d.admin(ctx, append(slices.Clone(record), "-o", "update", "-n", name, "-v", value)...); err != nil {
@@ -257,8 +258,7 @@ func waitDevice(ctx context.Context, path string) error {
 	}
 }
 
-// Unstage unmounts the disk and logs out of the target, unless another of its disks is in use on
-// this node.
+// Unstage unmounts the disk. It then logs out of the target, unless the node uses another disk of the target.
 func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	s := v.Source.ISCSI
 	leave, err := d.lockTarget(ctx, s.IQN)
@@ -291,7 +291,7 @@ func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	return errors.Join(errs...)
 }
 
-// targetInUse reports whether a disk of the target is mounted or linked for this node.
+// targetInUse reports whether any disk of the target is mounted or linked for this node.
 func (d *iscsi) targetInUse(iqn string) (bool, error) {
 	top := filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi")
 	for _, pattern := range []string{"iface-*", "volumeDevices/iface-*"} {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// mountTime bounds the setup of a pod's volume before it fails and is retried, as in a kubelet.
+	// mountTime is the maximum time to set up a pod's volume. Then the setup fails and is retried, as in a kubelet.
 	mountTime = 2*time.Minute + 3*time.Second
 	probeTime = 10 * time.Second
 )
@@ -21,13 +21,13 @@ const (
 // Plugin returns the name of the kind. Paths contain the drivers' names instead.
 func (k *Mounter) Plugin() string { return "islet.dev/storage" }
 
-// Serves reports whether a driver mounts the volume.
+// Serves reports whether a Driver must mount the volume.
 func (k *Mounter) Serves(vol *v1.Volume) bool {
 	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.NFS != nil || vol.ISCSI != nil || vol.CSI != nil
 }
 
-// SetUp mounts a pod's volume and returns its path once the volume answers. It does not mount a
-// volume again that this process has mounted.
+// SetUp mounts a pod's volume and returns its path when the volume responds. It does not mount the volume again if
+// this process has already mounted it.
 func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
@@ -52,8 +52,8 @@ func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ stri
 	return u.Path, nil
 }
 
-// Where returns the path of a volume that SetUp has mounted, or of a block volume's device, and how
-// containers mount it. It never blocks.
+// Where returns the path of a volume that SetUp has mounted, and how containers mount it. The path of a block volume
+// is its device. Where never blocks.
 func (k *Mounter) Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
@@ -92,8 +92,8 @@ func device(path string) (string, error) {
 	return real, checkBlock(real)
 }
 
-// hasMounted reports whether a pod's volume is or may be mounted. Later changes of the claim do not
-// affect it then.
+// hasMounted reports whether a pod's volume is or may be mounted. If so, later changes of the claim do not affect the
+// volume.
 func (k *Mounter) hasMounted(pod *v1.Pod, volume string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -108,7 +108,7 @@ func (k *Mounter) hasMounted(pod *v1.Pod, volume string) bool {
 // Has reports whether a volume of the pod is or may be mounted.
 func (k *Mounter) Has(uid types.UID) bool { return len(k.podVolumes(uid)) > 0 }
 
-// Pods returns the pods of which a volume is or may be mounted.
+// Pods returns the pods with volumes that are or may be mounted.
 func (k *Mounter) Pods() []types.UID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,12 +126,11 @@ func (k *Mounter) Pods() []types.UID {
 	return out
 }
 
-// TearDown unmounts all volumes of a pod, given only its UID, and unstages those that no other pod
-// uses. No container of the pod may be running. After an error something may still be mounted, and
-// the pod's files must not be removed.
+// TearDown unmounts all volumes of a pod, and unstages those that no other pod uses. No container of the pod may be
+// running. If TearDown returns an error, volumes may still be mounted, and the pod's files must not be removed.
 func (k *Mounter) TearDown(ctx context.Context, uid types.UID) error {
 	return k.release(ctx, uid)
 }
 
-// Sweep unmounts volumes that are staged for the node and used by no pod.
+// Sweep unmounts the volumes that are staged for the node but that no pod uses.
 func (k *Mounter) Sweep(ctx context.Context) error { return k.sweep(ctx) }

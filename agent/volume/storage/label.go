@@ -10,16 +10,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Labeler is a Driver whose volumes can be mounted with an SELinux label for all files.
+// A Labeler is a Driver whose volumes can be mounted with an SELinux label for all their files.
 type Labeler interface {
-	// MountsLabel reports whether this volume can be.
+	// MountsLabel reports whether this volume can be mounted with a label.
 	MountsLabel(pod *v1.Pod, v Volume) bool
 }
 
-// label adds the mount option that gives all files of a volume the SELinux label of the pod's
-// containers, so that they need not be relabelled one by one. It applies only if SELinux is on and
-// the volume is used by one pod only (ReadWriteOncePod), and not to pods with seLinuxChangePolicy
-// Recursive. It skips containers without a level, whose label only the runtime knows.
+// label adds the mount option that sets the SELinux label of all files of a volume to the label of the pod's
+// containers. The files then need not be relabelled one by one. label does so only if SELinux is on, only one pod can
+// use the volume (ReadWriteOncePod), and the pod's seLinuxChangePolicy is not Recursive. It ignores containers that
+// set no level, because only the runtime knows their label.
+//
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
 func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
 	l, ok := d.(Labeler)

@@ -27,8 +27,8 @@ type record struct {
 	Volume Volume
 }
 
-// load reads the ledger. A row that cannot be decoded is kept: its mount and the pod's directory
-// stay until someone intervenes.
+// load reads the ledger. A row that cannot be decoded stays in the ledger, so its mount and the pod's directory stay
+// until an administrator removes them.
 func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
 	rows, err := l.Volumes(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]
 	return all, nil
 }
 
-// putRow writes a row before a driver is called.
+// putRow stores a row. It must be called before the driver.
 func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) error {
 	k.mu.Lock()
 	_, there := k.rows[key]
@@ -56,7 +56,7 @@ func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) err
 		return fmt.Errorf("encode the volume: %w", err)
 	}
 	if err := k.cfg.Ledger.PutVolume(ctx, store.Volume{VolumeKey: key, Data: data}); err != nil {
-		if !there { // an unneeded row is harmless and removed later
+		if !there { // a row without a mount does no harm and is removed later
 			return err
 		}
 		return fmt.Errorf("update the row: %w", err)
@@ -64,7 +64,7 @@ func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) err
 	return nil
 }
 
-// deleteRow removes a row after the driver has unmounted, even if ctx has ended.
+// deleteRow removes a row, even if ctx has ended. It must be called after the driver has unmounted the volume.
 func (k *Mounter) deleteRow(ctx context.Context, key store.VolumeKey) error {
 	if err := k.cfg.Ledger.RemoveVolume(context.WithoutCancel(ctx), key); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (k *Mounter) deleteRow(ctx context.Context, key store.VolumeKey) error {
 	return nil
 }
 
-// isReady reports whether this process mounted the path and it is still mounted. Otherwise a
-// container would write to the directory below.
+// isReady reports whether this process has mounted a volume at the path, and the mount still exists. Without the
+// mount, a container would write to the directory below it.
 func (k *Mounter) isReady(key store.VolumeKey) bool {
 	k.mu.Lock()
 	point, ready := k.ready[key]
@@ -88,7 +88,7 @@ func (k *Mounter) isReady(key store.VolumeKey) bool {
 	return err == nil && there != nil
 }
 
-// isUp reports whether the path is mounted, by this process or a previous one.
+// isUp reports whether a volume is mounted at the path, by this process or a previous one.
 func (k *Mounter) isUp(key store.VolumeKey) bool {
 	if k.isReady(key) {
 		return true
@@ -111,7 +111,7 @@ func (k *Mounter) setReady(key store.VolumeKey, yes bool) {
 	}
 }
 
-// rowsFor returns the rows of a volume for a pod; pod "": those for the node.
+// rowsFor returns the rows of a volume for a pod, or the rows for the node if pod is "".
 func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,7 +124,7 @@ func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	return all
 }
 
-// usedByOthers reports whether pods other than pod use a volume.
+// usedByOthers reports whether any pod other than pod uses a volume.
 func (k *Mounter) usedByOthers(id, pod string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +136,7 @@ func (k *Mounter) usedByOthers(id, pod string) bool {
 	return false
 }
 
-// podVolumes returns the IDs of the volumes that a pod uses or that are being mounted for it.
+// podVolumes returns the IDs of the volumes that a pod uses, including those that are being mounted for it.
 func (k *Mounter) podVolumes(uid types.UID) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hostPath is a PersistentVolume that is a path of the host. Containers mount the path itself.
+// hostPath implements Driver for PersistentVolumes that are a path of the host. Containers mount the path itself.
 type hostPath struct{}
 
 func (hostPath) Plugin() string                           { return "kubernetes.io/host-path" }
@@ -49,11 +49,13 @@ func checkHostPath(v Volume) error {
 	return nil
 }
 
-// Unpublish does nothing: the path belongs to the host.
+// Unpublish does nothing, because the path belongs to the host.
 func (hostPath) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
 
-// local is a disk, a partition or a directory of this node. A block device with a file system is
-// first mounted for the node. The mount or the directory is bound into the pod's directory.
+// local implements Driver for PersistentVolumes that are a disk, a partition or a directory of this node. A block
+// device with a file system is first mounted for the node. Then the mount or the directory is bound into the pod's
+// directory.
+//
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
 type local struct{ root string }
 
@@ -61,7 +63,7 @@ func (local) Plugin() string                           { return "kubernetes.io/l
 func (local) Serves(s *v1.PersistentVolumeSource) bool { return s.Local != nil }
 func (local) SetsGroup(Volume, Use) bool               { return true }
 
-// StagePath returns the mount point if the path is a block device; "": it is a directory.
+// StagePath returns the path at which a block device is mounted for the node. It returns "" for a directory.
 func (l local) StagePath(v Volume) string {
 	if v.Block || checkBlock(v.Source.Local.Path) != nil {
 		return ""

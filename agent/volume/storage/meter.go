@@ -18,23 +18,22 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// meterTime bounds the wait of Stats for all volumes together. Slower results are returned by the
-// next call.
+// meterTime is the maximum time for which Stats waits for all volumes together. The next call of Stats returns the
+// results that take longer.
 const meterTime = 2 * time.Second
 
-// A measure is the last usage of a pod's volume.
+// A measure is the last measured usage of a pod's volume.
 type measure struct {
 	Usage
-	at       time.Time     // zero: never measured
-	tried    time.Time     // start of the last call
-	done     chan struct{} // closed when the call has ended; nil: none is running
+	at       time.Time     // zero if the volume was never measured
+	tried    time.Time     // when the last call started
+	done     chan struct{} // closed when the call has ended; nil if none is running
 	reported string        // the last Abnormal for which an event was recorded
 }
 
-// Stats returns the usage of the pods' mounted volumes for the Summary API, from their drivers or
-// file systems. A result younger than the period is reused. At most one call per volume is running,
-// and a call that hangs blocks neither Stats nor an unmount. A volume that was never measured is
-// left out.
+// Stats returns the usage of the pods' mounted volumes for the Summary API. It measures them with their drivers or
+// file systems, and reuses a result that is younger than the period. At most one call for each volume is running, and
+// a call that hangs blocks neither Stats nor an unmount. Stats omits volumes that were never measured.
 func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stats.VolumeStats {
 	if k.cfg.Period < 0 {
 		return nil
@@ -56,7 +55,7 @@ func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]sta
 			}
 			v, d, err := k.resolve(pod, vol)
 			if err != nil {
-				continue // starting the pod reports it
+				continue // the start of the pod reports the error
 			}
 			path := k.volumePath(pod, v, d)
 			key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: path}
@@ -95,7 +94,7 @@ func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]sta
 	return out
 }
 
-// claimOf returns the name of a volume's claim; empty: it has none.
+// claimOf returns the name of a volume's claim, or "" if the volume has none.
 func (k *Mounter) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	switch {
 	case vol.PersistentVolumeClaim != nil:
@@ -106,7 +105,8 @@ func (k *Mounter) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	return ""
 }
 
-// measure starts to measure a volume if it is due, and returns a channel to wait for; nil: no wait.
+// measure starts to measure a volume if that is due. It returns a channel that is closed when the result is there, or
+// nil if the caller need not wait.
 func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key store.VolumeKey) <-chan struct{} {
 	now := time.Now()
 	k.mu.Lock()
@@ -156,12 +156,12 @@ func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key stor
 	return done
 }
 
-// measureUsage measures a volume. It may block while the driver or server does not answer.
+// measureUsage measures a volume. It may block while the driver or server does not respond.
 func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, error) {
 	switch m, ok := d.(Meter); {
 	case ok:
 		return m.Usage(ctx, v, path)
-	case v.Source.HostPath != nil: // the host's file system is reported for the node
+	case v.Source.HostPath != nil: // the figures of the node contain the host's file system
 		return Usage{}, errors.ErrUnsupported
 	case v.Block:
 		return deviceSize(path)
@@ -173,14 +173,14 @@ func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, 
 	if err := unix.Statfs(path, &st); err != nil {
 		return Usage{}, fmt.Errorf("statfs %s: %w", path, err)
 	}
-	size := int64(st.Frsize) //nolint:unconvert // another type on 32 bits
+	size := int64(st.Frsize) //nolint:unconvert // the field has another type on 32-bit machines
 	return Usage{
 		Capacity: int64(st.Blocks) * size, Available: int64(st.Bavail) * size, Used: int64(st.Blocks-st.Bfree) * size,
 		Inodes: int64(st.Files), InodeFree: int64(st.Ffree), InodesUsed: int64(st.Files - st.Ffree),
 	}, nil
 }
 
-// deviceSize returns the size of a block volume, whose usage is unknown.
+// deviceSize returns the size of a block volume. The usage of the device is unknown.
 func deviceSize(path string) (Usage, error) {
 	out := Usage{Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodeFree: -1}
 	real, err := device(path)

@@ -23,14 +23,14 @@ import (
 
 const (
 	dirMode = 0o750
-	// umountTime bounds an orderly unmount of a server's file system.
+	// umountTime is the maximum time for unmounting a remote file system normally.
 	umountTime = 30 * time.Second
-	// forceTime bounds an unmount without the server.
+	// forceTime is the maximum time for unmounting a remote file system by force, without its server.
 	forceTime = 10 * time.Second
-	waitDelay = time.Second // for the output of a killed program
+	waitDelay = time.Second // time to wait for the output of a killed program
 )
 
-// bind binds a directory to another path, with options of the mount program.
+// bind binds a directory to another path. options are options of the mount program.
 func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
 	if there, err := mounts.On(to); err != nil || there != nil {
 		return err
@@ -47,7 +47,7 @@ func bind(ctx context.Context, from, to string, readOnly bool, options []string)
 		}
 		var st unix.Statfs_t
 		err := unix.Statfs(to, &st)
-		if err == nil { // keep the flags of the source
+		if err == nil { // keeps the flags of the source
 			keep := uintptr(st.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME |
 				unix.MS_NODIRATIME | unix.MS_RELATIME)
 			err = unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|keep, "")
@@ -70,8 +70,8 @@ func withReadOnly(options []string, readOnly bool) []string {
 	return options
 }
 
-// mount runs the mount program, which supports the helpers of file systems. It is killed when ctx
-// ends. A bind with options takes a second call.
+// mount runs the mount program, which supports the mount helpers of file systems. The program is killed when ctx
+// ends. A bind with options needs two calls.
 func mount(ctx context.Context, source, target, fsType string, options []string) error {
 	isBind, first, second := mountutils.MakeBindOpts(options)
 	if !isBind {
@@ -83,14 +83,14 @@ func mount(ctx context.Context, source, target, fsType string, options []string)
 	return run(ctx, "mount", mountutils.MakeMountArgs(source, target, "", second)...)
 }
 
-// run runs a program of the host until it or ctx ends.
+// run runs a program on the host until it exits or ctx ends.
 func run(ctx context.Context, program string, args ...string) error {
 	_, err := output(ctx, program, args...)
 	return err
 }
 
-// output runs a program and returns its output. A program that the kernel does not let die, because
-// its server is gone, is abandoned.
+// output runs a program and returns its output. If the program does not exit after it was killed, because it waits
+// for a server that is gone, output returns without it.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay
@@ -143,8 +143,8 @@ func (l *limitedBuffer) String() string {
 	return strings.TrimSpace(l.text.String())
 }
 
-// unbind unmounts a bind, with anything that containers mounted below it, and removes the empty
-// directory. The source is not touched.
+// unbind unmounts a bind and all mounts that containers have made below it. Then it removes the empty directory. It
+// does not change the source.
 func unbind(path string) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
@@ -152,8 +152,7 @@ func unbind(path string) error {
 	return removeEmpty(path)
 }
 
-// removeEmpty removes a directory that must be empty. Files that were written there after the
-// unmount are not removed.
+// removeEmpty removes an empty directory. It fails if files were written there after the unmount.
 func removeEmpty(path string) error {
 	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", path, err)
@@ -161,8 +160,8 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// unmount unmounts a device. It fails while the mount is in use: a lazy unmount would leave the
-// device in use while it could be mounted elsewhere.
+// unmount unmounts a device. It fails while the mount is in use. A lazy unmount would allow the device to be mounted
+// elsewhere while it is still in use.
 func unmount(path string) error {
 	for {
 		there, err := mounts.On(path)
@@ -178,10 +177,9 @@ func unmount(path string) error {
 	}
 }
 
-// unmountRemote unmounts a server's file system: first in an orderly way, so that all data is
-// written, then without the server if that takes too long, as a kubelet does. A separate program
-// does it each time: the process that drops the last reference blocks for the server
-// uninterruptibly, even after the mount itself is gone.
+// unmountRemote unmounts a remote file system. It first unmounts it normally, so that all data is written. If that
+// takes too long, it unmounts it by force, as a kubelet does. Each unmount runs in a separate program, because the
+// process that drops the last reference may wait uninterruptibly for the server, even after the mount is gone.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
 	there, err := mounts.On(path)
 	if err != nil {
@@ -205,8 +203,8 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	return removeEmpty(path)
 }
 
-// mountDevice checks and mounts a block device. A device without a file system is formatted first,
-// unless it is read-only.
+// mountDevice checks and mounts a block device. It first formats a device without a file system, unless the volume is
+// read-only.
 func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
 	there, err := mounts.On(path)
 	if err != nil || there != nil {
@@ -225,10 +223,10 @@ func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, o
 	return nil
 }
 
-// contextExec runs programs until a context ends.
+// contextExec runs programs that are killed when ctx ends.
 type contextExec struct {
 	utilexec.Interface
-	ctx context.Context //nolint:containedctx // the library has no other way
+	ctx context.Context //nolint:containedctx // the library does not pass a context
 }
 
 func (b contextExec) Command(cmd string, args ...string) utilexec.Cmd {
@@ -246,7 +244,7 @@ func checkBlock(path string) error {
 	return nil
 }
 
-// link creates a link to a device for a pod.
+// link creates a pod's link to a device.
 func link(dev, path string) error {
 	if err := checkBlock(dev); err != nil {
 		return err

@@ -24,20 +24,19 @@ import (
 type Config struct {
 	Root    string   // --root-dir
 	Node    string   // name of the Node, for messages
-	Drivers []Driver // drivers in addition to the built-in ones
+	Drivers []Driver // additional drivers
 	Ledger  Ledger
-	Objects Objects                                              // nil: the node has no API server
-	Resizer Resizer                                              // reports expansions; nil: they are not reported
-	Labels  func() map[string]string                             // labels of the Node; nil: none
-	Claim   func(*v1.Pod, string) string                         // returns the claim of a generic ephemeral volume
-	Period  time.Duration                                        // minimum time between two measurements of a volume; less than 0: never
-	Label   func(user, role, kind, level string) (string, error) // label for files of such a container; nil: SELinux is off
-	Event   func(pod *v1.Pod, eventType, reason, message string) // nil: no events
-	Log     *slog.Logger                                         // nil: no log
+	Objects Objects                                              // nil if the node has no API server
+	Resizer Resizer                                              // reports expansions; may be nil
+	Labels  func() map[string]string                             // returns the labels of the Node; may be nil
+	Claim   func(*v1.Pod, string) string                         // returns the name of the claim of a generic ephemeral volume
+	Period  time.Duration                                        // minimum time between two measurements of a volume; negative means never
+	Label   func(user, role, kind, level string) (string, error) // returns an SELinux label for files; nil if SELinux is off
+	Event   func(pod *v1.Pod, eventType, reason, message string) // records an event; may be nil
+	Log     *slog.Logger                                         // may be nil
 }
 
-// A Mounter mounts and unmounts the volumes of this node's pods. Its methods may be called from any
-// goroutine.
+// A Mounter mounts and unmounts the volumes of this node's pods. It is safe for concurrent use.
 type Mounter struct {
 	cfg        Config
 	root       string // real path
@@ -45,15 +44,15 @@ type Mounter struct {
 
 	mu         sync.Mutex
 	rows       map[store.VolumeKey]record // copy of the ledger
-	ready      map[store.VolumeKey]bool   // mounted by this process; true: a mount point, else a directory or a link
-	inFlight   map[use]*pendingCalls      // unfinished calls for a pod's volume
-	locks      map[string]*volumeLock     // by Volume.ID; locks that are held or waited for
-	probes     map[string]*probeCall      // by path; unfinished probes
-	measures   map[string]*measure        // by path; volumes that were measured
+	ready      map[store.VolumeKey]bool   // volumes that this process has mounted; true for a mount point, false for a directory or a link
+	inFlight   map[use]*pendingCalls      // unfinished calls for each volume of a pod
+	locks      map[string]*volumeLock     // locks that are held or waited for, by Volume.ID
+	probes     map[string]*probeCall      // unfinished probes, by path
+	measures   map[string]*measure        // measured volumes, by path
 	expansions map[use]*expansion         // running and failed expansions
 }
 
-// A use is a volume of a pod.
+// A use identifies a volume of a pod.
 type use struct {
 	id  string
 	pod types.UID
@@ -62,16 +61,16 @@ type use struct {
 // pendingCalls counts the unfinished calls for one use.
 type pendingCalls struct {
 	calls int
-	since time.Time // start of the first
+	since time.Time // when the first of these calls started
 }
 
 // A volumeLock serializes the calls to a driver for one volume.
 type volumeLock struct {
-	free  chan struct{} // capacity 1: full while the lock is held
+	free  chan struct{} // a lock of capacity 1
 	users int
 }
 
-// New loads the ledger. It mounts and unmounts nothing.
+// New loads the ledger. It does not mount or unmount anything.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -93,11 +92,11 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	return k, err
 }
 
-// errBusy is returned when a call gave up waiting for another one.
+// errBusy means that a call has given up waiting for another call.
 var errBusy = errors.New("another operation on the volume has not ended")
 
-// withLock calls f under the volume's lock. It returns when ctx ends; f then continues in the
-// background and holds the lock until it returns.
+// withLock calls f with the volume's lock held, in a goroutine. If ctx ends first, withLock returns, and f continues
+// and holds the lock until it returns.
 func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func(context.Context) error) error {
 	u := use{id, pod}
 	k.mu.Lock()
@@ -133,7 +132,7 @@ func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func
 	ended := make(chan error, 1)
 	go func() {
 		err := callRecovering(ctx, f)
-		leave() // before the lock is released, so that the next holder does not see this call
+		leave() // before the lock is released, so that its next holder does not see this call
 		<-t.free
 		ended <- err
 	}()
@@ -155,7 +154,7 @@ func callRecovering(ctx context.Context, f func(context.Context) error) (err err
 	return f(ctx)
 }
 
-// mount mounts a volume for a pod, unless this process already has.
+// mount mounts a volume for a pod. It does nothing if this process has already mounted it.
 func (k *Mounter) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 	key := store.VolumeKey{Volume: v.ID, Pod: string(u.Pod.UID), Path: u.Path}
 	if k.isReady(key) {
@@ -191,7 +190,7 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 		return err
 	}
 	r := record{Plugin: d.Plugin(), Volume: v}
-	if err := k.putRow(ctx, key, r); err != nil { // first, so that TearDown also unstages it
+	if err := k.putRow(ctx, key, r); err != nil { // before staging, so that TearDown also unstages the volume
 		return setUpFailed(v, err)
 	}
 	staged, err := k.stage(ctx, v, d, u, r)
@@ -204,7 +203,7 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 	return k.applyFSGroup(ctx, v, d, u)
 }
 
-// stage mounts a volume for the node, if its driver does that, and returns the path.
+// stage mounts a volume for the node, if its driver is a Stager, and returns the path.
 func (k *Mounter) stage(ctx context.Context, v Volume, d Driver, u Use, r record) (string, error) {
 	s, ok := d.(Stager)
 	if !ok {
@@ -231,8 +230,8 @@ func (k *Mounter) stage(ctx context.Context, v Volume, d Driver, u Use, r record
 	return path, nil
 }
 
-// release unmounts all volumes of a pod concurrently, and unstages those that no other pod uses.
-// After a driver's failure the row stays in the ledger.
+// release unmounts all volumes of a pod concurrently, and unstages those that no other pod uses. If a driver fails,
+// the row stays in the ledger.
 func (k *Mounter) release(ctx context.Context, uid types.UID) error {
 	ids := k.podVolumes(uid)
 	errs := make([]error, len(ids))
@@ -261,7 +260,8 @@ func (k *Mounter) unmountPodVolume(ctx context.Context, id, pod string) error {
 	return k.unstage(ctx, id)
 }
 
-// unstage unmounts a volume for the node, unless a pod uses it. The caller holds the volume's lock.
+// unstage unmounts a volume for the node. It does nothing if a pod uses the volume. The caller holds the volume's
+// lock.
 func (k *Mounter) unstage(ctx context.Context, id string) error {
 	if k.usedByOthers(id, "") {
 		return nil
@@ -303,7 +303,7 @@ func (k *Mounter) unpublish(ctx context.Context, key store.VolumeKey, r record) 
 	return k.deleteRow(ctx, key)
 }
 
-// sweep unstages volumes that no pod uses, after the agent ended between two steps.
+// sweep unstages the volumes that no pod uses. There are such volumes if the agent ended between two steps.
 func (k *Mounter) sweep(ctx context.Context) error {
 	k.mu.Lock()
 	var ids []string
@@ -323,8 +323,8 @@ func (k *Mounter) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// InUse returns the IDs of the volumes that are mounted or being mounted, for the Node's
-// volumesInUse, so that nobody detaches them.
+// InUse returns the IDs of the volumes that are mounted or being mounted. The Node's volumesInUse contains them, so
+// that the attach-detach controller does not detach them.
 func (k *Mounter) InUse() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -339,7 +339,7 @@ func (k *Mounter) InUse() []string {
 	return slices.Compact(ids)
 }
 
-// driver returns the driver of that name; nil: there is none.
+// driver returns the driver with the given name, or nil.
 func (k *Mounter) driver(plugin string) Driver {
 	if i := slices.IndexFunc(k.cfg.Drivers, func(d Driver) bool { return d.Plugin() == plugin }); i >= 0 {
 		return k.cfg.Drivers[i]
@@ -352,12 +352,12 @@ func (k *Mounter) belowRoot(path string) bool {
 	return strings.HasPrefix(filepath.Clean(path), k.root+string(os.PathSeparator))
 }
 
-// A mapError is a failure of a block volume.
+// A mapError is an error of setting up a block volume.
 type mapError struct{ error }
 
 func (e *mapError) Unwrap() error { return e.error }
 
-// EventReason returns the kubelet's event reason for it.
+// EventReason returns the kubelet's reason for the event of the error.
 func (*mapError) EventReason() string { return "FailedMapVolume" }
 
 func setUpFailed(v Volume, err error) error {

@@ -14,12 +14,13 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// nfs is a directory of an NFS server. The mount program with its helper mount.nfs makes a separate
-// mount for each pod. Only pods whose server does not answer wait: calls that may block run in
-// programs that are killed, or in their own goroutines.
+// nfs implements Driver for directories of an NFS server. The mount program and its helper mount.nfs create a
+// separate mount for each pod. A server that does not respond affects only the pods that use it, because calls that
+// may block run in programs that can be killed, or in goroutines of their own.
+//
 // https://kubernetes.io/docs/concepts/storage/volumes/#nfs
 type nfs struct {
-	// mount is mount, and unmount is unmountRemote; tests replace them.
+	// mount and unmount are the functions mount and unmountRemote, except in tests.
 	mount   func(ctx context.Context, source, target, fsType string, options []string) error
 	unmount func(ctx context.Context, path string) error
 }
@@ -46,13 +47,13 @@ func (n nfs) Publish(ctx context.Context, v Volume, _ string, u Use) error {
 		if _, lerr := findMountHelper(); lerr != nil {
 			err = fmt.Errorf("%w\nmount.nfs is not on this host: install nfs-common (Debian) or nfs-utils", err)
 		}
-		// The mount may have succeeded anyway.
+		// The volume may be mounted despite the error.
 		return errors.Join(err, n.unmount(context.WithoutCancel(ctx), u.Path))
 	}
 	return nil
 }
 
-// nfsSource returns the source argument for the mount program. It cannot be mistaken for an option.
+// nfsSource returns the source argument for the mount program. The argument cannot be mistaken for an option.
 func nfsSource(s *v1.NFSVolumeSource) (string, error) {
 	if s.Server == "" || s.Server[0] == '-' || !filepath.IsAbs(s.Path) {
 		return "", fmt.Errorf("the server %q or the path %q is not valid for NFS", s.Server, s.Path)

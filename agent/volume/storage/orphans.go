@@ -8,8 +8,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// unmountOrphans unmounts node mounts of the built-in drivers that are not in the ledger, because
-// the database was lost. A device that is also mounted for a pod is left until the pod is removed.
+// unmountOrphans unmounts the built-in drivers' mounts for the node that are not in the ledger. There are such mounts
+// if the database was lost. If a device is also mounted for a pod, its mount stays until the pod is removed.
 func (k *Mounter) unmountOrphans() error {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(k.root))
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Prober is a Driver with a better check than mounts.Answers. Probe returns once the volume
-// answers; it may block.
+// A Prober is a Driver with a better check than mounts.Answers. Probe returns when the volume responds, so it may
+// block.
 type Prober interface{ Probe(path string) error }
 
-// calls are the unfinished calls of CallOrAbandon.
+// calls contains the unfinished calls of CallOrAbandon.
 var calls singleflight.Group
 
-// CallOrAbandon runs a call that may block on an unreachable server, and returns without it when
-// ctx ends; the call must then be harmless. Calls with the same what and of share one execution. So
-// repeated attempts over days occupy one thread of the agent, not one each.
+// CallOrAbandon runs a call that may block because a server does not respond. When ctx ends, it returns and the call
+// continues, so the call must be harmless then. Calls with the same what and of share one execution. Attempts that
+// are repeated for days therefore occupy only one thread of the agent.
 func CallOrAbandon(ctx context.Context, what, of string, call func() error) error {
 	ended := calls.DoChan(what+" "+of, func() (any, error) {
 		return nil, callRecovering(ctx, func(context.Context) error { return call() })
@@ -31,14 +31,14 @@ func CallOrAbandon(ctx context.Context, what, of string, call func() error) erro
 	}
 }
 
-// A probeCall is a running probe.
+// A probeCall is a probe that is running.
 type probeCall struct {
-	done chan struct{} // closed when err is there
+	done chan struct{} // closed when err is set
 	err  error
 }
 
-// probe returns once the volume answers, so that no caller blocks on it later. At most one probe
-// for each path is running. It does not block an unmount, which ends it.
+// probe returns when the volume responds, so that no caller blocks on it later. At most one probe is running for each
+// path. A probe does not block an unmount, which ends the probe.
 func (k *Mounter) probe(ctx context.Context, v Volume, d Driver, path string) error {
 	if v.Block {
 		return nil

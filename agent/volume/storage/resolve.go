@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// errNoServer is returned for a claim on a node without a control plane.
+// errNoServer is the error for a claim on a node without a control plane.
 var errNoServer = errors.New("this node has no API server")
 
-// resolve determines the storage and driver of a pod's volume. The errors are a kubelet's.
+// resolve determines the storage and driver of a pod's volume. The errors have a kubelet's words.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	v, err := k.findVolume(pod, vol)
@@ -42,8 +42,8 @@ func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 // resolveError reports that the volume cannot be resolved.
 func resolveError(vol *v1.Volume, err error) error { return mountError(vol.Name, vol.Name, err) }
 
-// mountError reports that a pod waits for a volume. failed is the volume's name if it cannot be
-// resolved.
+// mountError reports that a pod waits for a volume. failed is the volume's name if it cannot be resolved, and empty
+// otherwise.
 func mountError(volume, failed string, err error) error {
 	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // a kubelet's words
 		"unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err)
@@ -78,7 +78,7 @@ func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 	return Volume{}, errors.New("the volume is of a type that this node does not support")
 }
 
-// fromClaim resolves a claim. The claim and its PersistentVolume must be bound to each other.
+// fromClaim determines the volume of a claim. The claim and its PersistentVolume must be bound to each other.
 func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	fail := func(err error) (Volume, error) {
 		return Volume{}, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
@@ -121,7 +121,7 @@ func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly b
 	if err := checkVolumeMode(pod, vol.Name, v.Block); err != nil {
 		return Volume{}, err
 	}
-	if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil && !k.hasMounted(pod, pv.Name) { // after a reboot not all labels are known
+	if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil && !k.hasMounted(pod, pv.Name) { // not all labels are known after a reboot
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: k.cfg.Labels()}}
 		if fits, err := nodeaffinity.NewLazyErrorNodeSelector(a.Required).Match(node); err != nil || !fits {
 			return Volume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", v.Name,
@@ -131,7 +131,7 @@ func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly b
 	return v, nil
 }
 
-// mountOptions returns the mount options of the spec, or of the older annotation.
+// mountOptions returns the mount options in the spec or in the older annotation.
 func mountOptions(pv *v1.PersistentVolume) []string {
 	if old := pv.Annotations[v1.MountOptionAnnotation]; old != "" && len(pv.Spec.MountOptions) == 0 {
 		return strings.Split(old, ",")
@@ -139,7 +139,7 @@ func mountOptions(pv *v1.PersistentVolume) []string {
 	return pv.Spec.MountOptions
 }
 
-// checkVolumeMode verifies that containers use the volume according to its mode: device or files.
+// checkVolumeMode verifies that containers use the volume as its mode requires: as a device or as files.
 func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if block && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == name }) {
@@ -152,7 +152,7 @@ func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// volumeID returns the ID of a volume in the kubelet's format for volumesInUse.
+// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse.
 func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {

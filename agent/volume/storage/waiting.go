@@ -11,8 +11,8 @@ import (
 // longCall is the duration after which a running call for a volume is reported.
 const longCall = 5 * time.Second
 
-// Waiting describes the calls for a pod's volumes that take long because a server or driver does
-// not answer.
+// Waiting describes the calls for a pod's volumes that have been running for longer than longCall because a server or
+// driver does not respond.
 func (k *Mounter) Waiting(uid types.UID) (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
