@@ -58,7 +58,7 @@ func openWorkers(f *featured) (w *working, err error) {
 	w.workers = worker.New(worker.Config{
 		Desired: w.pods, View: w.observer, Actor: figures.Actor{Executor: w.executor, Figures: w.figures}, Events: w.events,
 		Health: w.probes.Health, Changed: w.podChanged, Stale: w.rt.Network.Stale, Hooked: w.handlers.Has, Off: w.shutdown.Off,
-		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.Kept(w.cfg).Keep(w.observer),
+		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
 		Log: w.log,
 	})
 	set(&w.late, &w.late.upkeep, w.upkeep)
@@ -91,11 +91,11 @@ func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Con
 // openEviction opens the usage statistics of pods, and the eviction manager.
 func (w *working) openEviction() (err error) {
 	pods := cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot)
-	w.usage = usage.OfMachine(usage.Config{
+	w.usage = usage.NewForMachine(usage.Config{
 		NodeName: w.cfg.Node.Name, Runtime: w.rt.Runtime, Images: w.rt.Images, Pods: w.pods.Look, Volumes: w.claims.Stats,
 		Root: w.cfg.Dirs.Root, LogsDir: w.cfg.Kubelet.PodLogsDir, Started: time.Now(),
 	}, w.rt.Cgroups, pods, w.cfg.Kubelet.SystemCgroups, w.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
-	w.eviction, err = eviction.OfMachine(eviction.Config{
+	w.eviction, err = eviction.NewForMachine(eviction.Config{
 		Kubelet: &w.cfg.Kubelet, Hold: w.started.OnTrial(), Figures: w.usage, Pods: w.pods, Reclaim: w.upkeep, Events: w.events,
 		Counts: w.figures, Changed: w.late.pokeNode, Log: w.log,
 	}, eviction.Machine{Cgroups: w.rt.Cgroups.Reader, Pods: pods, Root: w.cfg.Dirs.Root, Images: w.rt.Images})

@@ -35,28 +35,28 @@ type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
 	Store   Store
-	Pods    func() []*v1.Pod        // the pods with their statuses; called after Listen only
-	Pod     func(types.UID) *v1.Pod // a desired pod, or nil
+	Pods    func() []*v1.Pod        // the pods with their statuses; not called before Listen
+	Pod     func(types.UID) *v1.Pod // returns a desired pod, or nil
 	devicemanager.Config
-	Pinning pinning.Config // without Store, Devices and Log, which Open sets
+	Pinning pinning.Config // Open sets Store, Devices and Log
 }
 
 // Devices manages the devices of this node.
 type Devices struct {
 	*devicemanager.Manager
 	Plugins  *deviceplugin.Plugins
-	Pinning  *pinning.Manager   // nil: no policy assigns exclusive CPUs or memory
+	Pinning  *pinning.Manager   // nil if no policy assigns exclusive CPUs or memory
 	Dynamic  *dra.Manager       // nil before Start
-	Hardware *hardware.Hardware // nil before Start, and if no device is configured
+	Hardware *hardware.Hardware // nil before Start and if no device is configured
 
 	c            Config
 	counts       *counts.Plugins
-	slices       *resourceslice.Sweeper // nil: the node has no API server
+	slices       *resourceslice.Sweeper // nil if the node has no API server
 	listening    bool                   // Plugins.Listen succeeded
 	podResources *podresources.Server
 }
 
-// Open loads the stored allocations. It makes no connection.
+// Open loads the stored allocations. It opens no socket.
 func Open(ctx context.Context, c Config) (*Devices, error) {
 	d := &Devices{c: c, counts: counts.NewPlugins()}
 	changed := c.Config.Changed
@@ -78,8 +78,7 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 	return d, err
 }
 
-// Wants reports whether a pod requests devices, or exclusive CPUs or memory, that are not
-// allocated to it yet.
+// Wants reports whether a pod requests devices, exclusive CPUs or memory that are not allocated to it yet.
 func (d *Devices) Wants(pod *v1.Pod) bool {
 	if d.Pinning != nil {
 		return d.Pinning.Wants(pod)
@@ -87,7 +86,7 @@ func (d *Devices) Wants(pod *v1.Pod) bool {
 	return d.Manager.Wants(pod)
 }
 
-// Admit allocates them; see devicemanager.Manager.Admit.
+// Admit allocates the devices, exclusive CPUs and memory of a pod. See devicemanager.Manager.Admit.
 func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	if d.Pinning != nil {
 		return d.Pinning.Admit(ctx, pod)
@@ -100,11 +99,11 @@ type Cluster struct {
 	Objects dra.Objects
 	Client  *kube.Client
 	Node    string          // the Node's name
-	Up      <-chan struct{} // receives when the link may be up again
+	Up      <-chan struct{} // receives a value when the link may be up again
 }
 
-// Start opens the manager of dynamic resources and looks for the configured devices of the
-// host. cluster is nil on a node without an API server.
+// Start loads the stored resource claims and finds the configured devices of the host. cluster is nil on a node
+// without an API server.
 func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config) (err error) {
 	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counted: d.counts, Log: d.c.Log}
 	if cluster != nil {
@@ -125,7 +124,7 @@ func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config
 	return err
 }
 
-// Handle adds the handlers of device plugins and DRA drivers to h, and returns it.
+// Handle adds the handlers of device plugins and DRA drivers to h and returns h.
 func (d *Devices) Handle(h map[string]plugins.Handler) map[string]plugins.Handler {
 	h[plugins.Device], h[plugins.DRA] = d.Plugins, d.Dynamic
 	return h
@@ -143,7 +142,7 @@ func (d *Devices) Listen() (err error) {
 	return err
 }
 
-// Close closes the sockets and connections, also if Run was not called.
+// Close closes the sockets and connections, even if Run was not called.
 func (d *Devices) Close() error {
 	var errs []error
 	if d.listening {
@@ -158,8 +157,7 @@ func (d *Devices) Close() error {
 	return errors.Join(errs...)
 }
 
-// Run serves the sockets and watches the devices of the host until ctx ends. It is called
-// after Listen.
+// Run serves the sockets and watches the devices of the host until ctx ends. It must be called after Listen.
 func (d *Devices) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Plugins.Run(ctx) })
@@ -172,7 +170,7 @@ func (d *Devices) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Collectors returns the metrics of plugins and drivers. It is called after Start.
+// Collectors returns the metrics of plugins and drivers. It must be called after Start.
 func (d *Devices) Collectors() []prometheus.Collector { return d.counts.Collectors(d.Dynamic.InUse) }
 
 // Status returns the health of a container's devices, from all sources.
@@ -180,11 +178,11 @@ func (d *Devices) Status(pod *v1.Pod, ctr *v1.Container) []v1.ResourceStatus {
 	return append(d.Manager.Status(pod.UID, ctr.Name), d.Dynamic.Status(pod, ctr)...)
 }
 
-// claimedDevices returns the devices that containers have from resource claims.
+// claimedDevices returns the devices that containers have through resource claims.
 func (d *Devices) claimedDevices() (out []*podresources.Claimed) {
 	for _, pod := range d.c.Pods() {
 		for _, ctr := range podspec.Containers(&pod.Spec) {
-			uses, _ := d.Dynamic.Uses(pod, ctr) // none if the claims are not prepared yet
+			uses, _ := d.Dynamic.Uses(pod, ctr) // empty if the claims are not prepared yet
 			out = append(out, podresources.ByClaims(pod, ctr.Name, uses)...)
 		}
 	}

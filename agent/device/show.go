@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Show lists the devices of all resources, the configured ones of the host first. With all it
-// also lists the other devices of the host.
+// Show lists the devices of all resources. The configured devices of the host come first. If all is true, it also
+// lists the host's other devices.
 func (d *Devices) Show(all bool) ([]api.Device, error) {
 	users := d.users()
 	out := []api.Device{}
@@ -61,7 +61,7 @@ func (d *Devices) Show(all bool) ([]api.Device, error) {
 // users lists the containers that have a device, by resource and ID.
 func (d *Devices) users() map[[2]string][]string {
 	users := map[[2]string][]string{}
-	for _, h := range d.Manager.Held() {
+	for _, h := range d.Manager.Holdings() {
 		who := d.podName(h.UID) + "/" + h.Container
 		for _, id := range h.IDs {
 			if d.Hardware.Serves(h.Resource) {
@@ -82,8 +82,8 @@ func (d *Devices) podName(uid types.UID) string {
 	return string(uid)
 }
 
-// withParts adds the attributes that a match can name, and the devices of the host that belong
-// to no resource.
+// withParts adds the attributes that the configuration can match, and the devices of the host that belong to no
+// resource.
 func withParts(out []api.Device) ([]api.Device, error) {
 	parts, err := hardware.Parts("")
 	if err != nil {
@@ -103,7 +103,7 @@ func withParts(out []api.Device) ([]api.Device, error) {
 	return out, nil
 }
 
-// sortKey sorts the devices of resources before others.
+// sortKey orders the devices of resources before other devices.
 func sortKey(d api.Device) int {
 	if d.Resource == "" {
 		return 1

@@ -15,26 +15,26 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Meta stores single values. *store.Store implements it.
+// Meta stores values by key. *store.Store implements it.
 type Meta interface {
 	garbage.Meta
 	flash.Meta
 }
 
-// Config configures New. Of Garbage, New uses the fields that garbage.Settings does not set: Pods,
-// Offline, Dead, Events, Now, Log, Runtime and Known.
+// Config configures New. New uses only those fields of Garbage that garbage.Settings does not set: Pods, Offline,
+// Dead, Events, Now, Log, Runtime and Known.
 type Config struct {
 	*config.Config
 	Images  cri.Images
-	Shims   string // directory of the shims' program
+	Shims   string // directory of the shims' executable
 	Cgroup  string // cgroup of all pods
-	Kernel  string // the kernel's log
+	Kernel  string // file for the position in the kernel's log
 	Store   Meta
 	Garbage garbage.Config
 	OOM     func(ago time.Duration) // called after the machine ran out of memory; it must not block
 }
 
-// Upkeep runs garbage collection, the flash budget and the out-of-memory watch.
+// Upkeep runs garbage collection, the check of the flash budget, and the out-of-memory watch.
 type Upkeep struct {
 	*garbage.Garbage
 	Flash *flash.Flash
@@ -42,13 +42,13 @@ type Upkeep struct {
 	oom *oom.Watch
 }
 
-// New returns an Upkeep. It starts nothing and reads no file.
+// New returns an Upkeep. It starts no goroutine and reads no file.
 func New(c Config) *Upkeep {
 	g := garbage.Settings(c.Config, c.Images)
 	g.Pods, g.Offline, g.Dead = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead
 	g.Events, g.Log, g.Now = c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
 	g.Runtime, g.Known, g.Meta = c.Garbage.Runtime, c.Garbage.Known, c.Store
-	wrote := func() uint64 { return 0 } // a runtime behind a socket does not report it
+	wrote := func() uint64 { return 0 } // a runtime behind a socket does not report the number
 	if i, ok := c.Images.(interface{ Wrote() uint64 }); ok {
 		wrote = i.Wrote
 	}

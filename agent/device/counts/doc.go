@@ -1,4 +1,4 @@
-// Package counts counts and times the calls to device plugins and DRA drivers.
+// Package counts provides the metrics of device plugins and DRA drivers: the number and duration of calls.
 //
 //	deviceplugin, dra --Counter--> Plugins --> /metrics
 //

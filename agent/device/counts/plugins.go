@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Plugins are a kubelet's metrics of device plugins and DRA drivers.
+// Plugins contains a kubelet's metrics of device plugins and DRA drivers.
 type Plugins struct {
 	registered         *prometheus.CounterVec
 	allocated          *prometheus.HistogramVec
 	operations, called *prometheus.HistogramVec
 }
 
-// NewPlugins returns metrics that are zero.
+// NewPlugins returns new metrics.
 func NewPlugins() *Plugins {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
@@ -33,7 +33,7 @@ func NewPlugins() *Plugins {
 	}
 }
 
-// Collectors returns all metrics, with claims as the gauge of claims in use.
+// Collectors returns all metrics. claims is the gauge of the claims in use.
 func (p *Plugins) Collectors(claims Claims) []prometheus.Collector {
 	return []prometheus.Collector{p.registered, p.allocated, p.operations, p.called, claims}
 }
@@ -60,7 +60,7 @@ func (p *Plugins) DRACall(driver, method, code string, took time.Duration) {
 type Claims func() (drivers map[string]int, all int)
 
 var claimsInUse = prometheus.NewDesc("dra_resource_claims_in_use",
-	"resource claims that are prepared, or may be, by driver; <any>: all claims, each counted once", []string{"driver_name"}, nil)
+	"resource claims that are or may be prepared, by driver; <any> counts every claim once", []string{"driver_name"}, nil)
 
 // Describe implements prometheus.Collector.
 func (Claims) Describe(to chan<- *prometheus.Desc) { to <- claimsInUse }

@@ -1,5 +1,5 @@
-// Package cpumanager is the CPU manager's policy "static", which assigns exclusive CPUs to
-// containers. It does no I/O and has no state.
+// Package cpumanager implements the CPU manager's policy "static", which assigns exclusive CPUs to containers. It
+// does no I/O and has no state.
 //
 //	pod, container, topology, assigned CPUs --Hints--> possible NUMA nodes
 //	                                        --Take--> CPUs, or a kubelet's error

@@ -9,16 +9,16 @@ import (
 
 // Options are the policy's options.
 type Options struct {
-	FullCores   bool // full-pcpus-only: only whole cores
+	FullCores   bool // full-pcpus-only: a container gets whole cores only
 	AcrossNodes bool // distribute-cpus-across-numa
 	BySocket    bool // align-by-socket
 	AcrossCores bool // distribute-cpus-across-cores
-	Strict      bool // strict-cpu-reservation: reserved CPUs are not in the shared pool either
+	Strict      bool // strict-cpu-reservation: the shared pool excludes the reserved CPUs too
 	ByCache     bool // prefer-align-cpus-by-uncorecache
 }
 
-// ParseOptions parses cpuManagerPolicyOptions. alpha and beta are the values of the feature
-// gates CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. Errors are a kubelet's.
+// ParseOptions parses cpuManagerPolicyOptions. alpha and beta are the values of the feature gates
+// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. The errors have a kubelet's words.
 func ParseOptions(given map[string]string, alpha, beta bool) (o Options, err error) {
 	fields := map[string]struct {
 		to    *bool

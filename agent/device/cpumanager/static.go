@@ -14,12 +14,12 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Given contains the exclusive CPUs of containers, by pod and container.
-type Given map[types.UID]map[string]cpuset.CPUSet
+// Assignments contains the exclusive CPUs of containers, by pod and container.
+type Assignments map[types.UID]map[string]cpuset.CPUSet
 
 // Clone returns a deep copy.
-func (g Given) Clone() Given {
-	out := Given{}
+func (g Assignments) Clone() Assignments {
+	out := Assignments{}
 	for uid, containers := range g {
 		for name, set := range containers {
 			out.Put(uid, name, set)
@@ -29,7 +29,7 @@ func (g Given) Clone() Given {
 }
 
 // Put sets the exclusive CPUs of a container.
-func (g Given) Put(uid types.UID, container string, set cpuset.CPUSet) {
+func (g Assignments) Put(uid types.UID, container string, set cpuset.CPUSet) {
 	if g[uid] == nil {
 		g[uid] = map[string]cpuset.CPUSet{}
 	}
@@ -37,7 +37,7 @@ func (g Given) Put(uid types.UID, container string, set cpuset.CPUSet) {
 }
 
 // All returns the union of all exclusive CPUs.
-func (g Given) All() cpuset.CPUSet {
+func (g Assignments) All() cpuset.CPUSet {
 	out := cpuset.New()
 	for _, containers := range g {
 		for _, set := range containers {
@@ -47,19 +47,19 @@ func (g Given) All() cpuset.CPUSet {
 	return out
 }
 
-// A Static is the policy "static" on one machine.
+// A Static implements the policy "static" for one machine.
 type Static struct {
 	cpus          topology.CPUs
 	options       Options
 	reserved      cpuset.CPUSet // never exclusive
-	reservedCores cpuset.CPUSet // all CPUs of the cores with a reserved CPU
+	reservedCores cpuset.CPUSet // all CPUs of the cores that contain a reserved CPU
 }
 
 // Config is the input of New.
 type Config struct {
 	Machine  topology.Machine
 	Options  Options
-	Reserved cpuset.CPUSet // reservedSystemCPUs; empty: New selects Count CPUs
+	Reserved cpuset.CPUSet // reservedSystemCPUs; if it is empty, New selects Count CPUs
 	Count    int           // number of reserved CPUs
 	Topology string        // the topology manager's policy
 }
@@ -99,8 +99,8 @@ func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 // Allocatable returns the CPUs that may become exclusive.
 func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.All().Difference(s.reserved) }
 
-// Shared returns the CPUs of the containers without exclusive CPUs.
-func (s *Static) Shared(g Given) cpuset.CPUSet {
+// Shared returns the CPUs that all containers without exclusive CPUs share.
+func (s *Static) Shared(g Assignments) cpuset.CPUSet {
 	all := s.cpus.All()
 	if s.options.Strict {
 		all = all.Difference(s.reserved)
@@ -108,9 +108,9 @@ func (s *Static) Shared(g Given) cpuset.CPUSet {
 	return all.Difference(g.All())
 }
 
-// Check returns an error if stored assignments are impossible, because the machine or the
-// configuration has changed.
-func (s *Static) Check(g Given) error {
+// Check returns an error if stored assignments are impossible. This happens if the machine or the configuration has
+// changed.
+func (s *Static) Check(g Assignments) error {
 	seen := map[types.UID]cpuset.CPUSet{}
 	for uid, containers := range g {
 		for name, set := range containers {
@@ -124,14 +124,13 @@ func (s *Static) Check(g Given) error {
 				}
 			}
 		}
-		seen[uid] = Given{uid: containers}.All()
+		seen[uid] = Assignments{uid: containers}.All()
 	}
 	return nil
 }
 
-// Wants returns how many exclusive CPUs a container needs: its request, if the pod is
-// guaranteed and the request is a whole number, else 0. It is 0 for pods with pod-level
-// resources.
+// Wants returns the number of exclusive CPUs that a container needs. It is the container's CPU request if the pod is
+// guaranteed and the request is a whole number. Otherwise, and for pods with pod-level resources, it is 0.
 func Wants(pod *v1.Pod, ctr *v1.Container) int {
 	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
 		return 0
@@ -163,9 +162,9 @@ func PodWants(pod *v1.Pod) int {
 	return max(peak, sidecars+main)
 }
 
-// reusable returns the CPUs of the init containers that end before the container name starts,
-// without those that a later container of the pod has.
-func reusable(pod *v1.Pod, name string, g Given) cpuset.CPUSet {
+// reusable returns the CPUs that a container can reuse from the pod's init containers, which end before it starts. It
+// excludes CPUs that other containers of the pod have reused already.
+func reusable(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
 	out := cpuset.New()
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if ctr.Name == name {
@@ -181,12 +180,12 @@ func reusable(pod *v1.Pod, name string, g Given) cpuset.CPUSet {
 	return out
 }
 
-// available returns the allocatable CPUs that no container has.
-func (s *Static) available(g Given) cpuset.CPUSet { return s.Allocatable().Difference(g.All()) }
+// available returns the allocatable CPUs that are not assigned to any container.
+func (s *Static) available(g Assignments) cpuset.CPUSet { return s.Allocatable().Difference(g.All()) }
 
 // Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs, or nil if
 // the container needs none.
-func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Given) topology.Hints {
+func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.Hints {
 	n := Wants(pod, ctr)
 	if n == 0 {
 		return nil
@@ -201,12 +200,12 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Given) topology.Hints {
 }
 
 // PodHints returns the hints for all containers of a pod together.
-func (s *Static) PodHints(pod *v1.Pod, g Given) topology.Hints {
+func (s *Static) PodHints(pod *v1.Pod, g Assignments) topology.Hints {
 	n := PodWants(pod)
 	if n == 0 {
 		return nil
 	}
-	own := Given{pod.UID: g[pod.UID]}.All()
+	own := Assignments{pod.UID: g[pod.UID]}.All()
 	if own.Size() == n {
 		return s.hints(n, own, cpuset.New())
 	}
@@ -243,8 +242,8 @@ func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
 	return topology.Hints{string(v1.ResourceCPU): out}
 }
 
-// inSockets reports whether the NUMA nodes of m are in as few sockets as a number of nodes can
-// be.
+// inSockets reports whether the NUMA nodes of m are in the minimum number of sockets that contain a given number of
+// nodes.
 func (s *Static) inSockets(m topology.Mask, nodes int) bool {
 	perSocket := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
 	if perSocket == 0 {
@@ -261,19 +260,18 @@ func (s *Static) socketsOf(m topology.Mask) cpuset.CPUSet {
 	return out
 }
 
-// A Misfit is the error for a request that whole cores cannot satisfy (full-pcpus-only).
-type Misfit struct{ text string }
+// An AlignmentError is the error for a request that cannot be satisfied with whole cores (full-pcpus-only).
+type AlignmentError struct{ text string }
 
 // Error returns a kubelet's message.
-func (m *Misfit) Error() string { return m.text }
+func (m *AlignmentError) Error() string { return m.text }
 
 // Reason returns a kubelet's reason.
-func (m *Misfit) Reason() string { return "SMTAlignmentError" }
+func (m *AlignmentError) Reason() string { return "SMTAlignmentError" }
 
-// Take assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of
-// the NUMA nodes; zero means any node. It does nothing for a container that has its CPUs
-// already or needs none.
-func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Given) error {
+// Take assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of the given NUMA nodes; zero
+// means any node. It does nothing if the container already has its CPUs or needs none.
+func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Assignments) error {
 	n := Wants(pod, ctr)
 	if n == 0 {
 		return nil
@@ -283,10 +281,10 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Giv
 		per := max(s.cpus.PerCore(), 1)
 		free := s.Shared(g).Difference(s.reservedCores).Size()
 		if n%per != 0 {
-			return &Misfit{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
+			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
 		}
 		if !has && n > free {
-			return &Misfit{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
+			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
 				"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
 	}
@@ -331,8 +329,8 @@ func (s *Static) take(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 	return pickPacked(s.cpus, from, n, s.options.AcrossCores, s.options.ByCache)
 }
 
-// Cached reports whether CPUs share one uncore cache.
-func (s *Static) Cached(set cpuset.CPUSet) bool { return s.cpus.Only(set).Caches().Size() <= 1 }
+// ShareCache reports whether CPUs share one uncore cache.
+func (s *Static) ShareCache(set cpuset.CPUSet) bool { return s.cpus.Only(set).Caches().Size() <= 1 }
 
 // PerNode counts CPUs by NUMA node.
 func (s *Static) PerNode(set cpuset.CPUSet) map[int]int {
@@ -344,7 +342,7 @@ func (s *Static) PerNode(set cpuset.CPUSet) map[int]int {
 }
 
 // String returns the assignments as text for logs.
-func (g Given) String() string {
+func (g Assignments) String() string {
 	var b strings.Builder
 	for uid, containers := range g {
 		for name, set := range containers {

@@ -12,32 +12,31 @@ import (
 	"github.com/islet-edge/islet/agent/device/topology"
 )
 
-// A pick is the state of one selection of CPUs.
-type pick struct {
-	all   topology.CPUs // of the machine
-	free  topology.CPUs // still selectable
-	taken cpuset.CPUSet // selected
-	need  int           // how many are missing
-	// nodesFirst is set if no socket has more than one NUMA node: a node is the larger unit.
+// A selection is the state of selecting CPUs for one request.
+type selection struct {
+	all     topology.CPUs // all CPUs of the machine
+	free    topology.CPUs // still selectable
+	taken   cpuset.CPUSet // selected
+	missing int           // number of CPUs that are still to be selected
+	// nodesFirst is set if no socket has more than one NUMA node. Then a node is the larger unit.
 	nodesFirst bool
-	spread     bool // distribute over cores instead of filling cores
+	spread     bool // distribute the CPUs over cores instead of filling cores
 }
 
-func newPick(all topology.CPUs, from cpuset.CPUSet, count int, spread bool) *pick {
-	return &pick{
-		all: all, free: all.Only(from), taken: cpuset.New(), need: count, spread: spread,
+func newSelection(all topology.CPUs, from cpuset.CPUSet, count int, spread bool) *selection {
+	return &selection{
+		all: all, free: all.Only(from), taken: cpuset.New(), missing: count, spread: spread,
 		nodesFirst: all.Sockets().Size() >= all.Nodes().Size(),
 	}
 }
 
-func (p *pick) take(set cpuset.CPUSet) {
+func (p *selection) take(set cpuset.CPUSet) {
 	p.taken = p.taken.Union(set)
 	p.free = p.free.Only(p.free.All().Difference(p.taken))
-	p.need -= set.Size()
+	p.missing -= set.Size()
 }
 
-// byFree sorts units by the number of their free CPUs, the fewest first, so that unused units
-// stay whole.
+// byFree sorts units by the number of their free CPUs, in ascending order, so that unused units stay whole.
 func byFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	ids := units.List()
 	size := make(map[int]int, len(ids))
@@ -48,7 +47,7 @@ func byFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	return ids
 }
 
-func (p *pick) nodes() (out []int) {
+func (p *selection) nodes() (out []int) {
 	if p.nodesFirst {
 		return byFree(p.free.Nodes(), p.free.InNode)
 	}
@@ -58,7 +57,7 @@ func (p *pick) nodes() (out []int) {
 	return out
 }
 
-func (p *pick) sockets() (out []int) {
+func (p *selection) sockets() (out []int) {
 	if !p.nodesFirst {
 		return byFree(p.free.Sockets(), p.free.InSocket)
 	}
@@ -68,7 +67,7 @@ func (p *pick) sockets() (out []int) {
 	return out
 }
 
-func (p *pick) cores() (out []int) {
+func (p *selection) cores() (out []int) {
 	if p.nodesFirst {
 		for _, s := range p.sockets() {
 			out = append(out, byFree(p.free.CoresOfSocket(s), p.free.InCore)...)
@@ -81,47 +80,47 @@ func (p *pick) cores() (out []int) {
 	return out
 }
 
-func (p *pick) caches() (out []int) {
+func (p *selection) caches() (out []int) {
 	for _, n := range p.nodes() {
 		out = append(out, byFree(p.free.CachesOfNode(n), p.free.InCache)...)
 	}
 	return out
 }
 
-// takeWhole selects the units whose CPUs are all free and needed.
-func (p *pick) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
+// takeWhole selects every unit whose CPUs are all free, as long as it needs that many CPUs.
+func (p *selection) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
-		if set := all(id); set.Size() <= p.need && set.IsSubsetOf(p.free.All()) {
+		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.All()) {
 			p.take(set)
 		}
 	}
 }
 
-func (p *pick) takeNodes()   { p.takeWhole(p.nodes(), p.free.InNode, p.all.InNode) }
-func (p *pick) takeSockets() { p.takeWhole(p.sockets(), p.free.InSocket, p.all.InSocket) }
-func (p *pick) takeCaches()  { p.takeWhole(p.caches(), p.free.InCache, p.all.InCache) }
-func (p *pick) takeCores()   { p.takeWhole(p.cores(), p.free.InCore, p.all.InCore) }
+func (p *selection) takeNodes()   { p.takeWhole(p.nodes(), p.free.InNode, p.all.InNode) }
+func (p *selection) takeSockets() { p.takeWhole(p.sockets(), p.free.InSocket, p.all.InSocket) }
+func (p *selection) takeCaches()  { p.takeWhole(p.caches(), p.free.InCache, p.all.InCache) }
+func (p *selection) takeCores()   { p.takeWhole(p.cores(), p.free.InCore, p.all.InCore) }
 
-// takeCached selects whole caches, and the remaining CPUs from one cache if it has enough.
-func (p *pick) takeCached() {
+// takeCached selects whole caches, and the remaining CPUs from one cache if it has enough free CPUs.
+func (p *selection) takeCached() {
 	for _, id := range p.caches() {
-		if p.need >= p.all.PerCache() {
+		if p.missing >= p.all.PerCache() {
 			p.takeCaches()
 		}
-		if p.need < 1 {
+		if p.missing < 1 {
 			return
 		}
 		p.takePart(id)
-		if p.need < 1 {
+		if p.missing < 1 {
 			return
 		}
 	}
 }
 
-// takePart selects the missing CPUs from the cores of one cache, or none if it has too few.
-func (p *pick) takePart(cache int) {
+// takePart selects the missing CPUs from the cores of one cache. If the cache has too few, it selects none.
+func (p *selection) takePart(cache int) {
 	per := p.all.PerCore()
-	want := (p.need + per - 1) / per
+	want := (p.missing + per - 1) / per
 	cores := p.free.CoresOfCache(cache).List()
 	cores = cores[:min(want, len(cores))]
 	var cpus []int
@@ -129,17 +128,17 @@ func (p *pick) takePart(cache int) {
 		cpus = append(cpus, p.free.InCore(core).List()...)
 	}
 	slices.Sort(cpus)
-	if p.need%2 != 0 && per > 1 && len(cpus) > p.need {
+	if p.missing%2 != 0 && per > 1 && len(cpus) > p.missing {
 		cpus = cpus[:len(cpus)-1]
 	}
-	if len(cpus) == p.need {
+	if len(cpus) == p.missing {
 		p.take(cpuset.New(cpus...))
 	}
 }
 
-// takeSingle selects single CPUs: first of cores that are in use, or over all cores if spread
-// is set.
-func (p *pick) takeSingle() {
+// takeSingle selects single CPUs. It starts with the cores that are partly in use, or distributes the CPUs over all
+// cores if spread is set.
+func (p *selection) takeSingle() {
 	var order []int
 	if p.spread {
 		for _, s := range p.sockets() {
@@ -151,7 +150,7 @@ func (p *pick) takeSingle() {
 		}
 	}
 	for _, cpu := range order {
-		if p.need < 1 {
+		if p.missing < 1 {
 			return
 		}
 		if !p.taken.Contains(cpu) {
@@ -164,10 +163,10 @@ func errTooFew(count int, from cpuset.CPUSet) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", count, from.Size())
 }
 
-// pickPacked selects CPUs as close to each other as possible: whole NUMA nodes and sockets,
-// then caches if byCache is set, then cores, then single CPUs.
+// pickPacked selects CPUs as close to each other as possible: whole NUMA nodes and sockets first, then caches if
+// byCache is set, then cores, then single CPUs.
 func pickPacked(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCache bool) (cpuset.CPUSet, error) {
-	p := newPick(all, from, count, spread)
+	p := newSelection(all, from, count, spread)
 	if count < 1 {
 		return p.taken, nil
 	}
@@ -186,20 +185,20 @@ func pickPacked(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCach
 	}
 	for _, step := range append(steps, p.takeSingle) {
 		step()
-		if p.need < 1 {
+		if p.missing < 1 {
 			return p.taken, nil
 		}
 	}
 	return cpuset.New(), errors.New("failed to allocate cpus")
 }
 
-// pickDistributed selects equally many CPUs from each of as few NUMA nodes as possible, in
-// groups of group CPUs.
+// pickDistributed selects CPUs from as few NUMA nodes as possible, with an equal number from each node. The number is
+// a multiple of group.
 func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread bool) (cpuset.CPUSet, error) {
 	if group < 1 || count%group != 0 {
 		return pickPacked(all, from, count, spread, false)
 	}
-	p := newPick(all, from, count, spread)
+	p := newSelection(all, from, count, spread)
 	if count < 1 {
 		return p.taken, nil
 	}
@@ -226,10 +225,10 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 			}
 			p.take(set)
 		}
-		for before := -1; p.need > 0 && p.need != before; {
-			before = p.need
+		for before := -1; p.missing > 0 && p.missing != before; {
+			before = p.missing
 			for _, n := range remainder {
-				if p.need < 1 || p.free.InNode(n).Size() < group {
+				if p.missing < 1 || p.free.InNode(n).Size() < group {
 					continue
 				}
 				set, err := pickPacked(all, p.free.InNode(n), group, spread, false)
@@ -239,17 +238,17 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 				p.take(set)
 			}
 		}
-		if p.need != 0 {
-			return cpuset.New(), fmt.Errorf("accounting error, not enough CPUs allocated, remaining: %v", p.need)
+		if p.missing != 0 {
+			return cpuset.New(), fmt.Errorf("accounting error, not enough CPUs allocated, remaining: %v", p.missing)
 		}
 		return p.taken, nil
 	}
 	return pickPacked(all, from, count, spread, false)
 }
 
-// balance returns the size nodes for which the CPUs that stay free are distributed most evenly,
-// and those among them that provide the remainder of the division. It returns nil if no set of
-// nodes has enough free CPUs.
+// balance returns the set of nodes, of the given size, that leaves the free CPUs distributed most evenly. remainder
+// contains the nodes of this set that provide the remainder of the division. It returns nil if no such set has enough
+// free CPUs.
 func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
 	subsets(nodes, size, func(subset []int) {
@@ -294,8 +293,8 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 	return best, remainder
 }
 
-// deviationAfter returns the deviation of the free CPUs once the nodes have provided the rest
-// in turn, or false if they cannot.
+// deviationAfter returns the deviation of the free CPUs after the nodes have provided the missing CPUs (rest) in
+// turn. It returns false if the nodes have too few.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {
@@ -316,8 +315,7 @@ func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bo
 	return deviation(now), true
 }
 
-// deviation returns the standard deviation of the counts, rounded like a kubelet's.
-// deviation returns the standard deviation of the counts, rounded like a kubelet's.
+// deviation returns the standard deviation of the counts, rounded as in a kubelet.
 func deviation(counts map[int]int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	var sum, squares float64
@@ -331,7 +329,7 @@ func deviation(counts map[int]int) float64 {
 	return round(math.Sqrt(squares / float64(len(counts))))
 }
 
-// subsets visits the subsets of one size, in order. A subset is valid only during its visit.
+// subsets calls visit for each subset of the given size, in order. A subset is valid only during the call.
 func subsets(items []int, size int, visit func([]int)) {
 	subset := make([]int, 0, size)
 	var walk func(rest []int)

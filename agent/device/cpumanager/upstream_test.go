@@ -73,7 +73,7 @@ func TestAsUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		given := Given{}
+		given := Assignments{}
 		for j, step := range c.Steps {
 			if step.Asks == 0 {
 				delete(given, types.UID(fmt.Sprint(step.Gone)))

@@ -18,10 +18,9 @@ import (
 // errNoProvider means that the provider of a resource is not connected.
 var errNoProvider = errors.New("its provider is gone")
 
-// Admit allocates the devices that the containers of a pod request. A pod that has an
-// allocation, from before a restart, keeps it whatever the state of the provider. If there are
-// too few devices, nothing is allocated, and Admit returns a kubelet's reason and message. An
-// error means that no decision was made.
+// Admit allocates the devices that the containers of a pod request. A pod keeps an allocation that it already has,
+// for example from before a restart, even if the provider is not connected. If there are too few devices, nothing is
+// allocated, and Admit returns a kubelet's reason and message. An error means that no decision was made.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
 	if err == nil || ctx.Err() != nil || Undecided(err) {
@@ -33,8 +32,7 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 // Unexpected is a kubelet's reason for a pod whose devices cannot be allocated.
 const Unexpected = "UnexpectedAdmissionError"
 
-// Undecided reports whether an error is only a failure to store an allocation, which does not
-// reject the pod.
+// Undecided reports whether err is a failure to store an allocation. Such an error does not reject the pod.
 func Undecided(err error) bool {
 	stored := (*storeError)(nil)
 	return errors.As(err, &stored)
@@ -51,7 +49,7 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return err != nil || slices.ContainsFunc(all, func(w want) bool { return w.missing })
 }
 
-// A storeError is the error of storing an allocation.
+// A storeError reports that an allocation could not be stored.
 type storeError struct{ error }
 
 func (e *storeError) Unwrap() error { return e.error }
@@ -65,8 +63,8 @@ type want struct {
 	missing bool // nothing is allocated yet
 }
 
-// wants lists a pod's requests for resources that have devices, init containers first, without
-// those that a ResourceClaim serves (KEP-5004). The caller holds mu.
+// wants lists a pod's requests for resources that have devices, init containers first. It omits requests that a
+// ResourceClaim serves (KEP-5004). The caller holds mu.
 func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral {
@@ -90,8 +88,7 @@ func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
 	return out, nil
 }
 
-// servedByClaim reports whether the scheduler created a ResourceClaim for a container's
-// extended resource.
+// servedByClaim reports whether the scheduler created a ResourceClaim for an extended resource of a container.
 func servedByClaim(pod *v1.Pod, k key) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
 	return st != nil && slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
@@ -99,16 +96,16 @@ func servedByClaim(pod *v1.Pod, k key) bool {
 	})
 }
 
-// hasDevices reports whether a resource has a provider, had one until a short time ago, or has
-// allocated devices. The caller holds mu.
+// hasDevices reports whether a resource has a provider, had one within capacityGrace, or has allocated devices. The
+// caller holds mu.
 func (m *Manager) hasDevices(name string) bool {
 	r := m.resources[name]
 	return r != nil && (!r.expired || m.inUse(name))
 }
 
-// allocate allocates the missing devices of a pod, all or none.
+// allocate allocates the missing devices of a pod: all of them or none.
 func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
-	g, err := m.Give(pod)
+	g, err := m.BeginAllocation(pod)
 	if err != nil || !g.needsDevices() {
 		return err
 	}
@@ -121,9 +118,9 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	return g.End(ctx, err, nil)
 }
 
-// A Giving is the allocation of devices to one pod, container by container. The caller must
-// call End.
-type Giving struct {
+// A PodAllocation is an unfinished allocation of devices to one pod. The caller calls Container for each container,
+// and must then call End.
+type PodAllocation struct {
 	m         *Manager
 	pod       *v1.Pod
 	wants     []want
@@ -133,21 +130,21 @@ type Giving struct {
 	spare     spares
 }
 
-// Give begins the allocation for a pod.
-func (m *Manager) Give(pod *v1.Pod) (*Giving, error) {
+// BeginAllocation begins to allocate devices to a pod.
+func (m *Manager) BeginAllocation(pod *v1.Pod) (*PodAllocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all, err := m.wants(pod)
-	return &Giving{m: m, pod: pod, wants: all, shortages: m.shortages, spare: spares{}}, err
+	return &PodAllocation{m: m, pod: pod, wants: all, shortages: m.shortages, spare: spares{}}, err
 }
 
-func (g *Giving) needsDevices() bool {
+func (g *PodAllocation) needsDevices() bool {
 	return slices.ContainsFunc(g.wants, func(w want) bool { return w.missing })
 }
 
-// Container allocates the devices of one container. It prefers devices of the NUMA nodes at;
-// zero means any node. It must be called for the containers in the order in which they start.
-func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
+// Container allocates the devices of one container. It prefers devices of the given NUMA nodes; zero means any node.
+// The caller must call it for the containers in the order in which they start.
+func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
 	for _, w := range g.wants {
 		if w.container != ctr.Name {
 			continue
@@ -173,9 +170,9 @@ func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.M
 	return nil
 }
 
-// End stores the allocation, together with the rows in more. If err is not nil, or storing
-// fails, it revokes the allocation and returns the error.
-func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error {
+// End stores the allocation and the rows in more in one transaction. If err is not nil, or storing fails, it revokes
+// the allocation and returns the error.
+func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
 	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
 		if failed := g.m.c.Store.GiveDevices(ctx, rows); failed != nil {
@@ -185,11 +182,11 @@ func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error
 	return err
 }
 
-// spares are the devices of a pod's init containers, by resource. Later containers may reuse
-// them, since an init container ends before the next container starts.
+// spares contains the devices of a pod's init containers, by resource. Later containers may reuse them, since an init
+// container ends before the next container starts.
 type spares map[string]map[string]bool
 
-// add adds the devices of an init container, and removes those of other containers.
+// add adds the devices of an init container, or removes the devices of another container.
 func (s spares) add(w want, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
@@ -212,8 +209,9 @@ func (m *Manager) ids(pod *v1.Pod, k key) []string {
 	return nil
 }
 
-// finish confirms the granted devices or, without success, revokes them. short is m.shortages
-// from before: if another pod lacked devices since then, revoking calls Changed.
+// finish confirms the granted devices if success is true, and revokes them otherwise. short is the value of
+// m.shortages when the allocation began. If another pod has lacked devices since then, finish calls Changed after it
+// has revoked devices.
 func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {
@@ -226,17 +224,17 @@ func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64)
 	if len(m.grants[pod.UID]) == 0 {
 		delete(m.grants, pod.UID)
 	}
-	othersShort := m.shortages > short+1 // one shortage is this pod's
+	othersShort := m.shortages > short+1 // this pod may have caused one shortage itself
 	m.mu.Unlock()
 	if len(granted) > 0 && !success && othersShort {
 		m.c.Changed()
 	}
 }
 
-// grantOne allocates devices of one resource to one container. If it returns a grant, the
-// devices are allocated even if it also returns an error.
+// grantOne allocates devices of one resource to one container. If it returns a grant, the devices are allocated, even
+// if it also returns an error.
 func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spares, at topology.Mask) (*grant, error) {
-	preferred, err := m.askPreferred(ctx, pod, w, spare[w.resource], at)
+	preferred, err := m.preferredIDs(ctx, pod, w, spare[w.resource], at)
 	if err != nil {
 		return nil, err
 	}
@@ -275,9 +273,9 @@ func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spare
 	return g, nil
 }
 
-// askPreferred returns the devices that the provider prefers, if it is a Preferrer and there is
-// a choice.
-func (m *Manager) askPreferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string,
+// preferredIDs returns the devices that the provider prefers. It returns nil if the provider is not a Preferrer or
+// there is no choice.
+func (m *Manager) preferredIDs(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string,
 	error) {
 	m.mu.Lock()
 	must, free := m.availableNear(w, spare, at)
@@ -300,8 +298,8 @@ func providerOf(l *Link) Provider {
 	return l.provider
 }
 
-// available lists the healthy devices that a container may get: those that it can reuse from an
-// init container of its pod, and the free ones. The caller holds mu.
+// available lists the healthy devices that a container may get. reused contains devices that it can reuse from an
+// init container of its pod, and free contains devices that are not allocated. The caller holds mu.
 func (m *Manager) available(name string, spare map[string]bool) (reused, free []string) {
 	used := map[string]bool{}
 	for _, grants := range m.grants {
@@ -327,7 +325,7 @@ func (m *Manager) available(name string, spare map[string]bool) (reused, free []
 	return reused, free
 }
 
-// pick selects devices: first reused ones, then preferred ones, then any. The caller holds mu.
+// pick selects devices: reused ones first, then preferred ones, then any others. The caller holds mu.
 func (m *Manager) pick(w want, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {

@@ -11,15 +11,15 @@ import (
 // A Device is one device of a resource.
 type Device struct {
 	ID      string // unique within the resource, and stable across reboots
-	Healthy bool   // whether it can be allocated
-	Message string // why it is not healthy; empty: unknown
+	Healthy bool   // can be allocated
+	Message string // why the device is not healthy; may be empty
 	NUMA    []int64
 }
 
 // weight returns the approximate memory of a listed device in bytes.
 func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listedWeight returns the weight of the devices of all resources but one. The caller holds mu.
+// listedWeight returns the weight of the devices of all resources except but. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {
@@ -29,10 +29,10 @@ func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	return sum
 }
 
-// makeRoom makes room for a resource's new list within maxListed. It first drops the lists of
-// disconnected providers, then the largest list if that is larger than the new one, so that a
-// long list cannot keep others out. It returns the provider whose list was dropped, if it must
-// be told, and the pods whose devices are no longer listed. The caller holds mu.
+// makeRoom makes room for a resource's new list within maxListed. It first drops the lists of disconnected providers.
+// If that is not enough, it drops the largest list, provided that it is larger than the new one, so that no resource
+// can keep others out with a long list. It returns the provider that it disconnected, or nil, and the pods whose
+// devices are no longer listed. The caller holds mu.
 func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touched []types.UID, fits bool) {
 	drop := func(name string, o *resourceState) {
 		touched = append(touched, m.affectedPods(name, o.devices, nil)...)
@@ -67,7 +67,7 @@ func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touche
 	return victim, touched, true
 }
 
-// A Request names the devices of one resource for one container.
+// A Request asks for the devices of one resource for one container.
 type Request struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -78,18 +78,18 @@ type Request struct {
 type Choice struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	Available []string // sorted; including Must
+	Available []string // sorted; includes Must
 	Must      []string
-	Count     int // including Must
+	Count     int // includes Must
 }
 
-// An Allocation contains the changes to the configuration of a container with devices. It is
-// stored as JSON, so its fields must keep their names.
+// An Allocation contains the changes that a provider makes to a container's configuration. It is stored as JSON, so
+// its fields must keep their names.
 type Allocation struct {
 	Env         map[string]string `json:"env,omitempty"`
 	Mounts      []Mount           `json:"mounts,omitempty"`
 	Nodes       []Node            `json:"nodes,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"` // of the container, for the runtime
+	Annotations map[string]string `json:"annotations,omitempty"` // annotations of the container, which the runtime reads
 	CDI         []string          `json:"cdi,omitempty"`         // fully qualified: vendor.com/class=name
 	Groups      []int64           `json:"groups,omitempty"`      // supplementary groups of the container's first process
 }
@@ -105,33 +105,31 @@ type Mount struct {
 type Node struct {
 	Host        string `json:"host"`
 	Container   string `json:"container"`
-	Permissions string `json:"permissions"` // of r, w and m
+	Permissions string `json:"permissions"` // a combination of r, w and m
 }
 
-// A Provider provides the devices of one resource. Its methods may block until their context
-// ends: only the pod in question waits. They are called from any goroutine.
+// A Provider provides the devices of one resource. Its methods may block until their context ends, since only the pod
+// of the request waits. They must be safe for concurrent use.
 type Provider interface {
 	// Allocate is called once for each container that gets devices, before the allocation is
 	// stored. There is no call for releasing devices.
 	Allocate(context.Context, Request) (Allocation, error)
 }
 
-// A Starter is a Provider that is called before each start of a container with devices of its
-// resource.
+// A Starter is a Provider that the Manager calls before each start of a container that has devices of its resource.
 type Starter interface {
-	// Start may return a new allocation for the same devices, such as another path, or nil for
-	// no change. An error prevents the start; it is tried again later.
+	// Start may return a new allocation for the same devices, for example with another path. It returns nil if
+	// nothing changes. An error prevents the start, which the agent retries later.
 	Start(context.Context, Request) (*Allocation, error)
 }
 
-// A Yielder is a Provider whose list of devices may be dropped to make room for others. After
-// Yield it has no devices and its Link is closed.
+// A Yielder is a Provider whose list of devices may be dropped to make room for other lists. When Yield is called,
+// its Link is already closed and its devices are no longer listed.
 type Yielder interface {
 	Yield(why error)
 }
 
-// A Preferrer is a Provider that chooses among devices. IDs that it returns and that are not
-// available are ignored.
+// A Preferrer is a Provider that chooses among devices. The Manager ignores returned IDs that are not available.
 type Preferrer interface {
 	Preferred(context.Context, Choice) ([]string, error)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Hints returns, by resource, the sets of NUMA nodes that can provide a container's devices.
-// They are nil for a resource whose devices have no NUMA nodes.
-func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
+// Hints returns the sets of NUMA nodes that can provide a container's devices, by resource. The list is nil for a
+// resource whose devices have no NUMA nodes.
+func (g *PodAllocation) Hints(ctr *v1.Container) topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	out := topology.Hints{}
@@ -24,7 +24,7 @@ func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
 }
 
 // PodHints returns the hints for all containers of the pod together.
-func (g *Giving) PodHints() topology.Hints {
+func (g *PodAllocation) PodHints() topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	sidecars, peak, main, ids := map[string]int{}, map[string]int{}, map[string]int{}, map[string][]string{}
@@ -47,8 +47,8 @@ func (g *Giving) PodHints() topology.Hints {
 	return out
 }
 
-// grantedIDs lists the devices that a container has already. The caller holds mu.
-func (g *Giving) grantedIDs(k key) []string {
+// grantedIDs lists the devices that a container already has. The caller holds mu.
+func (g *PodAllocation) grantedIDs(k key) []string {
 	if got := g.m.grants[g.pod.UID][k]; got != nil {
 		return got.IDs
 	}
@@ -56,7 +56,7 @@ func (g *Giving) grantedIDs(k key) []string {
 }
 
 // hints returns the hints for a number of devices of one resource. The caller holds mu.
-func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
+func (g *PodAllocation) hints(name string, count int, has []string) []topology.Hint {
 	m := g.m
 	if m.resources[name] == nil || !m.hasNUMA(name) {
 		return nil
@@ -130,9 +130,9 @@ func (m *Manager) hasNUMA(name string) bool {
 	return false
 }
 
-// availableNear is available with a preference for the NUMA nodes at; zero means any node. If
-// these nodes have enough devices, free contains no others; else their devices are all in must.
-// The caller holds mu.
+// availableNear is like available, but prefers devices of the NUMA nodes in at; zero means any node. If these nodes
+// have more free devices than needed, free contains only these. Otherwise must also contains all of them, and free
+// the rest. The caller holds mu.
 func (m *Manager) availableNear(w want, spare map[string]bool, at topology.Mask) (must, free []string) {
 	must, free = m.available(w.resource, spare)
 	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {

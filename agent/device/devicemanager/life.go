@@ -22,20 +22,20 @@ import (
 
 // Limits of an allocation.
 const (
-	maxEntries    = 1 << 10 // of one kind
-	maxText       = 1 << 16 // bytes of a name, path or value
+	maxEntries    = 1 << 10 // entries of one kind
+	maxText       = 1 << 16 // bytes of one name, path or value
 	maxAllocation = 1 << 18 // bytes of all names, paths and values
 )
 
 // Name returns the hook's name.
 func (*Manager) Name() string { return "devices" }
 
-// Prepare allocates the devices that a pod was admitted without: their resource had no provider
-// then, or the pod has ended and runs again.
+// Prepare allocates the devices that a pod does not have yet. The pod was admitted before the resource had a
+// provider, or it has ended and runs again.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocate(ctx, pod) }
 
-// Start calls the providers of a container's devices before the container starts. It returns an
-// error if a device is absent or unhealthy, or a provider fails.
+// Start calls the providers of a container's devices before the container starts. It returns an error if a device is
+// absent or unhealthy, or if a provider returns an error.
 func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for name, g := range m.rowsOf(pod.UID, ctr.Name) {
 		m.mu.Lock()
@@ -74,8 +74,8 @@ func (m *Manager) rowsOf(uid types.UID, container string) map[string]row {
 	return out
 }
 
-// readyLink returns the link to the devices' provider. It returns an error if the provider is
-// not connected or a device is not healthy. The caller holds mu.
+// readyLink returns the link to the provider of the devices. It returns an error if the provider is not connected or
+// a device is not healthy. The caller holds mu.
 func (m *Manager) readyLink(name string, ids []string) (*Link, error) {
 	r := m.resources[name]
 	if r == nil || r.link == nil {
@@ -145,7 +145,7 @@ func (a *Allocation) add(out *api.ContainerConfig) {
 		}
 	}
 	for k, v := range a.Annotations {
-		if _, there := out.Annotations[k]; !there { // a provider cannot replace the agent's annotations
+		if _, there := out.Annotations[k]; !there { // does not replace the agent's annotations
 			if out.Annotations == nil {
 				out.Annotations = map[string]string{}
 			}
@@ -162,7 +162,7 @@ func (a *Allocation) add(out *api.ContainerConfig) {
 	}
 }
 
-// AddCDI adds CDI devices to a container's configuration, each once.
+// AddCDI adds CDI devices to a container's configuration, without duplicates.
 func AddCDI(out *api.ContainerConfig, names []string) {
 	for _, n := range names {
 		if !slices.ContainsFunc(out.CDIDevices, func(d *api.CDIDevice) bool { return d.Name == n }) {
@@ -178,7 +178,7 @@ func (a *Allocation) check() error {
 		"annotations": len(a.Annotations), "CDI devices": len(a.CDI), "groups": len(a.Groups),
 	} {
 		if n > maxEntries {
-			return fmt.Errorf("the provider of a device returned %d %s: the maximum is %d", n, kind, maxEntries)
+			return fmt.Errorf("the provider of a device returned %d %s, but the maximum is %d", n, kind, maxEntries)
 		}
 	}
 	texts := slices.Clone(a.CDI)

@@ -22,20 +22,20 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// capacityGrace is how long a resource without a provider stays in the Node's capacity, as in a
-// kubelet.
+// capacityGrace is how long a resource stays in the Node's capacity after its provider has disconnected. A kubelet
+// has the same value.
 const capacityGrace = 5 * time.Minute
 
-// Limits of the lists of providers.
+// Limits of the lists of devices.
 const (
 	maxResources = 256
-	maxDevices   = 1 << 16  // of one resource
+	maxDevices   = 1 << 16  // devices of one resource
 	maxID        = 1 << 10  // bytes
-	maxListed    = 16 << 20 // bytes of memory of all lists
+	maxListed    = 16 << 20 // bytes of memory for all lists
 )
 
-// metaResources is the store's key for the names of the resources that had a provider, as JSON.
-// After a restart of the agent their capacity is zero until their providers connect.
+// metaResources is the store's key for the names of the resources that had a provider, as JSON. After a restart of
+// the agent the capacity of these resources is zero until their providers connect.
 const metaResources = "device-resources"
 
 // A Store stores allocations. *store.Store implements it.
@@ -50,33 +50,32 @@ type Store interface {
 // Config is the input of New.
 type Config struct {
 	Store Store
-	// Changed is called when the Node's devices have changed or some were released. It must not
-	// block, and may call the Manager. It may be nil.
+	// Changed is called when the Node's devices have changed or devices were released. It must not block, and may
+	// call the Manager. It may be nil.
 	Changed func()
-	// PodChanged is called when a device of a pod has changed its health or is listed again, so
-	// that a container that waits for it may start. It must not block and may be nil.
+	// PodChanged is called when the health of a pod's device has changed or the device is listed again. A container
+	// that waits for the device may then start. It must not block and may be nil.
 	PodChanged func(types.UID)
 	Log        *slog.Logger
 }
 
-// A Manager allocates devices. It is a hook for the lifecycle of pods, and safe for concurrent
-// use.
+// A Manager allocates devices. It implements a hook of the pod lifecycle, and is safe for concurrent use.
 type Manager struct {
 	c Config
 
-	namesMu sync.Mutex // held while names are stored; locked before mu
+	namesMu sync.Mutex // locked while names are stored; locked before mu
 	names   []string   // as stored under metaResources
 
-	mu        sync.Mutex // not held during calls to a provider or the store
+	mu        sync.Mutex // not locked during calls to a provider or the store
 	resources map[string]*resourceState
 	grants    map[types.UID]map[key]*grant
-	shortages uint64 // counts requests that failed for lack of devices
+	shortages uint64 // number of requests that failed for lack of devices
 }
 
-// A key names a container and a resource that it requests.
+// A key identifies a container of a pod and a resource that it requests.
 type key struct{ container, resource string }
 
-// A grant is a container's allocation of one resource.
+// A grant is the allocation of one resource's devices to a container.
 type grant struct {
 	row
 	pending bool // not stored yet
@@ -90,11 +89,11 @@ type row struct {
 }
 
 type resourceState struct {
-	link      *Link // nil: no provider is connected
+	link      *Link // nil if no provider is connected
 	devices   map[string]Device
 	weight    int       // bytes of memory of devices
 	goneSince time.Time // when the provider disconnected
-	expired   bool      // the provider was disconnected for longer than capacityGrace
+	expired   bool      // the provider has been disconnected for longer than capacityGrace
 }
 
 // New returns a Manager. It does no I/O.
@@ -132,11 +131,11 @@ func (m *Manager) Load(ctx context.Context) error {
 	}
 	for _, r := range rows {
 		if !strings.Contains(r.Resource, "/") {
-			continue // CPUs and memory, which package pinning loads
+			continue // package pinning loads CPUs and memory
 		}
 		g := &grant{}
 		if err := json.Unmarshal(r.Given, &g.row); err != nil {
-			m.c.Log.Error("cannot decode the stored devices of a container: it gets new ones",
+			m.c.Log.Error("cannot decode the stored devices of a container: the container gets new devices",
 				"row", string(r.UID)+"/"+r.Container, "resource", r.Resource, "error", err)
 			continue
 		}
@@ -160,8 +159,8 @@ type Link struct {
 	provider Provider
 }
 
-// Connect makes p the provider of a resource, in place of the current one. The list of devices
-// stays that of the previous provider until Link.Devices is called.
+// Connect makes p the provider of a resource. It replaces the current provider, whose list of devices stays valid
+// until Link.Devices is called.
 func (m *Manager) Connect(ctx context.Context, name string, p Provider) (*Link, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -221,12 +220,12 @@ func (m *Manager) storeNames(ctx context.Context, names []string) error {
 // list, if the new one exceeds a limit.
 func (l *Link) Devices(list []Device) error {
 	if len(list) > maxDevices {
-		return fmt.Errorf("resource %s has %d devices: the maximum is %d", l.resource, len(list), maxDevices)
+		return fmt.Errorf("resource %s has %d devices, but the maximum is %d", l.resource, len(list), maxDevices)
 	}
 	now, weight := make(map[string]Device, len(list)), 0
 	for _, d := range list {
 		if d.ID == "" || len(d.ID) > maxID {
-			return fmt.Errorf("resource %s has a device with an ID of %d bytes: 1 to %d are valid", l.resource, len(d.ID), maxID)
+			return fmt.Errorf("resource %s has a device with an ID of %d bytes: an ID must have 1 to %d", l.resource, len(d.ID), maxID)
 		}
 		now[d.ID] = d
 		weight += d.weight()
@@ -241,7 +240,7 @@ func (l *Link) Devices(list []Device) error {
 	victim, touched, fits := m.makeRoom(r, weight)
 	if !fits {
 		m.mu.Unlock()
-		return fmt.Errorf("the list of devices of resource %s needs %d bytes of memory: with the other lists that exceeds %d",
+		return fmt.Errorf("the list of devices of resource %s needs %d bytes of memory: all lists together would exceed %d",
 			l.resource, weight, maxListed)
 	}
 	before := r.devices
@@ -250,18 +249,19 @@ func (l *Link) Devices(list []Device) error {
 	m.mu.Unlock()
 	m.notify(!sameHealth(before, now) || victim != nil, touched)
 	if victim != nil {
-		victim.Yield(fmt.Errorf("the lists of devices of all resources exceed %d bytes of memory, and this is the largest",
+		victim.Yield(fmt.Errorf("the lists of devices of all resources exceed %d bytes of memory, and this list is the largest",
 			maxListed))
 	}
 	return nil
 }
 
-// sameHealth reports whether two lists have the same devices with the same health.
+// sameHealth reports whether two lists contain the same devices with the same health.
 func sameHealth(a, b map[string]Device) bool {
 	return maps.EqualFunc(a, b, func(x, y Device) bool { return x.Healthy == y.Healthy })
 }
 
-// affectedPods lists the pods with a device that changed. The caller holds mu.
+// affectedPods lists the pods that have a device whose health has changed or that was added or removed. The caller
+// holds mu.
 func (m *Manager) affectedPods(name string, before, now map[string]Device) (out []types.UID) {
 	for uid, grants := range m.grants {
 		for k, g := range grants {
@@ -288,8 +288,8 @@ func (m *Manager) notify(node bool, pods []types.UID) {
 	}
 }
 
-// Close disconnects the provider. Its devices are unhealthy at once, and leave the Node's
-// capacity after capacityGrace. A second call does nothing.
+// Close disconnects the provider. Its devices become unhealthy at once and leave the Node's capacity after
+// capacityGrace. A second call does nothing.
 func (l *Link) Close() {
 	m := l.m
 	m.mu.Lock()
@@ -347,8 +347,8 @@ func (m *Manager) removeName(name string) {
 	}
 }
 
-// Resources returns the number of devices by resource: all of them as capacity, the healthy ones
-// as allocatable. A resource whose provider has expired has zero.
+// Resources returns the number of devices by resource. capacity counts all of them, allocatable the healthy ones.
+// Both are zero for a resource whose provider has expired.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -366,9 +366,9 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Room corrects the free resources against which pods are admitted. It removes the resources
-// with devices, which Admit allocates one by one, and sets those without a provider and without
-// users to zero.
+// Room adjusts the free resources against which pods are admitted. It removes the resources that have devices,
+// because Admit allocates these one by one. It sets resources without a provider and without allocated devices to
+// zero.
 func (m *Manager) Room(room v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -381,7 +381,7 @@ func (m *Manager) Room(room v1.ResourceList) {
 	}
 }
 
-// inUse reports whether a container has devices of a resource. The caller holds mu.
+// inUse reports whether any container has devices of a resource. The caller holds mu.
 func (m *Manager) inUse(name string) bool {
 	for _, grants := range m.grants {
 		for k := range grants {
@@ -393,10 +393,10 @@ func (m *Manager) inUse(name string) bool {
 	return false
 }
 
-// A Resource is a resource with its devices, for display.
+// A Resource describes a resource with its devices.
 type Resource struct {
 	Name    string
-	Gone    time.Time // when its provider disconnected; zero: it is connected
+	Gone    time.Time // when its provider disconnected; zero if it is connected
 	Devices []Device  // sorted by ID
 }
 
@@ -412,8 +412,8 @@ func (m *Manager) List() (out []Resource) {
 	return out
 }
 
-// A Held lists the devices of one resource that a container has.
-type Held struct {
+// A Holding lists the devices of one resource that are allocated to a container.
+type Holding struct {
 	UID       types.UID // of the pod
 	Container string
 	Resource  string
@@ -421,18 +421,18 @@ type Held struct {
 	NUMA      map[string][]int64 // by ID, for the devices with NUMA nodes
 }
 
-// Held returns all stored allocations, sorted by pod, container and resource.
-func (m *Manager) Held() (out []Held) {
+// Holdings returns all stored allocations, sorted by pod, container and resource.
+func (m *Manager) Holdings() (out []Holding) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid, grants := range m.grants {
 		for k, g := range grants {
 			if !g.pending {
-				out = append(out, Held{uid, k.container, k.resource, g.IDs, g.NUMA})
+				out = append(out, Holding{uid, k.container, k.resource, g.IDs, g.NUMA})
 			}
 		}
 	}
-	sorting.By(out, func(a, b Held) int {
+	sorting.By(out, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Resource, b.Resource))
 	})
 	return out

@@ -119,7 +119,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 // grantedIDs is what the containers of a pod have, such as "c0=a,b c1=c".
 func (w *world) has(p *v1.Pod) string {
 	var out []string
-	for _, h := range w.Held() {
+	for _, h := range w.Holdings() {
 		if h.UID == p.UID && h.Resource == thing {
 			out = append(out, h.Container+"="+strings.Join(h.IDs, ","))
 		}

@@ -1,15 +1,13 @@
-// Package deviceplugin serves device plugins (v1beta1): programs on this node, most of them
-// pods, that list the devices of a resource and return the configuration that a container needs
-// to use them.
+// Package deviceplugin serves device plugins (v1beta1): programs on this node, most of them pods, that list the
+// devices of a resource, and return the configuration with which a container can use them.
 //
 //	plugin --Register--> <root-dir>/device-plugins/kubelet.sock --+
 //	plugin's socket below <root-dir>/plugins_registry ------------+--> dial, GetDevicePluginOptions
 //	plugin --ListAndWatch, a list after the other--> device.Link        |
 //	device.Manager --Allocate, PreStartContainer, GetPreferredAllocation'--> plugin
 //
-// Like a kubelet, the agent recreates its socket at each start and removes the sockets of
-// plugins: plugins watch for that and register again. Until the first registration one
-// goroutine waits for a connection.
+// Like a kubelet, the agent recreates its socket at each start and removes the sockets of plugins: plugins notice
+// this and register again. Until the first registration, only one goroutine runs, which waits for a connection.
 //
 // A plugin may be faulty or malicious: its messages, names, lists and call durations are
 // limited. A plugin that hangs delays only the pods that request its devices.

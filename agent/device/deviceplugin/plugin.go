@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// Limits of calls to a plugin and of its lists.
+// Limits of calls to a plugin and of its answers.
 const (
 	dialTimeout     = 10 * time.Second
 	allocateTimeout = 2 * time.Minute
@@ -25,7 +25,7 @@ const (
 	anyPermission   = "rwm"
 )
 
-// A plugin is a devicemanager.Provider behind a socket.
+// A plugin is a devicemanager.Provider that calls a device plugin through its socket.
 type plugin struct {
 	resource, socket string
 	conn             *grpc.ClientConn
@@ -36,7 +36,8 @@ type plugin struct {
 	stop             context.CancelCauseFunc
 }
 
-// dial connects to a plugin and requests its options. options are those of its registration.
+// dial connects to a plugin and requests its options. If the plugin returns none, it uses options, which the plugin
+// sent with its registration.
 func (p *Plugins) dial(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) (*plugin, error) {
 	fi, err := os.Lstat(socket)
 	if err == nil && fi.Mode().Type() != os.ModeSocket {
@@ -65,12 +66,12 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, options *ap
 	return x, nil
 }
 
-func (x *plugin) close() { _ = x.conn.Close() } // fails only if it is closed already
+func (x *plugin) close() { _ = x.conn.Close() } // fails only if the connection is already closed
 
-// Yield implements devicemanager.Yielder: it disconnects the plugin.
+// Yield implements devicemanager.Yielder. It disconnects the plugin.
 func (x *plugin) Yield(why error) { x.stop(why) }
 
-// watch passes the plugin's lists on until the stream ends.
+// watch forwards the plugin's lists of devices to the Manager until the stream ends.
 func (x *plugin) watch(ctx context.Context) error {
 	stream, err := x.client.ListAndWatch(ctx, &api.Empty{})
 	if err != nil {
@@ -94,7 +95,7 @@ func devices(list []*api.Device) []devicemanager.Device {
 	return out
 }
 
-// Allocate requests the configuration of a container with devices.
+// Allocate implements devicemanager.Provider.
 func (x *plugin) Allocate(ctx context.Context, r devicemanager.Request) (devicemanager.Allocation, error) {
 	ctx, stop := context.WithTimeout(ctx, allocateTimeout)
 	defer stop()
@@ -142,7 +143,7 @@ func (x *plugin) Start(ctx context.Context, r devicemanager.Request) (*deviceman
 	return nil, nil
 }
 
-// Preferred calls GetPreferredAllocation if the plugin implements it.
+// Preferred implements devicemanager.Preferrer. It calls GetPreferredAllocation if the plugin's options offer it.
 func (x *plugin) Preferred(ctx context.Context, c devicemanager.Choice) ([]string, error) {
 	if !x.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil

@@ -44,7 +44,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Counter observes the events that a kubelet counts of device plugins.
+// A Counter observes the events of device plugins for which a kubelet has metrics.
 type Counter interface {
 	Registered(resource string)
 	Allocated(resource string, took time.Duration)
@@ -60,7 +60,7 @@ type Plugins struct {
 	c      Config
 	dir    string
 	server *rpc.Server
-	ctx    context.Context // parent of all plugins' contexts; ends with Run
+	ctx    context.Context // parent of all plugins' contexts; ends when Run returns
 	stop   context.CancelFunc
 	group  sync.WaitGroup
 
@@ -68,7 +68,7 @@ type Plugins struct {
 	current map[string]*plugin // by resource
 }
 
-// New returns Plugins. It does no I/O.
+// New returns new Plugins. It does no I/O.
 func New(c Config) *Plugins {
 	if c.Counted == nil {
 		c.Counted = noCounter{}
@@ -78,7 +78,7 @@ func New(c Config) *Plugins {
 	return p
 }
 
-// Listen opens the socket at which plugins register, and removes all sockets of an earlier run.
+// Listen opens the socket at which plugins register, and removes all sockets of an earlier run of the agent.
 func (p *Plugins) Listen() error {
 	err := readonly.MkdirAll(p.dir, 0o750)
 	if err == nil {
@@ -86,7 +86,7 @@ func (p *Plugins) Listen() error {
 	}
 	switch {
 	case readonly.Fault(err): // the agent starts without device plugins
-		p.c.Log.Error("cannot read the directory of device plugins: none can register", "error", err)
+		p.c.Log.Error("cannot read the directory of device plugins: no plugin can register", "error", err)
 	case err != nil:
 		return fmt.Errorf("prepare the directory of device plugins: %w", err)
 	}
@@ -94,7 +94,7 @@ func (p *Plugins) Listen() error {
 	return err
 }
 
-// removeSockets removes the sockets in dir. Running plugins notice it and register again.
+// removeSockets removes the sockets in dir. Running plugins notice this and register again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -118,8 +118,8 @@ func (p *Plugins) Close() error {
 	return p.server.Close()
 }
 
-// Run serves registrations until ctx ends. It is called after Listen. The gRPC server is created
-// for the first connection.
+// Run serves registrations until ctx ends. It must be called after Listen. It creates the gRPC server when the first
+// plugin connects.
 func (p *Plugins) Run(ctx context.Context) error {
 	defer p.group.Wait()
 	defer p.stop()
@@ -131,7 +131,7 @@ type registration struct {
 	api.UnimplementedRegistrationServer
 }
 
-// Register connects to a plugin, whose socket is in the same directory as the agent's.
+// Register connects to a plugin. The plugin's socket must be in the same directory as the agent's.
 func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	p := r.Plugins
 	if err := check(req.ResourceName, []string{req.Version}); err != nil {
@@ -155,8 +155,7 @@ func check(resource string, versions []string) error {
 	return devicemanager.CheckName(resource)
 }
 
-// connect connects to the plugin at a socket and makes it the plugin of a resource, in place of
-// the current one.
+// connect connects to the plugin at a socket and makes it the plugin of a resource. It replaces the current plugin.
 func (p *Plugins) connect(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) error {
 	x, err := p.dial(ctx, resource, socket, options)
 	if err != nil {
@@ -185,7 +184,7 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, options 
 	return nil
 }
 
-// follow watches a plugin until its stream ends or it is stopped, and then disconnects it.
+// follow watches a plugin until its stream ends or the plugin is stopped. Then it disconnects the plugin.
 func (p *Plugins) follow(ctx context.Context, x *plugin) {
 	err := x.watch(ctx)
 	if why := context.Cause(ctx); why != nil && why != ctx.Err() {
@@ -195,7 +194,7 @@ func (p *Plugins) follow(ctx context.Context, x *plugin) {
 	}
 	x.stop(nil)
 	x.close()
-	if p.ctx.Err() == nil { // if the agent is ending, the plugin may still be running
+	if p.ctx.Err() == nil { // when the agent exits, the plugin may keep running
 		x.link.Close()
 	}
 	p.mu.Lock()

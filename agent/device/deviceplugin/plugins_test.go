@@ -241,7 +241,7 @@ func TestPlugin(t *testing.T) {
 		cfg.Devices[0].Permissions != "rwm" || cfg.CDIDevices[0].Name != "example.com/thing=b" {
 		t.Errorf("the container gets %v", cfg)
 	}
-	if held := n.manager.Held(); len(held) != 1 || !slices.Equal(held[0].NUMA["c"], []int64{2}) {
+	if held := n.manager.Holdings(); len(held) != 1 || !slices.Equal(held[0].NUMA["c"], []int64{2}) {
 		t.Errorf("it has %+v", held)
 	}
 	if err := n.manager.Start(t.Context(), p, &p.Spec.Containers[0]); err != nil {

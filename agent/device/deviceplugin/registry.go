@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// Validate implements plugins.Handler, for plugins that register below plugins_registry.
+// Validate implements plugins.Handler, for plugins that register in plugins_registry.
 func (p *Plugins) Validate(x plugins.Plugin) error { return check(x.Name, x.Versions) }
 
 // Register implements plugins.Handler.

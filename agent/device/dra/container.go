@@ -17,15 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Use is one device that a container has from a claim.
+// A Use is one device that a container has through a claim.
 type Use struct {
-	Claim  string // the object's name, in the pod's namespace
+	Claim  string // name of the ResourceClaim, in the pod's namespace
 	Driver string
 	Device Device
 }
 
-// Uses lists the devices that a container has from claims, each once, sorted by claim and
-// driver and then in the driver's order. It returns an error if a claim is not prepared.
+// Uses lists the devices that a container has through claims, without duplicates. They are sorted by claim and driver
+// and then in the driver's order. It returns an error if a claim is not prepared.
 func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	requests, err := podspec.ClaimRequests(pod, ctr)
 	if err != nil || len(requests) == 0 {
@@ -50,8 +50,8 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	return out, nil
 }
 
-// matches reports whether a device was allocated for a request of its claim. A device of a
-// subrequest matches its request.
+// matches reports whether a device was allocated for a request of its claim. A device that was allocated for a
+// subrequest matches the request.
 func (d *Device) matches(request string) bool {
 	base, _, _ := strings.Cut(request, "/")
 	return request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, base) || slices.Contains(d.Requests, request)
@@ -73,7 +73,7 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// Status returns the health of a container's devices from claims (KEP-4680).
+// Status returns the health of the devices that a container has through claims (KEP-4680).
 func (m *Manager) Status(pod *v1.Pod, ctr *v1.Container) (out []v1.ResourceStatus) {
 	all, err := podspec.ResourceClaims(pod)
 	if err != nil || len(all) == 0 || len(ctr.Resources.Claims) == 0 {
@@ -136,13 +136,13 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	return h
 }
 
-// updateHealth stores the health that a driver reports. gone means that the stream has ended:
-// then all health of the driver is dropped first.
-func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool) {
+// updateHealth stores the health that a driver reports. If streamEnded is true, it first drops all stored health of
+// the driver.
+func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, streamEnded bool) {
 	m.mu.Lock()
 	now := time.Now()
 	changed := map[deviceKey]bool{}
-	if gone {
+	if streamEnded {
 		for k := range d.health {
 			changed[k] = true
 		}
@@ -164,7 +164,7 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool
 		}
 		full := func() bool { return !found && devices >= maxHealth || bytes+more > maxHealthBytes }
 		if full() && !dropped {
-			dropped = true // once for each list, since it scans the devices of all drivers
+			dropped = true // at most once for a list, because dropLargest scans the devices of all drivers
 			pods = m.dropLargest(d)
 			devices, bytes = m.healthSize()
 		}
@@ -181,7 +181,7 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, gone bool
 		d.health[k] = c
 	}
 	m.scheduleExpiry(d, now)
-	pods = append(pods, m.podsOf(d.name, changed)...)
+	pods = append(pods, m.podsWith(d.name, changed)...)
 	m.mu.Unlock()
 	for _, uid := range pods {
 		m.c.PodChanged(uid)
@@ -199,16 +199,16 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
 		c.until = now.Add(min(time.Duration(min(s, int64(maxStale/time.Second)))*time.Second, maxStale))
 	}
-	if len(c.message) > maxText { // as in a kubelet
+	if len(c.message) > maxText { // a kubelet shortens it too
 		c.message = strings.ToValidUTF8(c.message[:maxText-3], "") + "..."
 	}
 	return c
 }
 
-// size returns the bytes that a device's health uses.
+// size returns the number of bytes that a device's health occupies.
 func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
 
-// driverHealthSize returns the number of devices and bytes of a driver's health.
+// driverHealthSize returns the number of a driver's devices whose health is stored, and the bytes that it occupies.
 func driverHealthSize(d *driver) (devices, bytes int) {
 	for k, c := range d.health {
 		bytes += k.size(c)
@@ -216,19 +216,18 @@ func driverHealthSize(d *driver) (devices, bytes int) {
 	return len(d.health), bytes
 }
 
-// dropLargest drops the health of the driver with the largest share, if that is larger than the
-// share of to, so that no driver can keep others out. It returns the affected pods. The caller
-// holds mu.
-func (m *Manager) dropLargest(to *driver) []types.UID {
+// dropLargest drops the stored health of the driver that occupies most space. It does so only if that is more space
+// than reporter occupies. So no driver can keep others out. It returns the affected pods. The caller holds mu.
+func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {
 		devices, bytes := driverHealthSize(d)
 		return max(float64(devices)/maxHealth, float64(bytes)/maxHealthBytes)
 	}
-	limit := share(to)
+	limit := share(reporter)
 	for _, all := range m.drivers {
 		for _, d := range all {
-			if size := share(d); d != to && size > limit {
+			if size := share(d); d != reporter && size > limit {
 				largest, limit = d, size
 			}
 		}
@@ -241,11 +240,11 @@ func (m *Manager) dropLargest(to *driver) []types.UID {
 		forgotten[k] = true
 	}
 	clear(largest.health)
-	return m.podsOf(largest.name, forgotten)
+	return m.podsWith(largest.name, forgotten)
 }
 
-// healthSize returns the number of devices and bytes of all drivers' health. The caller holds
-// mu.
+// healthSize returns the number of all drivers' devices whose health is stored, and the bytes that it occupies. The
+// caller holds mu.
 func (m *Manager) healthSize() (devices, bytes int) {
 	for _, drivers := range m.drivers {
 		for _, d := range drivers {
@@ -256,8 +255,8 @@ func (m *Manager) healthSize() (devices, bytes int) {
 	return devices, bytes
 }
 
-// scheduleExpiry starts a timer that drops expired health and reports the affected pods. The
-// caller holds mu.
+// scheduleExpiry starts a timer that drops health that has expired and notifies the affected pods. The caller holds
+// mu.
 func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 	if d.expiry != nil {
 		d.expiry.Stop()
@@ -282,7 +281,7 @@ func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 			}
 		}
 		m.scheduleExpiry(d, time.Now())
-		pods := m.podsOf(d.name, late)
+		pods := m.podsWith(d.name, late)
 		m.mu.Unlock()
 		for _, uid := range pods {
 			m.c.PodChanged(uid)
@@ -290,12 +289,12 @@ func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 	})
 }
 
-// podsOf lists the pods that have one of a driver's devices in which. The caller holds mu.
-func (m *Manager) podsOf(driver string, which map[deviceKey]bool) []types.UID {
+// podsWith lists the pods that use at least one of a driver's devices. The caller holds mu.
+func (m *Manager) podsWith(driver string, devices map[deviceKey]bool) []types.UID {
 	pods := map[types.UID]bool{}
 	for _, c := range m.claims {
 		p := c.parts[driver]
-		if p != nil && slices.ContainsFunc(p.devices, func(d Device) bool { return which[deviceKey{d.Pool, d.Name}] }) {
+		if p != nil && slices.ContainsFunc(p.devices, func(d Device) bool { return devices[deviceKey{d.Pool, d.Name}] }) {
 			maps.Copy(pods, c.pods)
 		}
 	}

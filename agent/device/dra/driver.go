@@ -24,18 +24,18 @@ import (
 
 // Limits of calls to a driver and of its messages.
 const (
-	callTimeout    = 45 * time.Second // a kubelet's
-	maxDevices     = 1 << 10          // of a claim
-	maxCDI         = 1 << 7           // of a device
+	callTimeout    = 45 * time.Second // as in a kubelet
+	maxDevices     = 1 << 10          // devices of a claim
+	maxCDI         = 1 << 7           // CDI devices of a device
 	maxText        = 1 << 10          // bytes of a name
 	maxClaim       = 1 << 18          // bytes of all names of a claim
-	maxHealth      = 1 << 14          // devices with stored health, of all drivers
-	maxHealthBytes = 4 << 20          // bytes of their names and messages
-	staleAfter     = 30 * time.Second // default validity of a reported health
+	maxHealth      = 1 << 14          // devices of all drivers with a stored health
+	maxHealthBytes = 4 << 20          // bytes of the names and messages of these devices
+	staleAfter     = 30 * time.Second // validity of a reported health if the driver sets none
 	maxStale       = 24 * time.Hour   // maximum validity that a driver may set
 )
 
-// The gRPC services that a driver may implement. Their messages are the same.
+// The gRPC services that a driver may implement. Both have the same messages.
 const (
 	serviceV1      = "v1.DRAPlugin"
 	serviceV1beta1 = "v1beta1.DRAPlugin"
@@ -48,10 +48,10 @@ type driver struct {
 	stop                    context.CancelFunc
 	counter                 Counter
 
-	// These are guarded by Manager.mu.
+	// Manager.mu guards these fields.
 	connected bool
 	health    map[deviceKey]condition
-	expiry    *time.Timer // fires when the next health expires; nil: none will
+	expiry    *time.Timer // fires when the next health expires; nil if no health expires
 }
 
 type deviceKey struct{ pool, name string }
@@ -83,14 +83,13 @@ func service(p plugins.Plugin) (string, error) {
 		p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
 }
 
-// Register implements plugins.Handler. An older instance of the driver may stay registered
-// beside the new one.
+// Register implements plugins.Handler. An older instance of the driver may stay registered too.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	s, err := service(p)
 	if err != nil {
 		return err
 	}
-	conn, err := plugins.Dial(p.Endpoint, grpc.WithIdleTimeout(0)) // an open connection shows when the driver ends
+	conn, err := plugins.Dial(p.Endpoint, grpc.WithIdleTimeout(0)) // the state of an open connection shows whether the driver runs
 	if err != nil {
 		return err
 	}
@@ -119,8 +118,7 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// Deregister implements plugins.Handler. It removes the instance of a driver whose socket was
-// removed.
+// Deregister implements plugins.Handler. It removes the driver instance whose socket was removed.
 func (m *Manager) Deregister(p plugins.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,8 +137,8 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 	}
 }
 
-// watchConnection reconnects to a driver whenever the connection is lost, and records whether it
-// is connected.
+// watchConnection reconnects to a driver whenever the connection is lost, and records whether the driver is
+// connected.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	for {
 		d.conn.Connect()
@@ -157,7 +155,7 @@ func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	}
 }
 
-// reportReachable reports to Slices whether any instance of a driver is connected, if that has
+// reportReachable tells Slices whether any instance of a driver is connected. It does nothing if this has not
 // changed. The caller holds mu.
 func (m *Manager) reportReachable(name string) {
 	now := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })
@@ -172,14 +170,15 @@ func (m *Manager) reportReachable(name string) {
 	m.c.Slices.Gone(name)
 }
 
-// driver returns the latest connected instance of a driver, else the latest instance, else nil.
+// driver returns the latest connected instance of a driver. If none is connected, it returns the latest instance. If
+// none is registered, it returns nil.
 func (m *Manager) driver(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.latestLocked(name)
 }
 
-// latestLocked is driver for a caller that holds mu.
+// latestLocked is like driver, but the caller holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {
@@ -197,7 +196,7 @@ func (c *claim) message() *api.Claim {
 	return &api.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
 }
 
-// prepare calls NodePrepareResources and returns the devices by claim.
+// prepare calls NodePrepareResources and returns the prepared devices by claim.
 func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]Device, error) {
 	q, resp := &api.NodePrepareResourcesRequest{}, &api.NodePrepareResourcesResponse{}
 	for _, c := range claims {
@@ -226,7 +225,7 @@ func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]
 
 func devices(list []*api.Device) (out []Device, err error) {
 	if len(list) > maxDevices {
-		return nil, fmt.Errorf("it has %d devices: the maximum is %d", len(list), maxDevices)
+		return nil, fmt.Errorf("it has %d devices, but the maximum is %d", len(list), maxDevices)
 	}
 	sum := 0
 	for _, d := range list {
@@ -278,8 +277,8 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 	return nil
 }
 
-// watchHealth receives the health of a driver's devices until the driver is deregistered. It
-// does nothing for a driver without that service.
+// watchHealth receives the health of a driver's devices until the driver is deregistered. It does nothing if the
+// driver does not implement the service.
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
 	defer d.conn.Close()
 	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}

@@ -24,7 +24,7 @@ type Store interface {
 	RemoveClaims(ctx context.Context, claims []store.Claim) error
 }
 
-// Objects reads the claims that a pod names. *object.Cache implements it.
+// Objects reads the ResourceClaims that a pod names. *object.Cache implements it.
 type Objects interface {
 	ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error)
 	// Renew reads the objects that the pod names from the API server again.
@@ -34,28 +34,26 @@ type Objects interface {
 // Config is the input of New.
 type Config struct {
 	Store   Store
-	Objects Objects // nil: the node has no API server, and no claims
-	// PodChanged is called when the health of a pod's device has changed, or a driver for which
-	// the pod waits has registered. It must not block. It may be nil.
+	Objects Objects // nil on a node without an API server, which has no claims
+	// PodChanged is called when the health of a pod's device has changed, or when a driver for which the pod waits
+	// has registered. It must not block. It may be nil.
 	PodChanged func(types.UID)
-	// Slices is told which drivers are reachable. *resourceslice.Sweeper implements it. It may
+	// Slices is notified when a driver becomes reachable or unreachable. *resourceslice.Sweeper implements it. It may
 	// be nil.
 	Slices  Slices
 	Counted Counter // may be nil
 	Log     *slog.Logger
 }
 
-// Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not
-// block.
+// A Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
 type Slices interface {
 	Here(driver string)
 	Gone(driver string)
 }
 
-// A Counter observes the calls that a kubelet counts of dynamic resources.
+// A Counter observes the operations and calls for which a kubelet has metrics of dynamic resource allocation.
 type Counter interface {
-	// DRAOperation observes the operation name, PrepareResources or UnprepareResources, on all
-	// claims of a pod.
+	// DRAOperation observes an operation on all claims of a pod. name is PrepareResources or UnprepareResources.
 	DRAOperation(name string, failed bool, took time.Duration)
 	// DRACall observes one call to a driver. code is the name of the gRPC status code.
 	DRACall(driver, method, code string, took time.Duration)
@@ -66,42 +64,42 @@ type noCounter struct{}
 func (noCounter) DRAOperation(string, bool, time.Duration)      {}
 func (noCounter) DRACall(string, string, string, time.Duration) {}
 
-// A Manager prepares claims. It is a hook for the lifecycle of pods, and handles the drivers
-// that package plugins finds.
+// A Manager prepares claims. It implements a hook of the pod lifecycle, and handles the drivers that package plugins
+// finds.
 type Manager struct {
 	c      Config
 	ctx    context.Context // parent of the drivers' contexts
 	cancel context.CancelFunc
 	group  sync.WaitGroup
 
-	mu        sync.Mutex // not held during calls to a driver or the store
+	mu        sync.Mutex // not locked during calls to a driver or the store
 	claims    map[types.UID]*claim
-	drivers   map[string][]*driver          // by name, the latest last
-	waiting   map[string]map[types.UID]bool // pods that wait for a driver
-	reachable map[string]bool               // by driver, as last reported to Slices
+	drivers   map[string][]*driver          // by name; the latest instance is last
+	waiting   map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver
+	reachable map[string]bool               // what was last reported to Slices, by driver
 }
 
-// A claim is a ResourceClaim that is prepared, or may be.
+// A claim is a ResourceClaim that is prepared or may be prepared.
 type claim struct {
 	uid             types.UID
 	namespace, name string
-	busy            chan struct{} // capacity 1: a lock, held while the claim is prepared or unprepared
+	busy            chan struct{} // a lock of capacity 1, which is locked while the claim is prepared or unprepared
 
-	// These are guarded by Manager.mu.
+	// Manager.mu guards these fields.
 	pods  map[types.UID]bool
 	parts map[string]*part // by driver
 }
 
-// A part of a claim contains the devices of one driver.
+// A part contains the devices of a claim that belong to one driver.
 type part struct {
 	devices  []Device
-	prepared bool // in this run of the agent
+	prepared bool // prepared since this start of the agent
 }
 
 // A Device is a device that a driver has prepared. It is stored as JSON, so its fields must
 // keep their names.
 type Device struct {
-	Requests []string `json:"requests,omitempty"` // of the claim; empty: all requests
+	Requests []string `json:"requests,omitempty"` // requests of the claim; if it is empty, all requests
 	Pool     string   `json:"pool"`
 	Name     string   `json:"name"`
 	Share    string   `json:"share,omitempty"`
@@ -147,8 +145,8 @@ func (m *Manager) Load(ctx context.Context) error {
 	defer m.mu.Unlock()
 	for _, r := range rows {
 		var s row
-		if err := json.Unmarshal(r.State, &s); err != nil { // the driver may still have it prepared
-			m.c.Log.Error("cannot decode the stored state of a resource claim: it is prepared again",
+		if err := json.Unmarshal(r.State, &s); err != nil { // the driver may still have prepared the claim
+			m.c.Log.Error("cannot decode the stored state of a resource claim: the driver prepares the claim again",
 				"claim", r.Namespace+"/"+r.Name, "driver", r.Driver, "error", err)
 		}
 		c := m.claims[r.UID]
@@ -171,7 +169,7 @@ func newClaim(uid types.UID, namespace, name string) *claim {
 	}
 }
 
-// InUse counts the claims that are prepared, or may be, by driver and in total.
+// InUse returns the number of claims that are prepared or may be prepared, by driver and in total.
 func (m *Manager) InUse() (drivers map[string]int, all int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,14 +186,14 @@ func (m *Manager) InUse() (drivers map[string]int, all int) {
 func (c *claim) rows() (out []store.Claim) {
 	pods := slices.Sorted(maps.Keys(c.pods))
 	for name, p := range c.parts {
-		state, _ := json.Marshal(row{pods, p.devices}) // strings only, so it cannot fail
+		state, _ := json.Marshal(row{pods, p.devices}) // cannot fail, because the row contains only strings
 		out = append(out, store.Claim{UID: c.uid, Driver: name, Namespace: c.namespace, Name: c.name, State: state})
 	}
 	return out
 }
 
-// lock locks claims against concurrent preparing and unpreparing. The caller sorts them, so that
-// two callers cannot deadlock.
+// lock locks claims, so that they are not prepared or unprepared concurrently. The claims must be sorted, so that two
+// callers cannot deadlock.
 func lock(ctx context.Context, claims []*claim) (unlock func(), err error) {
 	var held []*claim
 	unlock = func() {
@@ -215,7 +213,7 @@ func lock(ctx context.Context, claims []*claim) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// find returns the claim with this name that the pod uses, or nil. The caller holds mu.
+// find returns the claim with the given name that the pod uses, or nil. The caller holds mu.
 func (m *Manager) find(pod *v1.Pod, name string) *claim {
 	for _, c := range m.claims {
 		if c.name == name && c.namespace == pod.Namespace && c.pods[pod.UID] {

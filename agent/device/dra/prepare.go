@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Failure is the error of preparing the claims of a pod.
+// A Failure is the error of preparing a pod's claims.
 type Failure struct{ Err error }
 
 // Error returns a kubelet's message.
@@ -29,13 +29,13 @@ func (f *Failure) Error() string {
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Reason returns the reason of the event.
+// Reason returns the reason of the event that reports the error.
 func (*Failure) Reason() string { return "FailedPrepareDynamicResources" }
 
 // Name returns the hook's name.
 func (*Manager) Name() string { return "dynamic resources" }
 
-// Prepare makes the drivers prepare the claims of a pod.
+// Prepare calls the drivers to prepare the claims of a pod.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	names, err := podspec.ResourceClaims(pod)
 	if err == nil && len(names) > 0 {
@@ -71,14 +71,14 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.Reso
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(batches)) {
-		if err := m.prepareBy(ctx, name, batches[name]); err != nil {
+		if err := m.prepareBatch(ctx, name, batches[name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// claim returns the claim that the pod uses. If it is not known, claim reads the object and
+// claim returns a claim of the pod. If no claim with the name is prepared for the pod, claim reads the object and
 // checks that it is reserved for the pod.
 func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
@@ -94,7 +94,7 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 	}
-	if checkReserved(pod, n, obj) != nil { // the cached object may be older than the reservation
+	if checkReserved(pod, n, obj) != nil { // the cached object may be from before the reservation
 		if err := m.c.Objects.Renew(ctx, pod); err != nil {
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 		}
@@ -126,9 +126,8 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	return c, nil
 }
 
-// inUse reports whether the object is still reserved for a pod for which the claim is prepared.
-// If it is not, it may have been allocated to other devices meanwhile. The caller holds
-// Manager.mu.
+// inUse reports whether the object is still reserved for a pod for which the claim is prepared. If not, the claim may
+// have been allocated to other devices in the meantime. The caller holds Manager.mu.
 func (c *claim) inUse(obj *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(obj.Status.ReservedFor,
 		func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
@@ -150,9 +149,9 @@ func checkReserved(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceC
 	return nil
 }
 
-// recordUse stores that a pod uses claims, and returns the claims to prepare, by driver. While a
-// driver is missing it stores no row and returns an error, since nobody could unprepare the
-// claim. The caller has locked the claims.
+// recordUse stores that a pod uses claims, and returns the claims to prepare, by driver. If a driver is not
+// registered, it stores no row and returns an error, since no driver could unprepare the claim. The caller must have
+// locked the claims.
 func (m *Manager) recordUse(ctx context.Context, uid types.UID, all []*claim) (map[string][]*claim, error) {
 	batches := map[string][]*claim{}
 	m.mu.Lock()
@@ -217,8 +216,8 @@ func (m *Manager) store(ctx context.Context, claims []*claim) error {
 	return m.c.Store.PutClaims(ctx, rows)
 }
 
-// prepareBy makes a driver prepare claims. The caller has locked them.
-func (m *Manager) prepareBy(ctx context.Context, name string, claims []*claim) error {
+// prepareBatch calls a driver to prepare claims. The caller must have locked the claims.
+func (m *Manager) prepareBatch(ctx context.Context, name string, claims []*claim) error {
 	d := m.driver(name)
 	if d == nil {
 		return errNotRegistered(name)
@@ -246,8 +245,7 @@ func (m *Manager) prepareBy(ctx context.Context, name string, claims []*claim) e
 // Ended releases the claims of a pod that has ended.
 func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
 
-// Release releases the claims of a pod that was deleted. Drivers unprepare those that no other
-// pod uses.
+// Release releases the claims of a pod that was deleted. The drivers unprepare the claims that no other pod uses.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	var all []*claim
@@ -304,7 +302,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 			return errNotRegistered(name)
 		}
 		m.mu.Lock()
-		c.parts[name].prepared = false // also if the call fails
+		c.parts[name].prepared = false // even if the call fails
 		m.mu.Unlock()
 		if err := d.unprepare(ctx, c); err != nil {
 			return err

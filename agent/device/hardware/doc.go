@@ -1,6 +1,5 @@
-// Package hardware provides devices of the host, such as serial ports, cameras and GPIO chips,
-// to unprivileged containers without a device plugin. EdgeConfiguration maps devices to
-// resources.
+// Package hardware provides devices of the host, such as serial ports, cameras and GPIO chips, to unprivileged
+// containers without a device plugin. The EdgeConfiguration maps devices to resources.
 //
 //	kernel --uevents--+
 //	/dev --inotify----+--> scan /sys and /dev --> match --> units with stable IDs --> Link.Devices

@@ -11,16 +11,16 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A Complaint is a problem with the devices of a configuration, for display.
+// A Complaint describes a problem with the devices of a configuration.
 type Complaint struct {
 	Resource     string
 	What, Advice string
-	Absent       bool // the machine only lacks the device, which may be intended
+	Absent       bool // the device is only missing on this machine, which may be intended
 }
 
-// Examine compares a configuration with the host, whose files are below root (empty: /). It
-// reports resources without a device, devices that match but are withheld, and devices that a
-// program outside of pods has open.
+// Examine compares a configuration with the host, whose files are below root (/ if root is empty). It reports
+// resources without a device, matching devices that are withheld, and devices that a program outside of pods has
+// open.
 func Examine(classes []config.DeviceClass, root string) (out []Complaint, err error) {
 	h := host{root}
 	nodes, kept, f, err := h.find(classes)
@@ -29,11 +29,11 @@ func Examine(classes []config.DeviceClass, root string) (out []Complaint, err er
 	}
 	open := map[number]string{}
 	if len(classes) > 0 {
-		open = h.open()
+		open = h.openDevices()
 	}
 	for i := range classes {
 		c := &classes[i]
-		if _, err := h.group(c); err != nil {
+		if _, err := h.groupID(c); err != nil {
 			out = append(out, Complaint{Resource: c.Resource, What: err.Error(),
 				Advice: "add the group with groupadd --system, or write its number"})
 		}
@@ -66,11 +66,11 @@ func Examine(classes []config.DeviceClass, root string) (out []Complaint, err er
 	return out, nil
 }
 
-// open returns the devices that programs of the host have open, with the program. It skips
-// programs of pods and those that it may not inspect.
-func (h host) open() map[number]string {
+// openDevices returns the devices that programs on the host have open, and one such program for each. It skips
+// programs of pods and programs that it may not inspect.
+func (h host) openDevices() map[number]string {
 	out := map[number]string{}
-	processes, _ := list(h.at("/proc")) // an error counts as no processes
+	processes, _ := list(h.at("/proc")) // if this fails, the list is empty
 	for _, pid := range processes {
 		if strings.Trim(pid, "0123456789") != "" {
 			continue

@@ -23,7 +23,7 @@ func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string
 	for _, n := range nodes[0] {
 		f.locate(n)
 	}
-	for _, u := range f.units(&c, nodes[0], ports) {
+	for _, u := range f.groupUnits(&c, nodes[0], ports) {
 		text := u.id
 		for _, n := range u.nodes {
 			text += " " + strings.TrimPrefix(n.path, "/dev/")
@@ -210,7 +210,7 @@ func TestSameSerial(t *testing.T) {
 
 func TestNatural(t *testing.T) {
 	in := []string{"a10", "a2", "a", "b1", "a02", "", "a2b", "10", "9", "a99999999999999999999999", "a100000000000000000000000"}
-	slices.SortFunc(in, natural)
+	slices.SortFunc(in, compareNatural)
 	if got := strings.Join(in, " "); got != " 9 10 a a2 a2b a02 a10 a99999999999999999999999 a100000000000000000000000 b1" {
 		t.Errorf("%q", got)
 	}

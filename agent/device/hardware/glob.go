@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// glob calls found for each path in /dev that matches a pattern of the configuration, with the
-// path and the path of its device node. They differ if the path is a symbolic link. glob does
-// not follow links to directories, such as /dev/fd, and ignores nodes outside of /dev.
+// glob calls found for each path in /dev that matches a pattern of the configuration. path is the match. node is the
+// path of its device node, which differs from path for a symbolic link. glob does not follow links to directories,
+// such as /dev/fd, and ignores nodes outside of /dev.
 func (h host) glob(pattern string, found func(path, node string)) {
 	h.expand("/dev", strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/"), func(p string, info fs.FileInfo) {
 		switch {
@@ -27,7 +27,7 @@ func (h host) glob(pattern string, found func(path, node string)) {
 func (h host) expand(dir string, parts []string, found func(string, fs.FileInfo)) {
 	names := []string{parts[0]}
 	if hasWildcard(parts[0]) {
-		names, _ = list(h.at(dir)) // an error counts as an empty directory
+		names, _ = list(h.at(dir)) // if this fails, the directory is empty
 	}
 	for _, name := range names {
 		if ok, _ := path.Match(parts[0], name); !ok && hasWildcard(parts[0]) {
@@ -49,7 +49,7 @@ func hasWildcard(s string) bool { return strings.ContainsAny(s, `*?[\`) }
 // maxLinks is the maximum length of a chain of symbolic links.
 const maxLinks = 8
 
-// watchUevents gives the device node below /dev that a symbolic link leads to.
+// resolve follows a symbolic link to a device node below /dev and returns its path.
 func (h host) resolve(p string) (string, bool) {
 	for range maxLinks {
 		to, err := os.Readlink(h.at(p))
@@ -67,8 +67,8 @@ func (h host) resolve(p string) (string, bool) {
 	return "", false
 }
 
-// watchDirs returns the directories in which a change may affect the matches of a pattern: all
-// existing directories along the pattern.
+// watchDirs returns the directories in which a change may affect the matches of a pattern: every existing directory
+// along the pattern.
 func (h host) watchDirs(pattern string) (out []string) {
 	parts := strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/")
 	out = []string{"/dev"}

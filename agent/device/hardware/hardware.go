@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// collectTime is how long changes are collected before a scan: a camera has several nodes.
+	// collectTime is the delay between the first change and the scan, because a device such as a camera has several
+	// nodes.
 	collectTime = 200 * time.Millisecond
 	// udevTimeout is how long a new node waits for udev to set its owner.
 	udevTimeout = 3 * time.Second
@@ -28,7 +29,7 @@ const (
 // A Manager allocates devices to containers. *devicemanager.Manager implements it.
 type Manager interface {
 	Connect(ctx context.Context, resource string, p devicemanager.Provider) (*devicemanager.Link, error)
-	Held() []devicemanager.Held
+	Holdings() []devicemanager.Holding
 }
 
 // Meta stores values across restarts of the agent.
@@ -43,15 +44,15 @@ type Config struct {
 	Manager Manager
 	Meta    Meta
 	Events  event.Sink
-	Pod     func(types.UID) *v1.Pod // returns nil for a pod that is no longer desired
-	// Restart restarts a container whose device is back. It must not block.
+	Pod     func(types.UID) *v1.Pod // returns nil if the pod is no longer desired
+	// Restart restarts a container whose device is plugged in again. It must not block.
 	Restart func(uid types.UID, container string, grace time.Duration)
-	Dir     string // for the device nodes of containers, in the run directory
-	Root    string // of the host's files; empty: /
+	Dir     string // directory of the device nodes for containers, in the run directory
+	Root    string // root of the host's files; / if it is empty
 	Log     *slog.Logger
 }
 
-// Hardware provides the configured devices of the host. A nil *Hardware has none.
+// Hardware provides the configured devices of the host. A nil *Hardware provides no devices.
 type Hardware struct {
 	c       Config
 	host    host
@@ -59,30 +60,30 @@ type Hardware struct {
 	poke    chan struct{}         // capacity 1
 	history history
 
-	mu        sync.Mutex // not held while files are read
+	mu        sync.Mutex // not locked while files are read
 	found     [][]*unit  // by class
-	kept      []Kept
-	missing   map[deviceOf]bool
-	published bool                 // publish was called before
-	udevSince map[string]time.Time // when a node that waits for udev was first seen, by mark
+	kept      []Withheld
+	missing   map[heldDevice]bool
+	published bool                 // publish has run before
+	udevSince map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
 }
 
-// Kept is a device that matches but is withheld from containers.
-type Kept struct{ Path, Resource, Why string }
+// A Withheld is a device that matches but that no container gets.
+type Withheld struct{ Path, Resource, Why string }
 
-// A deviceOf is a device that a container has of a resource.
-type deviceOf struct {
+// A heldDevice is a device of a resource that a container has.
+type heldDevice struct {
 	holder
 	id string
 }
 
-// Open scans the host and reports the devices to the Manager. Run reports later changes. It
-// returns nil if no devices are configured.
+// Open scans the host and reports the devices to the Manager. Run reports later changes. Open returns nil if no
+// devices are configured.
 func Open(ctx context.Context, c Config) (*Hardware, error) {
 	if len(c.Classes) == 0 {
 		return nil, nil
 	}
-	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[deviceOf]bool{},
+	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{},
 		udevSince: map[string]time.Time{}}
 	h.history.meta = c.Meta
 	if err := h.history.load(ctx, bootid.Kernel(os.DirFS(h.host.at("/")))); err != nil {
@@ -103,15 +104,15 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	return h, nil
 }
 
-// close disconnects from the Manager, after an error in Open. The agent does not call it at its
-// end, since the pods continue.
+// close disconnects from the Manager after an error in Open. The agent does not call it when it exits, because the
+// pods keep running.
 func (h *Hardware) close() {
 	for _, l := range h.links {
 		l.Close()
 	}
 }
 
-// Poke triggers a scan, because devices were allocated or released.
+// Poke triggers a scan. It is called when devices were allocated or released.
 func (h *Hardware) Poke() {
 	if h == nil {
 		return
@@ -122,8 +123,8 @@ func (h *Hardware) Poke() {
 	}
 }
 
-// Run watches for devices that are plugged in or removed until ctx ends. It continues with the
-// sources of events that are available.
+// Run watches for devices that are plugged in or removed until ctx ends. If uevents or /dev cannot be watched, it
+// uses the other source alone.
 func (h *Hardware) Run(ctx context.Context) error {
 	if h == nil {
 		return nil
@@ -151,7 +152,7 @@ func (h *Hardware) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchLoop scans at once, and collectTime after each message.
+// watchLoop scans immediately, and collectTime after each Poke.
 func (h *Hardware) watchLoop(ctx context.Context, watch *watch) {
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -161,7 +162,7 @@ func (h *Hardware) watchLoop(ctx context.Context, watch *watch) {
 			return
 		case <-h.poke:
 			due.Reset(collectTime)
-			select { // the same scan covers later messages, which do not delay it
+			select { // the scan also covers later pokes, which do not delay it
 			case <-ctx.Done():
 				return
 			case <-due.C:
@@ -174,8 +175,8 @@ func (h *Hardware) watchLoop(ctx context.Context, watch *watch) {
 	}
 }
 
-// rescan scans and updates the watch. It returns the time after which to scan again without a
-// message, or 0.
+// rescan scans the host and updates the watched directories. It returns the time after which to scan again even
+// without a Poke, or 0.
 func (h *Hardware) rescan(watch *watch) time.Duration {
 	for {
 		pending, err := h.scan()
@@ -195,8 +196,7 @@ func (h *Hardware) rescan(watch *watch) time.Duration {
 	}
 }
 
-// scan finds the devices and publishes them. It returns how long a node still waits for udev,
-// or 0.
+// scan finds the devices and publishes them. It returns how long the newest node still waits for udev, or 0.
 func (h *Hardware) scan() (pending time.Duration, err error) {
 	nodes, kept, f, err := h.host.find(h.c.Classes)
 	if err != nil {
@@ -214,7 +214,7 @@ func (h *Hardware) scan() (pending time.Duration, err error) {
 			pending = max(pending, wait)
 			return wait > 0
 		})
-		found[i] = f.units(&h.c.Classes[i], present, h.history.lastPorts())
+		found[i] = f.groupUnits(&h.c.Classes[i], present, h.history.lastPorts())
 	}
 	h.mu.Lock()
 	h.found, h.kept, h.udevSince = found, kept, waiting
@@ -222,13 +222,13 @@ func (h *Hardware) scan() (pending time.Duration, err error) {
 	return pending, h.publish()
 }
 
-// udevWait returns how long a node still waits for udev, which sets the owner after the kernel
-// has created the node.
+// udevWait returns how long a node still waits for udev, or 0. udev sets the node's owner after the kernel has
+// created the node.
 func (h *Hardware) udevWait(f *finder, n *node, now time.Time, waiting map[string]time.Time) time.Duration {
 	if n.sys == "" || !f.exists(udevControl) || f.exists(fmt.Sprintf("%s/%c%s", udevData, n.kind()[0], n.number)) {
 		return 0
 	}
-	mark := f.mark(n)
+	mark := f.nodeMark(n)
 	since, known := h.udevSince[mark]
 	if !known {
 		since = now

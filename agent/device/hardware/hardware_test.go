@@ -316,7 +316,7 @@ func TestReplug(t *testing.T) {
 		if got := b.hw.Missing("p"); got != nil {
 			t.Errorf("missing: %q", got)
 		}
-		if held := b.manager.Held(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{modemID}) {
+		if held := b.manager.Holdings(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{modemID}) {
 			t.Errorf("the agent %s: held %+v", agent, held)
 		}
 	}

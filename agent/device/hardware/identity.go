@@ -8,24 +8,25 @@ import (
 	"strings"
 )
 
-// An identity identifies a device independently of the kernel's device number.
+// An identity identifies a device independently of its device number.
 type identity struct {
 	id       string // contains the port if the device has no serial number
-	hardware string // the ID of the piece of hardware to which the device belongs
-	port     string // where the hardware is plugged in; empty if the IDs contain it or it is not USB
+	hardware string // ID of the piece of hardware to which the device belongs
+	port     string // port of the USB device; empty if the IDs contain it or the device is not USB
 	anchor
 }
 
 // An anchor is the nearest piece of hardware with a stable name.
 type anchor struct{ dir, name string }
 
-// buses are those whose devices have stable names, by address, slot or port.
+// buses are the buses whose devices have stable names, by address, slot or port.
 var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": true, "serio": true, "mmc": true,
 	"sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
 
-// identify builds a device's ID from the hardware to which it belongs: for USB from the vendor,
-// the product, and the serial number or else the port; otherwise from the address on its bus.
-// Devices with the same ID get a number, except the first in the order of the kernel's names.
+// identify builds a device's ID from the hardware to which the device belongs. The ID of a USB device contains its
+// vendor, its product, and its serial number or, without one, its port. The ID of any other device contains its
+// address on the bus. If several devices have the same ID, all but the first in the order of the kernel's names get a
+// number.
 func (f *finder) identify(n *node) identity {
 	if n.sys == "" {
 		id := "dev-" + sanitize(strings.TrimPrefix(n.path, "/dev/"))
@@ -36,11 +37,11 @@ func (f *finder) identify(n *node) identity {
 		kind += "-" + cmp.Or(f.attribute(n.sys, "partition"), "disk")
 	}
 	var out identity
-	if dir := f.usb(n.sys); dir != "" {
+	if dir := f.usbDir(n.sys); dir != "" {
 		out = f.usbIdentity(n.sys, dir)
 	} else {
-		out.anchor = f.anchorOf(n.sys)
-		if out.dir == "" { // virtual: there is only the kernel's name
+		out.anchor = f.findAnchor(n.sys)
+		if out.dir == "" { // a virtual device has only the kernel's name
 			id := sanitize(strings.TrimPrefix(n.sys, "/sys/devices/"))
 			return identity{id: id[max(0, len(id)-maxPath):], hardware: id[max(0, len(id)-maxPath):]}
 		}
@@ -53,9 +54,9 @@ func (f *finder) identify(n *node) identity {
 	return out
 }
 
-// usbIdentity returns the identity of a part of the USB device dir.
+// usbIdentity returns the identity of the device sys, which is part of the USB device dir.
 func (f *finder) usbIdentity(sys, dir string) identity {
-	out := identity{anchor: anchor{dir: dir}, port: f.port(dir)}
+	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
 	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.attribute(dir, "idVendor")), cleanName(f.attribute(dir, "idProduct")))
 	// Devices without a serial number often report zeros.
 	if serial := cleanName(f.attribute(dir, "serial")); strings.Trim(serial, "0-_.") != "" {
@@ -77,9 +78,9 @@ func (f *finder) usbIdentity(sys, dir string) identity {
 	return out
 }
 
-// port returns where a USB device is plugged in: the controller, the USB version of its root
-// hub, since each version of a controller numbers the ports separately, and the port path.
-func (f *finder) port(dir string) string {
+// usbPort returns the port of a USB device. It contains the controller, the USB version of the root hub, and the path
+// of ports. The version is needed because a controller numbers the ports of each version separately.
+func (f *finder) usbPort(dir string) string {
 	base := filepath.Base(dir) // 1-1.2
 	_, ports, _ := strings.Cut(base, "-")
 	for up := range upward(dir) {
@@ -87,14 +88,14 @@ func (f *finder) port(dir string) string {
 			continue
 		}
 		version, _, _ := strings.Cut(f.attribute(up, "version"), ".")
-		controller := f.anchorOf(filepath.Dir(up)).name
+		controller := f.findAnchor(filepath.Dir(up)).name
 		return cleanName(cmp.Or(controller, filepath.Base(up)) + "-usb" + strings.TrimSpace(version) + "-" + ports)
 	}
 	return cleanName(base)
 }
 
-// anchorOf returns the anchor of a device that is not USB, or none if the device is virtual.
-func (f *finder) anchorOf(sys string) anchor {
+// findAnchor returns the anchor of a device that is not USB. It is empty if the device is virtual.
+func (f *finder) findAnchor(sys string) anchor {
 	for dir := range upward(sys) {
 		if bus := f.link(dir, "subsystem"); buses[bus] {
 			return anchor{dir, cleanName(bus + "-" + filepath.Base(dir))}
@@ -103,11 +104,12 @@ func (f *finder) anchorOf(sys string) anchor {
 	return anchor{}
 }
 
-// rank counts the devices of the same kind on the same anchor whose names come before.
+// rank returns the number of devices of the same kind on the same anchor that come before n in the order of their
+// names.
 func (f *finder) rank(n *node, a anchor) (rank int) {
 	kind, part := f.link(n.sys, "subsystem"), f.attribute(n.sys, "partition")
 	for _, o := range f.all {
-		if o == n || o.block != n.block || !strings.HasPrefix(o.sys, a.dir+"/") && o.sys != a.dir || natural(o.sys, n.sys) >= 0 {
+		if o == n || o.block != n.block || !strings.HasPrefix(o.sys, a.dir+"/") && o.sys != a.dir || compareNatural(o.sys, n.sys) >= 0 {
 			continue
 		}
 		if f.link(o.sys, "subsystem") == kind && f.attribute(o.sys, "partition") == part && f.anchorDir(o) == a.dir {
@@ -118,13 +120,13 @@ func (f *finder) rank(n *node, a anchor) (rank int) {
 }
 
 func (f *finder) anchorDir(n *node) string {
-	if dir := f.usb(n.sys); dir != "" {
+	if dir := f.usbDir(n.sys); dir != "" {
 		return f.usbIdentity(n.sys, dir).dir
 	}
-	return f.anchorOf(n.sys).dir
+	return f.findAnchor(n.sys).dir
 }
 
-// Maximum lengths: of a part of an ID that the device reports, and of a directory's name.
+// Maximum lengths of a part of an ID that the device reports, and of a directory's name.
 const (
 	maxName = 128
 	maxPath = 512

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// memMajor is the major number of memory devices.
+// memMajor is the major device number of memory devices.
+
 // https://docs.kernel.org/admin-guide/devices.html
 const memMajor = 1
 
-// refusal returns why a node is withheld from containers, or "". Block devices that the host
-// uses are always withheld. Other disks, and devices that expose the memory or log of the host,
-// are provided only if the configuration names them by a path without wildcards or by their
-// subsystem.
+// refusal returns the reason why a node is withheld from containers, or "". Block devices that the host uses are
+// always withheld. Other disks, and devices that expose the memory or log of the host, are provided only if the
+// configuration names them by a path without wildcards or by their subsystem.
 func (f *finder) refusal(n *node) string {
 	switch {
 	case n.block:
@@ -26,7 +26,7 @@ func (f *finder) refusal(n *node) string {
 		if !f.exact[n.number] {
 			return "is a disk: name it by a path without wildcards, or write subsystem: block"
 		}
-	case n.major == memMajor && (n.minor <= 4 && n.minor != 3 || n.minor == 11): // mem, kmem, port; kmsg
+	case n.major == memMajor && (n.minor <= 4 && n.minor != 3 || n.minor == 11): // mem, kmem, port and kmsg
 		if !f.exact[n.number] {
 			return "gives access to the memory or the log of the host: name it by a path without wildcards"
 		}
@@ -34,8 +34,8 @@ func (f *finder) refusal(n *node) string {
 	return ""
 }
 
-// usedBlockDevices returns the block devices that the host uses, with the use: the device, or a
-// part of it, is mounted, is swap space, or is part of another device that is.
+// usedBlockDevices returns the block devices that the host uses, and how. A device is used if it or a part of it is
+// mounted, is swap space, or belongs to another device that is used.
 func (h host) usedBlockDevices() map[number]string {
 	out := map[number]string{}
 	table, _ := os.ReadFile(h.at("/proc/self/mountinfo"))
@@ -48,7 +48,7 @@ func (h host) usedBlockDevices() map[number]string {
 		if n, ok := parseNumber(w[2], true); ok && n.major != 0 {
 			h.markUsed(out, n, why)
 		}
-		if _, rest, ok := strings.Cut(line, " - "); ok { // btrfs reports its own device number
+		if _, rest, ok := strings.Cut(line, " - "); ok { // for btrfs, the device number in the table is not that of a disk
 			if w := strings.Fields(rest); len(w) > 1 && strings.HasPrefix(w[1], "/dev/") {
 				h.markPath(out, w[1], why)
 			}
@@ -71,7 +71,7 @@ func (h host) markPath(out map[number]string, path, why string) {
 	}
 }
 
-// markUsed marks a device, the disk of a partition, and the devices below it.
+// markUsed marks a device as used, and also its disk, if it is a partition, and the devices on which it is built.
 func (h host) markUsed(out map[number]string, n number, why string) {
 	if out[n] != "" {
 		return

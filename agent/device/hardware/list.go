@@ -10,17 +10,17 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A Unit is one allocatable unit of a resource, for display.
+// A Unit describes an allocatable unit of a resource.
 type Unit struct {
 	Resource string
 	ID       string
-	Shared   int      // the maximum number of containers that may have it at a time
-	Nodes    []string // paths on the host; empty: a container has the unit, but it is absent
+	Shared   int      // the maximum number of containers that may have the unit at the same time
+	Nodes    []string // paths on the host; empty if the unit is absent but a container has it
 }
 
-// List returns the present units and the absent ones that containers have, by resource, and the
-// devices that match but are withheld.
-func (h *Hardware) List() (out []Unit, kept []Kept) {
+// List returns the units that are present, the absent units that containers have, and the matching devices that are
+// withheld.
+func (h *Hardware) List() (out []Unit, kept []Withheld) {
 	if h == nil {
 		return nil, nil
 	}
@@ -41,7 +41,7 @@ func (h *Hardware) List() (out []Unit, kept []Kept) {
 				away = append(away, d.id)
 			}
 		}
-		slices.SortFunc(away, natural)
+		slices.SortFunc(away, compareNatural)
 		for _, id := range away {
 			out = append(out, Unit{Resource: c.Resource, ID: id, Shared: max(c.Shared, 1)})
 		}
@@ -54,11 +54,11 @@ func (h *Hardware) Serves(resource string) bool {
 	return h != nil && slices.ContainsFunc(h.c.Classes, func(c config.DeviceClass) bool { return c.Resource == resource })
 }
 
-// UnitOf returns the ID of the unit to which a device ID of the Manager belongs.
+// UnitOf returns the ID of the unit that a device ID of the Manager belongs to.
 func UnitOf(device string) string { return unitOf(device) }
 
-// A Part is a device node with the attributes that a match can name. Attributes of a USB device
-// are reported by the device and not verified.
+// A Part is a device node with the attributes that the configuration can match. A USB device reports its attributes
+// itself; they are not verified.
 type Part struct {
 	Path                    string
 	Subsystem, Driver       string
@@ -66,8 +66,8 @@ type Part struct {
 	Name                    string // manufacturer and product of the USB device
 }
 
-// Parts lists the device nodes of a host whose files are below root (empty: /), without
-// terminals of the console and the kernel's own devices such as /dev/null.
+// Parts lists the device nodes of a host whose files are below root (/ if root is empty). It omits console terminals
+// and the kernel's own devices, such as /dev/null.
 func Parts(root string) ([]Part, error) {
 	h := host{root}
 	known, err := h.nodes()
@@ -75,7 +75,7 @@ func Parts(root string) ([]Part, error) {
 		return nil, err
 	}
 	var out []Part
-	for _, n := range slices.SortedFunc(maps.Values(known), func(a, b *node) int { return natural(a.sys, b.sys) }) {
+	for _, n := range slices.SortedFunc(maps.Values(known), func(a, b *node) int { return compareNatural(a.sys, b.sys) }) {
 		kind := strings.TrimPrefix(n.sys, "/sys/devices/virtual/")
 		if strings.HasPrefix(kind, "tty/") || strings.HasPrefix(kind, "vc/") || strings.HasPrefix(kind, "mem/") || !h.locate(n) {
 			continue
@@ -86,7 +86,7 @@ func Parts(root string) ([]Part, error) {
 				break
 			}
 		}
-		if dir := h.usb(n.sys); dir != "" {
+		if dir := h.usbDir(n.sys); dir != "" {
 			p.Vendor, p.Product, p.Serial = h.attribute(dir, "idVendor"), h.attribute(dir, "idProduct"), h.attribute(dir, "serial")
 			p.Name = strings.TrimSpace(h.attribute(dir, "manufacturer") + " " + h.attribute(dir, "product"))
 		}
@@ -94,7 +94,7 @@ func Parts(root string) ([]Part, error) {
 	}
 	sorting.StableBy(out, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(a.Subsystem, b.Subsystem),
-			natural(a.Path, b.Path))
+			compareNatural(a.Path, b.Path))
 	})
 	return out, nil
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A finder matches devices with resources, for one scan.
+// A finder matches devices with resources during one scan.
 type finder struct {
 	host
-	all   map[number]*node  // all devices of /sys, and others that patterns found
-	used  map[number]string // block devices that the host uses, with the use; nil: not read yet
-	exact map[number]bool   // the configuration names it explicitly: see refusal
+	all   map[number]*node  // the devices in /sys and those that only path patterns found
+	used  map[number]string // how the host uses its block devices; nil until it is needed
+	exact map[number]bool   // the configuration names the device explicitly; see refusal
 }
 
-// find returns the nodes of each class, in the order of classes, and the matching devices that
-// are withheld. A node belongs to the first class that it matches.
-func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f *finder, err error) {
+// find returns the nodes of each class, in the order of the classes, and the matching devices that are withheld. A
+// node belongs to the first class that it matches.
+func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Withheld, f *finder, err error) {
 	known, err := h.nodes()
 	if err != nil {
 		return nil, nil, nil, err
@@ -28,14 +28,14 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f 
 	out = make([][]*node, len(classes))
 	taken := map[number]bool{}
 	for i := range classes {
-		for _, n := range f.class(&classes[i]) {
+		for _, n := range f.matchClass(&classes[i]) {
 			if taken[n.number] {
 				continue
 			}
 			taken[n.number] = true
 			if why := f.refusal(n); why != "" {
 				f.locate(n)
-				kept = append(kept, Kept{Path: n.path, Resource: classes[i].Resource, Why: why})
+				kept = append(kept, Withheld{Path: n.path, Resource: classes[i].Resource, Why: why})
 				continue
 			}
 			out[i] = append(out[i], n)
@@ -44,8 +44,8 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f 
 	return out, kept, f, nil
 }
 
-// class returns the nodes that match a class, in a stable order.
-func (f *finder) class(c *config.DeviceClass) []*node {
+// matchClass returns the nodes that match a class, in a stable order.
+func (f *finder) matchClass(c *config.DeviceClass) []*node {
 	fits := map[number]*node{}
 	for i := range c.Match {
 		for _, n := range f.candidates(&c.Match[i]) {
@@ -58,10 +58,10 @@ func (f *finder) class(c *config.DeviceClass) []*node {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(fits), func(a, b *node) int { return natural(a.sys+a.path, b.sys+b.path) })
+	return slices.SortedFunc(maps.Values(fits), func(a, b *node) int { return compareNatural(a.sys+a.path, b.sys+b.path) })
 }
 
-// candidates returns the nodes that the match's paths select, or all nodes if it has none.
+// candidates returns the nodes that the paths of a match select. A match without paths selects all nodes.
 func (f *finder) candidates(m *config.DeviceMatch) []*node {
 	if len(m.Paths) == 0 {
 		return slices.Collect(maps.Values(f.all))
@@ -99,7 +99,7 @@ func (f *finder) matchesNode(n *node, m *config.DeviceMatch) bool {
 		return false
 	}
 	for name, pattern := range m.Attributes {
-		if value := f.inherited(n, name); value == "" || !matches(pattern, value) {
+		if value := f.inheritedAttribute(n, name); value == "" || !matches(pattern, value) {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func (f *finder) matchesNode(n *node, m *config.DeviceMatch) bool {
 }
 
 func (f *finder) matchesUSB(n *node, u *config.USBMatch) bool {
-	dir := f.usb(n.sys)
+	dir := f.usbDir(n.sys)
 	return dir != "" && (u.Vendor == "" || strings.EqualFold(f.attribute(dir, "idVendor"), u.Vendor)) &&
 		(u.Product == "" || strings.EqualFold(f.attribute(dir, "idProduct"), u.Product)) &&
 		(u.Serial == "" || matches(u.Serial, f.attribute(dir, "serial")))
@@ -120,18 +120,19 @@ func matches(pattern, value string) bool {
 	return ok || pattern == value
 }
 
-// anyAncestor reports whether is returns true for the device or one of its ancestors.
-func (f *finder) anyAncestor(n *node, is func(dir string) bool) bool {
+// anyAncestor reports whether match returns true for the directory of the device or of one of its ancestors.
+func (f *finder) anyAncestor(n *node, match func(dir string) bool) bool {
 	for dir := range upward(n.sys) {
-		if is(dir) {
+		if match(dir) {
 			return true
 		}
 	}
 	return false
 }
 
-// inherited returns an attribute of the device or of its nearest ancestor that has it.
-func (f *finder) inherited(n *node, name string) (value string) {
+// inheritedAttribute returns an attribute of the device or, if the device does not have it, of the nearest ancestor
+// that does.
+func (f *finder) inheritedAttribute(n *node, name string) (value string) {
 	f.anyAncestor(n, func(dir string) bool {
 		value = f.attribute(dir, name)
 		return value != ""
@@ -139,8 +140,8 @@ func (f *finder) inherited(n *node, name string) (value string) {
 	return value
 }
 
-// usb returns the directory of the USB device to which a device belongs, or "".
-func (h host) usb(sys string) string {
+// usbDir returns the directory of the USB device to which a device belongs, or "".
+func (h host) usbDir(sys string) string {
 	for dir := range upward(sys) {
 		if h.link(dir, "subsystem") == "usb" && h.attribute(dir, "idVendor") != "" {
 			return dir

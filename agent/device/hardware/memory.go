@@ -19,16 +19,16 @@ type holder struct {
 	Resource  string
 }
 
-// A history stores the devices with which each container was started. A device that was
-// unplugged and plugged in again, also while the agent did not run, has a new node, and the
-// container must be restarted to get it.
+// A history stores the devices with which each container was started. A device that was unplugged and plugged in
+// again has a new node, even if the agent was not running at the time. The container must be restarted to get the new
+// node.
 type history struct {
 	meta Meta
 
-	mu      sync.Mutex // also held during writes to the store
+	mu      sync.Mutex // stays locked during writes to the store
 	boot    string
-	started map[holder]map[string]startedDevice // by ID of the unit
-	ports   map[string]string                   // see finder.units
+	started map[holder]map[string]startedDevice // by unit ID
+	ports   map[string]string                   // last port of each unit; see finder.groupUnits
 }
 
 // A startedDevice is a device with which a container was started.
@@ -50,8 +50,8 @@ type entry struct {
 	Devices   map[string]startedDevice `json:"devices"`
 }
 
-// load reads the stored history. After a reboot it drops the marks: no container of before is
-// running.
+// load reads the stored history. After a reboot it drops the marks, because the containers of the last boot no longer
+// run.
 func (m *history) load(ctx context.Context, boot string) error {
 	m.boot, m.started, m.ports = boot, map[holder]map[string]startedDevice{}, map[string]string{}
 	text, found, err := m.meta.Meta(ctx, metaKey)
@@ -60,7 +60,7 @@ func (m *history) load(ctx context.Context, boot string) error {
 	}
 	var s storedHistory
 	if json.Unmarshal([]byte(text), &s) != nil {
-		return nil // it is replaced by the next write; containers keep their devices
+		return nil // the next write replaces the row; containers keep their devices
 	}
 	for _, e := range s.Had {
 		for id, r := range e.Devices {
@@ -75,14 +75,14 @@ func (m *history) load(ctx context.Context, boot string) error {
 	return nil
 }
 
-// lastPorts returns the ports at which the devices of containers were plugged in.
+// lastPorts returns the ports at which the devices of containers were last plugged in.
 func (m *history) lastPorts() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.ports)
 }
 
-// outdated reports whether a container was started with other nodes than the present ones.
+// outdated reports whether a container was started with another node than the present one.
 func (m *history) outdated(who holder, id, mark string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,8 +90,8 @@ func (m *history) outdated(who holder, id, mark string) bool {
 	return was != "" && was != mark
 }
 
-// record stores the devices with which a container is about to be started, if they have changed,
-// and drops containers without devices.
+// record stores the devices with which a container is about to start, if they have changed. It drops containers that
+// no longer have devices.
 func (m *history) record(ctx context.Context, who holder, units []*unit, held map[holder]bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A provider is the devicemanager.Provider of one class.
+// A provider implements devicemanager.Provider for one class.
 type provider struct {
 	h     *Hardware
 	class int
@@ -31,7 +31,7 @@ func (p *provider) Allocate(_ context.Context, r devicemanager.Request) (devicem
 	return a, err
 }
 
-// Start implements devicemanager.Starter: the device may have a new node.
+// Start implements devicemanager.Starter. It is needed because the device may have a new node.
 func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicemanager.Allocation, error) {
 	a, create, err := p.allocation(r)
 	if err != nil {
@@ -43,18 +43,18 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 		}
 	}
 	held := map[holder]bool{}
-	for _, one := range p.h.c.Manager.Held() {
+	for _, one := range p.h.c.Manager.Holdings() {
 		held[holder{one.UID, one.Container, one.Resource}] = true
 	}
-	units, err := p.units(r.IDs)
+	units, err := p.findUnits(r.IDs)
 	if err != nil {
 		return nil, err
 	}
 	return &a, p.h.history.record(ctx, p.holder(r), units, held)
 }
 
-// Preferred implements devicemanager.Preferrer: it prefers different units, and of shared ones
-// those with the fewest users.
+// Preferred implements devicemanager.Preferrer. It prefers different units, and among shared units those with the
+// fewest users.
 func (p *provider) Preferred(_ context.Context, c devicemanager.Choice) ([]string, error) {
 	free, has := map[string]int{}, map[string]bool{}
 	for _, slot := range c.Available {
@@ -89,15 +89,15 @@ func preferSlot(a, b string, has map[string]bool, free map[string]int) bool {
 	if has[a] != has[b] {
 		return has[b]
 	}
-	return cmp.Or(cmp.Compare(free[b], free[a]), natural(a, b)) < 0
+	return cmp.Or(cmp.Compare(free[b], free[a]), compareNatural(a, b)) < 0
 }
 
 func (p *provider) holder(r devicemanager.Request) holder {
 	return holder{r.Pod.UID, r.Container.Name, p.h.c.Classes[p.class].Resource}
 }
 
-// units returns the units of a request, each once, in the order of their IDs.
-func (p *provider) units(slots []string) (out []*unit, err error) {
+// findUnits returns the units of the given slots, without duplicates, sorted by ID.
+func (p *provider) findUnits(slots []string) (out []*unit, err error) {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
 	for _, slot := range slots {
@@ -110,15 +110,15 @@ func (p *provider) units(slots []string) (out []*unit, err error) {
 			out = append(out, u)
 		}
 	}
-	slices.SortFunc(out, func(a, b *unit) int { return natural(a.id, b.id) })
+	slices.SortFunc(out, func(a, b *unit) int { return compareNatural(a.id, b.id) })
 	return out, nil
 }
 
-// allocation returns the allocation for a container, and the device nodes that must be created
-// for it.
+// allocation returns the allocation for a container, and the device nodes that must be created before the container
+// starts.
 func (p *provider) allocation(r devicemanager.Request) (a devicemanager.Allocation, create []ownNode, err error) {
 	class, h := &p.h.c.Classes[p.class], p.h.host
-	units, err := p.units(r.IDs)
+	units, err := p.findUnits(r.IDs)
 	if err != nil {
 		return a, nil, err
 	}
@@ -126,7 +126,7 @@ func (p *provider) allocation(r devicemanager.Request) (a devicemanager.Allocati
 	if err != nil {
 		return a, nil, err
 	}
-	group, err := h.group(class)
+	group, err := h.groupID(class)
 	if err != nil {
 		return a, nil, err
 	}
@@ -167,8 +167,8 @@ func allNodes(units []*unit) (out []*node) {
 	return out
 }
 
-// group returns the ID of a class's group, or -1 if it names none.
-func (h host) group(c *config.DeviceClass) (int64, error) {
+// groupID returns the ID of a class's group, or -1 if the class sets no group.
+func (h host) groupID(c *config.DeviceClass) (int64, error) {
 	if c.Group == nil {
 		return -1, nil
 	}
@@ -193,15 +193,15 @@ func (h host) group(c *config.DeviceClass) (int64, error) {
 	return 0, fmt.Errorf("the host has no group %s, which the configuration of the node sets for %s", name, c.Resource)
 }
 
-// An ownNode is a device node that is created for a container because the host's node has
-// another group. The runtime copies the owner and mode to the container's node.
+// An ownNode is a device node that the agent creates for a container, because the host's node has another group. The
+// runtime copies its owner and mode to the container's node.
 type ownNode struct {
 	path string
 	number
 	group int
 }
 
-// make creates the node, and replaces an existing one.
+// make creates the node. It replaces an existing node.
 func (n ownNode) make() error {
 	if err := os.MkdirAll(filepath.Dir(n.path), 0o700); err != nil {
 		return err

@@ -22,17 +22,17 @@ const (
 	ReasonBack      = "DevicePlugged"
 )
 
-// notPluggedIn is the message of an absent device that a container has.
+// notPluggedIn is the message for an absent device that a container has.
 const notPluggedIn = "it is not plugged in"
 
-// publish reports the devices to the Manager: those that were found, and the absent ones that
-// containers have. It restarts the containers whose devices are back.
+// publish reports the present devices to the Manager, and the absent devices that containers have. It restarts the
+// containers whose devices have new nodes.
 func (h *Hardware) publish() error {
-	held := h.c.Manager.Held()
+	held := h.c.Manager.Holdings()
 	h.mu.Lock()
 	found, before, published := h.found, h.missing, h.published
 	h.mu.Unlock()
-	changed := changes{missing: map[deviceOf]bool{}}
+	changed := changes{missing: map[heldDevice]bool{}}
 	for i := range found {
 		h.compare(h.c.Classes[i].Resource, found[i], held, before, &changed)
 	}
@@ -40,10 +40,10 @@ func (h *Hardware) publish() error {
 	h.missing, h.published = changed.missing, true
 	h.mu.Unlock()
 	var errs []error
-	for i, link := range h.links { // before the restarts, which need the new lists
+	for i, link := range h.links { // before the restarts, because restarted containers need the new lists
 		errs = append(errs, link.Devices(h.devices(found, i, held)))
 	}
-	if published { // the first time the running containers are not known yet
+	if published { // during the first call the running containers are not known yet
 		for _, n := range changed.events {
 			h.recordEvent(n)
 		}
@@ -55,9 +55,9 @@ func (h *Hardware) publish() error {
 	return errors.Join(errs...)
 }
 
-// devices returns the devices of a class: the found ones as healthy, and the absent ones that
-// containers have as unhealthy.
-func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Held) (out []devicemanager.Device) {
+// devices returns the devices of a class. Present devices are healthy, and absent devices that containers have are
+// unhealthy.
+func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Holding) (out []devicemanager.Device) {
 	c, listed := &h.c.Classes[class], map[string]bool{}
 	add := func(d devicemanager.Device) {
 		if !listed[d.ID] {
@@ -79,7 +79,7 @@ func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Held
 	return out
 }
 
-// absentReason returns why a container's device is not available.
+// absentReason returns the reason why a container's device is not available.
 func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	id := unitOf(slot)
 	for i := range found {
@@ -90,9 +90,9 @@ func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	return notPluggedIn
 }
 
-// changes are the effects of a scan on containers.
+// changes contains the effects of a scan on containers.
 type changes struct {
-	missing map[deviceOf]bool
+	missing map[heldDevice]bool
 	events  []podEvent
 	restart []holder
 }
@@ -102,8 +102,8 @@ type podEvent struct {
 	kind, reason, message string
 }
 
-// compare adds to changed what has happened to the devices of a resource that containers have.
-func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.Held, before map[deviceOf]bool, changed *changes) {
+// compare determines what has happened to the devices of a resource that containers have, and adds it to changed.
+func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.Holding, before map[heldDevice]bool, changed *changes) {
 	units := map[string]*unit{}
 	for _, u := range found {
 		units[u.id] = u
@@ -116,19 +116,19 @@ func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.
 		present, outdated := true, false
 		for _, slot := range one.IDs {
 			id := unitOf(slot)
-			d, u := deviceOf{who, id}, units[id]
+			d, u := heldDevice{who, id}, units[id]
 			switch {
 			case u == nil:
 				present, changed.missing[d] = false, true
 				if !before[d] {
 					changed.events = append(changed.events,
 						podEvent{who, v1.EventTypeWarning, ReasonUnplugged,
-							fmt.Sprintf("Device %s of %s was unplugged: the container is restarted once it is back",
+							fmt.Sprintf("Device %s of %s was unplugged: the container is restarted when the device is plugged in again",
 								id, resource)})
 				}
 			case before[d]:
 				changed.events = append(changed.events, podEvent{who, v1.EventTypeNormal, ReasonBack,
-					fmt.Sprintf("Device %s of %s is back", id, resource)})
+					fmt.Sprintf("Device %s of %s is plugged in again", id, resource)})
 			}
 			outdated = outdated || u != nil && h.history.outdated(who, id, u.mark)
 		}
@@ -144,8 +144,8 @@ func (h *Hardware) recordEvent(n podEvent) {
 	}
 }
 
-// restart restarts a container, so that it gets the present nodes. It does nothing for a
-// container whose restart policy would not start it again.
+// restart restarts a container, so that it gets the present nodes. It does nothing if the container's restart policy
+// would not start the container again.
 func (h *Hardware) restart(who holder) {
 	pod := h.c.Pod(who.UID)
 	if pod == nil || pod.DeletionTimestamp != nil {
@@ -183,11 +183,11 @@ func (h *Hardware) Missing(uid types.UID) (out []string) {
 	return out
 }
 
-// sweep removes the device nodes of pods without devices.
-func (h *Hardware) sweep(held []devicemanager.Held) {
-	dirs, _ := list(h.c.Dir) // an error counts as an empty directory
+// sweep removes the device nodes of pods that no longer have devices.
+func (h *Hardware) sweep(held []devicemanager.Holding) {
+	dirs, _ := list(h.c.Dir) // if this fails, the directory is empty
 	for _, uid := range dirs {
-		if !slices.ContainsFunc(held, func(one devicemanager.Held) bool { return string(one.UID) == uid }) {
+		if !slices.ContainsFunc(held, func(one devicemanager.Holding) bool { return string(one.UID) == uid }) {
 			if err := mounts.RemoveAll(filepath.Join(h.c.Dir, uid)); err != nil {
 				h.c.Log.Warn("cannot remove the device nodes of a deleted pod", "dir", filepath.Join(h.c.Dir, uid), "error", err)
 			}

@@ -18,13 +18,13 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// Limits of reading /sys and /dev.
+// Limits for reading /sys and /dev.
 const (
 	maxDevices   = 1 << 14
-	maxAttribute = 4096 // bytes: a page, the maximum size of an attribute
+	maxAttribute = 4096 // one page, the maximum size of an attribute in bytes
 )
 
-// A number is the kernel's device number.
+// A number is a device number.
 type number struct {
 	block        bool
 	major, minor uint32
@@ -39,12 +39,12 @@ func (n number) kind() string {
 
 func (n number) String() string { return fmt.Sprintf("%d:%d", n.major, n.minor) }
 
-// A node is a device that has or will get a node in /dev.
+// A node is a device that has, or will get, a device node in /dev.
 type node struct {
 	number
-	sys   string   // its directory below /sys/devices; empty: it is not in /sys, such as a pty
-	path  string   // of the node; empty: not read yet
-	links []string // symbolic links to the node that patterns matched
+	sys   string   // directory of the device below /sys/devices; empty if it is not in /sys, such as a pty
+	path  string   // path of the device node; empty until it is read
+	links []string // symbolic links to the device node that patterns matched
 }
 
 // A host reads a machine's files below a root directory.
@@ -52,7 +52,7 @@ type host struct{ root string }
 
 func (h host) at(path string) string { return filepath.Join(h.root, path) }
 
-// nodes returns the devices in /sys, by number.
+// nodes returns the devices in /sys, by device number.
 func (h host) nodes() (map[number]*node, error) {
 	all := map[number]*node{}
 	for _, block := range []bool{false, true} {
@@ -64,7 +64,7 @@ func (h host) nodes() (map[number]*node, error) {
 		for _, name := range names {
 			n, ok := parseNumber(name, block)
 			to, err := os.Readlink(filepath.Join(h.at(dir), name))
-			if !ok || err != nil || filepath.IsAbs(to) { // an error means that the device was removed meanwhile
+			if !ok || err != nil || filepath.IsAbs(to) { // if Readlink failed, the device was removed in the meantime
 				continue
 			}
 			if sys := filepath.Join(dir, to); strings.HasPrefix(sys, "/sys/devices/") {
@@ -82,7 +82,7 @@ func parseNumber(s string, block bool) (number, bool) {
 	return number{block, uint32(major), uint32(minor)}, ok && err == nil && err2 == nil
 }
 
-// list returns up to maxDevices names of a directory, sorted.
+// list returns at most maxDevices names in a directory, sorted.
 func list(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -97,8 +97,8 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// locate sets the node's path, as the kernel names it. It reports whether the node exists and
-// has the device's number.
+// locate sets the node's path to the kernel's name for it. It reports whether this path is a device node with the
+// device's number.
 func (h host) locate(n *node) bool {
 	if n.path == "" {
 		for line := range strings.SplitSeq(h.attribute(n.sys, "uevent"), "\n") {
@@ -111,7 +111,7 @@ func (h host) locate(n *node) bool {
 	return ok && have == n.number
 }
 
-// stat returns the number of a device node. It does not follow symbolic links.
+// stat returns the device number of a device node. It does not follow symbolic links.
 func (h host) stat(path string) (number, bool) {
 	if path == "" {
 		return number{}, false
@@ -125,8 +125,8 @@ func (h host) stat(path string) (number, bool) {
 		kind == unix.S_IFCHR
 }
 
-// attribute returns an attribute of a device, or "" if it does not exist or cannot be read. Some
-// attributes are reported by the device and not verified.
+// attribute returns an attribute of a device, or "" if it does not exist or cannot be read. The device reports some
+// attributes itself; they are not verified.
 func (h host) attribute(sys, name string) string {
 	b, err := untrusted.ReadFile(h.at(sys), name, maxAttribute)
 	if err != nil {
@@ -144,7 +144,7 @@ func (h host) link(sys, name string) string {
 	return filepath.Base(to)
 }
 
-// upward iterates over a device's directory and those of its ancestors.
+// upward iterates over the directories of a device and its ancestors.
 func upward(sys string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for dir := sys; strings.HasPrefix(dir, "/sys/devices/"); dir = filepath.Dir(dir) {
@@ -155,8 +155,8 @@ func upward(sys string) iter.Seq[string] {
 	}
 }
 
-// natural compares names with the numbers in them by value: ttyUSB2 is before ttyUSB10.
-func natural(a, b string) int {
+// compareNatural compares names, and numbers in them by value, so that ttyUSB2 comes before ttyUSB10.
+func compareNatural(a, b string) int {
 	for a != "" && b != "" {
 		x, y := leadingDigits(a), leadingDigits(b)
 		if x == 0 || y == 0 {

@@ -18,14 +18,14 @@ type uevent struct {
 	action    string // add, remove, change, bind, unbind, move, online, offline
 	path      string // below /sys
 	subsystem string
-	node      bool // the device has a node in /dev
+	node      bool // the device has a device node
 }
 
-// maxUevent is larger than any message of the kernel: 2 KiB of variables, and the path.
+// maxUevent exceeds the size of any message of the kernel, which has 2 KiB of variables and the path.
 const maxUevent = 16 << 10
 
-// parseUevent parses a message of the kernel: ACTION@PATH and variables, each terminated by a
-// zero byte. It returns false for udev's messages, which start differently.
+// parseUevent parses a message of the kernel: ACTION@PATH and variables, each terminated by a zero byte. It returns
+// false for a message of udev, which has another header.
 func parseUevent(b []byte) (uevent, bool) {
 	head, rest, ok := bytes.Cut(b, []byte{0})
 	action, path, at := strings.Cut(string(head), "@")
@@ -46,17 +46,16 @@ func parseUevent(b []byte) (uevent, bool) {
 	return e, true
 }
 
-// relevant reports whether the message may affect the devices. Network interfaces, which change
-// with each pod, have no node. Nodes that a newly bound driver creates have their own messages.
+// relevant reports whether the message may affect the devices. Network interfaces, which change with each pod, have
+// no device node. If a newly bound driver creates nodes, each of them has a message of its own.
 func (e uevent) relevant() bool {
 	return e.node && e.subsystem != "net" && e.subsystem != "queues"
 }
 
-// kernelGroup is the multicast group of the kernel's messages. Those of udev have another.
+// kernelGroup is the multicast group of the kernel's messages. udev uses another group.
 const kernelGroup = 1
 
-// listenUevents opens a socket that receives the kernel's uevents. receive ignores messages of
-// other senders.
+// listenUevents opens a socket that receives the kernel's uevents. receive ignores messages from other senders.
 func listenUevents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -70,8 +69,8 @@ func listenUevents() (*os.File, error) {
 	return f, nil
 }
 
-// watchUevents calls changed for each relevant message of the kernel, and when messages were
-// lost. It returns after ctx ends, or with the error of a read, and has closed the socket then.
+// watchUevents calls changed for each relevant message of the kernel, and when messages were lost. When ctx ends, or a
+// read fails, it closes the socket and returns.
 func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	defer socket.Close()
 	defer context.AfterFunc(ctx, func() { socket.Close() })()
@@ -92,7 +91,7 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	}
 }
 
-// receive waits for a message. It returns ok false for a message that the kernel did not send.
+// receive waits for a message. ok is false if the kernel did not send the message.
 func receive(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
 	var n int
 	var from unix.Sockaddr

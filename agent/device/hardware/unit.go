@@ -12,26 +12,25 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// The kinds of units in EdgeConfiguration.
+// The units that an EdgeConfiguration can select.
 const (
 	unitNode   = "node"
 	unitDevice = "device"
 	unitAll    = "all"
 )
 
-// A unit is one allocatable unit of a resource: one or more device nodes.
+// A unit is the smallest part of a resource that can be allocated. It has one or more device nodes.
 type unit struct {
 	id    string
-	port  string // of its USB device, if the ID does not contain it
+	port  string // port of the USB device, if the ID does not contain it
 	nodes []*node
-	mark  string // of its nodes: it changes whenever one is plugged in
+	mark  string // the concatenated marks of the nodes; see nodeMark
 }
 
-// units groups the nodes of a class into units. ports contains the ports of the devices with
-// which containers were started, by resource and ID. If several devices have the same serial
-// number, the one at the recorded port gets the plain ID. The others get IDs with their port,
-// and keep them also when they are alone.
-func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
+// groupUnits groups the nodes of a class into units. ports contains the ports of the devices with which containers
+// were started, by resource and ID. If several devices have the same serial number, the device at the recorded port
+// gets the plain ID. The IDs of the other devices contain their port, even if such a device is the only one later.
+func (f *finder) groupUnits(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
 	byKey := map[[2]string]*unit{}
 	for _, n := range nodes {
 		who := f.identify(n)
@@ -48,7 +47,7 @@ func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]st
 			byKey[key] = u
 		}
 		u.nodes = append(u.nodes, n)
-		u.mark += f.mark(n)
+		u.mark += f.nodeMark(n)
 	}
 	for _, u := range byKey {
 		if _, known := ports[portKey(c.Resource, u.idWithPort())]; known && u.port != "" {
@@ -64,7 +63,7 @@ func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]st
 				return 1
 			}
 		}
-		return natural(a.id+" "+a.port, b.id+" "+b.port)
+		return compareNatural(a.id+" "+a.port, b.id+" "+b.port)
 	})
 	for i := len(all) - 1; i > 0; i-- {
 		if all[i].id == all[i-1].id {
@@ -74,14 +73,14 @@ func (f *finder) units(c *config.DeviceClass, nodes []*node, ports map[string]st
 	return all
 }
 
-// idWithPort returns the ID with the port.
+// idWithPort returns the ID followed by the port.
 func (u *unit) idWithPort() string { return u.id + "@" + u.port }
 
 func portKey(resource, id string) string { return resource + " " + id }
 
-// mark returns a string that changes whenever the device is plugged in again: it contains the
-// inode number of the device's directory in /sys, or of its node in /dev.
-func (f *finder) mark(n *node) string {
+// nodeMark returns a string that changes whenever the device is plugged in again. It contains the inode number of the
+// device's directory in /sys or, if it is not there, of its node in /dev.
+func (f *finder) nodeMark(n *node) string {
 	var st unix.Stat_t
 	at := n.sys
 	if at == "" {
@@ -93,36 +92,35 @@ func (f *finder) mark(n *node) string {
 	return fmt.Sprintf("%s/%d;", n.number, st.Ino)
 }
 
-// slots returns the device IDs of a unit for the Manager: one for each container that may have
-// the unit at a time.
+// slots returns the device IDs of a unit for the Manager: one for each container that may have the unit at the same
+// time.
 func slots(id string, shared int) []string {
 	if shared <= 1 {
 		return []string{id}
 	}
 	out := make([]string, shared)
 	for i := range out {
-		out[i] = id + slotMark + strconv.Itoa(i)
+		out[i] = id + slotSeparator + strconv.Itoa(i)
 	}
 	return out
 }
 
-const slotMark = "#" // IDs do not contain it
+const slotSeparator = "#" // does not occur in IDs
 
-// unitOf returns the ID of the unit of a slot.
+// unitOf returns the unit ID of a slot.
 func unitOf(slot string) string {
-	id, _, _ := strings.Cut(slot, slotMark)
+	id, _, _ := strings.Cut(slot, slotSeparator)
 	return id
 }
 
-// numberedPath returns the path of the i-th node in a container: path with the number at its end
-// increased by i.
+// numberedPath returns the path of a container's i-th device node: path, with the number at its end increased by i.
 func numberedPath(path string, i int) string {
 	if i == 0 {
 		return path
 	}
 	stem := strings.TrimRight(path, "0123456789")
 	first, err := strconv.Atoi(path[len(stem):])
-	if err != nil { // no number, or one that is too large
+	if err != nil { // path has no number, or one that is too large
 		return path + strconv.Itoa(i)
 	}
 	return stem + strconv.Itoa(first+i)

@@ -14,16 +14,14 @@ import (
 // maxWatched is the maximum number of watched directories.
 const maxWatched = 512
 
-// udev creates a file in udevData for each device that it has processed. udevControl exists
-// while udev runs.
+// udev creates a file in udevData for each device that it has processed. udevControl exists while udev runs.
 const (
 	udevControl = "/run/udev/control"
 	udevData    = "/run/udev/data"
 )
 
-// A watch watches the directories of nodes and of links to them. Some changes there have no
-// uevent, such as ptys and udev's links. If /dev is not a devtmpfs, nodes appear after the
-// uevent.
+// A watch watches the directories of device nodes and of links to them. It is needed besides uevents: ptys and udev's
+// links have no uevent, and if /dev is not a devtmpfs, a node appears only after its uevent.
 type watch struct {
 	host
 	patterns []string
@@ -47,8 +45,8 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 	return w, nil
 }
 
-// refresh updates the watched directories. It reports whether one was added: then nodes may have
-// appeared there before the watch began.
+// refresh updates the watched directories. It reports whether a directory was added. Nodes may have appeared there
+// before the watch began.
 func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	want := map[string]bool{w.at("/dev"): true}
 	if udev {
@@ -66,7 +64,7 @@ func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	for dir := range w.watched {
 		if !want[dir] {
 			delete(w.watched, dir)
-			_ = w.inotify.Remove(dir) // fails if the directory was removed
+			_ = w.inotify.Remove(dir) // fails if the directory no longer exists
 		}
 	}
 	var errs []error
@@ -84,7 +82,7 @@ func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	return fresh, errors.Join(errs...)
 }
 
-// resolve calls changed when something came or went, until ctx ends.
+// run calls changed when a file was added, removed or renamed, until ctx ends.
 func (w *watch) run(ctx context.Context, changed func()) error {
 	defer w.inotify.Close()
 	for {
@@ -95,7 +93,7 @@ func (w *watch) run(ctx context.Context, changed func()) error {
 			if !ok {
 				return nil
 			}
-			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // a removed directory loses its watch
+			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // the watch of a removed directory is gone
 				w.mu.Lock()
 				delete(w.watched, e.Name)
 				w.mu.Unlock()
@@ -103,7 +101,7 @@ func (w *watch) run(ctx context.Context, changed func()) error {
 			if !e.Has(fsnotify.Chmod) && !e.Has(fsnotify.Write) {
 				changed()
 			}
-		case _, ok := <-w.inotify.Errors: // such as an overflow of the queue
+		case _, ok := <-w.inotify.Errors: // for example if the queue overflowed
 			if !ok {
 				return nil
 			}

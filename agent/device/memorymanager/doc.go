@@ -1,11 +1,10 @@
-// Package memorymanager is the memory manager's policy "Static", which assigns NUMA nodes to
-// containers. It does no I/O and has no state.
+// Package memorymanager implements the memory manager's policy "Static", which assigns NUMA nodes to containers. It
+// does no I/O and has no state.
 //
 //	pod, container, nodes, assigned memory --Hints--> possible NUMA nodes
 //	                                       --Take--> nodes, or a kubelet's error
 //
-// Containers of guaranteed pods get nodes with enough free memory for their requests. Other
-// containers may use any node. Nodes that are assigned as a group are not assigned in another
-// group.
+// Containers of guaranteed pods get nodes with enough free memory for their requests. Other containers may use any
+// node. A node that is assigned together with other nodes is not assigned in another combination.
 // https://kubernetes.io/docs/tasks/administer-cluster/memory-manager/
 package memorymanager

@@ -16,13 +16,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Block is the memory of one kind that is assigned to a container.
+// A Block is memory of one kind that is assigned to a container.
 type Block struct {
-	Kind  v1.ResourceName `json:"kind"` // memory, or huge pages of a size
+	Kind  v1.ResourceName `json:"kind"` // memory, or huge pages of one size
 	Nodes topology.Mask   `json:"nodes"`
 	Size  uint64          `json:"size"` // bytes
-	// Held is the part of Size that is not shared with an init container of the pod, which has
-	// ended before the next container starts.
+	// Held is the part of Size that the container does not reuse from an init container of its pod, which ends before
+	// the next container starts.
 	Held uint64 `json:"held"`
 }
 
@@ -30,23 +30,23 @@ type Block struct {
 type row struct {
 	uid       types.UID
 	container string
-	init      bool // it ends before the next container starts
+	init      bool // an init container ends before the next container starts
 	blocks    []Block
 }
 
-// Given contains the memory of containers, in the order of the assignments.
-type Given struct{ rows []row }
+// Assignments contains the memory of containers, in the order of the assignments.
+type Assignments struct{ rows []row }
 
-// Clone returns a copy.
-func (g *Given) Clone() *Given { return &Given{slices.Clone(g.rows)} }
+// Clone returns a copy of the list.
+func (g *Assignments) Clone() *Assignments { return &Assignments{slices.Clone(g.rows)} }
 
 // Put adds the memory of a container.
-func (g *Given) Put(uid types.UID, container string, init bool, blocks []Block) {
+func (g *Assignments) Put(uid types.UID, container string, init bool, blocks []Block) {
 	g.rows = append(g.rows, row{uid, container, init, blocks})
 }
 
-// Blocks returns the memory of a container.
-func (g *Given) Blocks(uid types.UID, container string) ([]Block, bool) {
+// Blocks returns the memory of a container. It returns false if the container has none.
+func (g *Assignments) Blocks(uid types.UID, container string) ([]Block, bool) {
 	for _, r := range g.rows {
 		if r.uid == uid && r.container == container {
 			return r.blocks, true
@@ -55,16 +55,15 @@ func (g *Given) Blocks(uid types.UID, container string) ([]Block, bool) {
 	return nil, false
 }
 
-// Remove removes the memory of a pod. It reports whether the pod had any.
-func (g *Given) Remove(uid types.UID) bool {
+// Remove removes the memory of a pod. It reports whether the pod had memory.
+func (g *Assignments) Remove(uid types.UID) bool {
 	before := len(g.rows)
 	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.uid == uid })
 	return len(g.rows) != before
 }
 
-// reusable returns the memory that init containers of a pod hold on nodes and that no later
-// container of the pod has.
-func (g *Given) reusable(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
+// reusable returns the bytes that a container can reuse from init containers of its pod on exactly the nodes in at.
+func (g *Assignments) reusable(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
 	for _, r := range g.rows {
 		for _, b := range r.blocks {
 			if r.uid != uid || b.Kind != kind || b.Nodes != at {
@@ -80,21 +79,21 @@ func (g *Given) reusable(uid types.UID, kind v1.ResourceName, at topology.Mask) 
 	return n
 }
 
-// A cell is a NUMA node with its free memory.
+// A cell is the state of a NUMA node.
 type cell struct {
 	total map[v1.ResourceName]uint64 // allocatable
 	free  map[v1.ResourceName]uint64
-	users int           // number of blocks on it
-	group topology.Mask // the nodes of these blocks
+	users int           // number of blocks on the node
+	group topology.Mask // the nodes of these blocks; the node alone if there are none
 }
 
-// A Static is the policy "Static" on one machine.
+// A Static implements the policy "Static" for one machine.
 type Static struct {
 	ids   []int
 	total map[int]map[v1.ResourceName]uint64
 }
 
-// Reserved is reservedMemory by NUMA node.
+// Reserved contains the option reservedMemory, by NUMA node.
 type Reserved map[int]v1.ResourceList
 
 // New returns the policy. Like a kubelet, it fails unless the reservations of all nodes add up
@@ -160,8 +159,8 @@ func (s *Static) Allocatable() (out []Block) {
 	return out
 }
 
-// cells returns the nodes with the memory that g leaves free.
-func (s *Static) cells(g *Given) map[int]*cell {
+// cells returns the state of each NUMA node after the assignments in g.
+func (s *Static) cells(g *Assignments) map[int]*cell {
 	out := map[int]*cell{}
 	for _, id := range s.ids {
 		out[id] = &cell{total: s.total[id], free: maps.Clone(s.total[id]), group: topology.MaskOf(id)}
@@ -184,9 +183,9 @@ func (s *Static) cells(g *Given) map[int]*cell {
 	return out
 }
 
-// Check returns an error if stored assignments are impossible, because the machine or the
-// configuration has changed.
-func (s *Static) Check(g *Given) error {
+// Check returns an error if stored assignments are impossible. This happens if the machine or the configuration has
+// changed.
+func (s *Static) Check(g *Assignments) error {
 	all := topology.MaskOf(s.ids...)
 	sum := map[v1.ResourceName]uint64{}
 	for _, r := range g.rows {
@@ -214,7 +213,8 @@ func (s *Static) Check(g *Given) error {
 	return nil
 }
 
-// Wants returns the memory that a container requests, by kind, or nil if it gets no NUMA nodes.
+// Wants returns the memory that a container requests, by kind. It is empty if the container does not get memory from
+// particular NUMA nodes.
 func Wants(pod *v1.Pod, ctr *v1.Container) map[v1.ResourceName]uint64 {
 	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
 		return nil
@@ -254,9 +254,9 @@ func podWants(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	return main
 }
 
-// Hints returns the sets of NUMA nodes that can provide a container's memory, or nil if it gets
-// no NUMA nodes.
-func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Given) topology.Hints {
+// Hints returns the sets of NUMA nodes that can provide a container's memory. It returns nil if the container does
+// not get memory from particular NUMA nodes.
+func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Assignments) topology.Hints {
 	want := Wants(pod, ctr)
 	if len(want) == 0 {
 		return nil
@@ -268,7 +268,7 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Given) topology.Hints 
 }
 
 // PodHints returns the hints for all containers of a pod together.
-func (s *Static) PodHints(pod *v1.Pod, g *Given) topology.Hints {
+func (s *Static) PodHints(pod *v1.Pod, g *Assignments) topology.Hints {
 	want := podWants(pod)
 	if len(want) == 0 {
 		return nil
@@ -289,7 +289,7 @@ func keptHints(blocks []Block) topology.Hints {
 	return out
 }
 
-func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Given) topology.Hints {
+func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assignments) topology.Hints {
 	cells := s.cells(g)
 	minNodes := len(s.ids)
 	var fit []topology.Hint
@@ -336,7 +336,7 @@ func (s *Static) free(cells map[int]*cell, m topology.Mask, kind v1.ResourceName
 	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
 }
 
-// mixesGroups reports whether a node of m is already assigned in another group.
+// mixesGroups reports whether a node of m is already assigned together with other nodes than those of m.
 func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false
@@ -344,10 +344,9 @@ func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	return slices.ContainsFunc(m.IDs(), func(id int) bool { c := cells[id]; return c != nil && c.users > 0 && c.group != m })
 }
 
-// Take assigns memory to a container and records it in g. It uses the nodes of h, or more if
-// they have too little; zero means any node. It does nothing for a container that has memory
-// already or needs none.
-func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Given) error {
+// Take assigns memory to a container and records it in g. It uses the nodes of h, and adds nodes if these have too
+// little free memory. Zero nodes mean any node. It does nothing if the container already has memory or needs none.
+func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assignments) error {
 	want := Wants(pod, ctr)
 	if _, has := g.Blocks(pod.UID, ctr.Name); has || len(want) == 0 {
 		return nil
@@ -390,9 +389,9 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Given)
 	return nil
 }
 
-// bestHint returns the best hint that contains the nodes of with.
+// bestHint returns the best hint whose nodes include those of with.
 func bestHint(hints topology.Hints, with topology.Mask) (out topology.Hint, ok bool) {
-	for _, row := range hints { // the rows are equal
+	for _, row := range hints { // all kinds have the same hints
 		for _, h := range row {
 			if h.Nodes&with != with {
 				continue

@@ -58,7 +58,7 @@ func TestAsUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		given := &Given{}
+		given := &Assignments{}
 		for j, step := range c.Steps {
 			if step.Asks == 0 {
 				given.Remove(types.UID(fmt.Sprint(step.Gone)))
@@ -126,7 +126,7 @@ func TestInit(t *testing.T) {
 	}
 	pod := asking("p", 3<<30, 2<<30, 2<<30)
 	pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers[:1], pod.Spec.Containers[1:]
-	given := &Given{}
+	given := &Assignments{}
 	if h := s.PodHints(pod, given)["memory"]; len(h) != 1 || !h[0].Preferred {
 		t.Errorf("hints %v", h)
 	}

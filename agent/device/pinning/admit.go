@@ -17,14 +17,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// affinityError is a kubelet's error for a pod that the topology policy rejects.
+// affinityError is a kubelet's error for a pod that the topology manager's policy rejects.
 type affinityError struct{}
 
 func (affinityError) Error() string  { return "Resources cannot be allocated with Topology locality" }
 func (affinityError) Reason() string { return "TopologyAffinityError" }
 
-// containers lists the containers of a pod, without ephemeral ones, in the order in which they
-// start.
+// containers lists the containers of a pod in the order in which they start. It omits ephemeral containers.
 func containers(pod *v1.Pod) (out []*v1.Container) {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
@@ -44,8 +43,8 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return m.needsResources(pod)
 }
 
-// needsResources reports whether a container of a pod needs exclusive CPUs or memory and has
-// none. The caller holds mu.
+// needsResources reports whether any container of a pod needs exclusive CPUs or memory that are not assigned to it
+// yet. The caller holds mu.
 func (m *Manager) needsResources(pod *v1.Pod) bool {
 	for _, ctr := range containers(pod) {
 		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.Wants(pod, ctr) > 0 {
@@ -58,8 +57,7 @@ func (m *Manager) needsResources(pod *v1.Pod) bool {
 	return false
 }
 
-// Admit assigns devices, CPUs and memory to the containers of a pod, all or nothing; see
-// devicemanager.Manager.Admit.
+// Admit assigns devices, CPUs and memory to all containers of a pod, or to none. See devicemanager.Manager.Admit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
 	if err == nil || ctx.Err() != nil || devicemanager.Undecided(err) {
@@ -87,7 +85,7 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	d := draft{m: m, pod: pod, cpus: m.cpuSets.Clone(), nodes: m.nodes.Clone()}
 	m.mu.Unlock()
 	begin := time.Now()
-	devices, err := m.c.Devices.Give(pod)
+	devices, err := m.c.Devices.BeginAllocation(pod)
 	if err != nil {
 		return err
 	}
@@ -109,17 +107,17 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// A draft is the assignment to a pod before it is stored.
+// A draft contains the assignments to a pod until they are stored.
 type draft struct {
 	m       *Manager
 	pod     *v1.Pod
-	devices *devicemanager.Giving
-	cpus    cpumanager.Given
-	nodes   *memorymanager.Given
+	devices *devicemanager.PodAllocation
+	cpus    cpumanager.Assignments
+	nodes   *memorymanager.Assignments
 }
 
-// place selects the NUMA nodes for each container, or for all of them together, and assigns
-// resources from these nodes.
+// place selects NUMA nodes and assigns resources from them. It selects the nodes for each container, or once for all
+// containers if the scope is the pod.
 func (d *draft) place(ctx context.Context) error {
 	m := d.m
 	if m.byPod && m.policy.Name() != topology.None {
@@ -197,9 +195,9 @@ func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint
 	return nil
 }
 
-// rows returns the stored form of the pod's CPUs and memory.
+// rows returns the rows with the pod's CPUs and memory.
 func (d *draft) rows() (out []store.Devices, err error) {
-	now := time.Now().UnixMicro() // load sorts the rows by it
+	now := time.Now().UnixMicro() // load sorts the rows by this time
 	for i, ctr := range containers(d.pod) {
 		if set, has := d.cpus[d.pod.UID][ctr.Name]; has {
 			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(),

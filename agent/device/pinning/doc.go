@@ -6,7 +6,7 @@
 //	shared CPUs changed --Run--> running containers --UpdateContainerResources--> runtime
 //	the pod has ended or is deleted --Ended, Release--> the rows are deleted
 //
-// The rows of a container are stored in the same transaction as its devices, before it is
-// created. The shared CPUs are all that the rows leave. Without a policy there is no Manager.
+// The rows of a container are stored in the same transaction as its devices, before the container is created. The
+// shared CPUs are all CPUs that no row assigns. Without a policy there is no Manager.
 // https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/
 package pinning

@@ -19,7 +19,7 @@ import (
 // Name returns the hook's name.
 func (*Manager) Name() string { return "cpus" }
 
-// Prepare assigns missing resources to a pod that has ended and runs again, or that was admitted
+// Prepare assigns the resources that a pod does not have yet. The pod has ended and runs again, or was admitted
 // before the policy was configured.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if m == nil {
@@ -34,8 +34,8 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return m.allocate(ctx, pod)
 }
 
-// Container sets the CPUs and NUMA nodes in a container's configuration: its exclusive CPUs or
-// the shared ones.
+// Container sets the CPUs and NUMA nodes in a container's configuration. The CPUs are the container's exclusive CPUs
+// or, if it has none, the shared CPUs.
 func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	if m == nil {
 		return nil
@@ -64,7 +64,8 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// wanted returns the CPUs on which a container should run. The caller holds mu.
+// wanted returns the CPUs on which a container should run: its exclusive CPUs, or else the shared CPUs. The caller
+// holds mu.
 func (m *Manager) wanted(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
 	if own, has := m.cpuSets[of.uid][of.name]; has {
 		return own
@@ -128,7 +129,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// notify wakes Run to reconcile the running containers, and updates the metrics.
+// notify updates the metrics and wakes Run, which then reconciles the running containers.
 func (m *Manager) notify() {
 	m.updateGauges()
 	select {
@@ -137,22 +138,22 @@ func (m *Manager) notify() {
 	}
 }
 
-// The shared CPUs may change between a container's configuration and its start. Such a container
-// is looked up every startingRetry until it runs, for at most startTimeout.
+// The shared CPUs may change between a container's configuration and its start. Run looks for such a container every
+// startingRetry until it runs, but at most for startTimeout.
 const (
 	startingRetry = 250 * time.Millisecond
 	startTimeout  = 2 * time.Minute
 )
 
-// Connect sets the runtime. It is called before Run.
+// Connect sets the runtime. It must be called before Run.
 func (m *Manager) Connect(r Runtime) {
 	if m != nil {
 		m.runtime = r
 	}
 }
 
-// Run applies changed CPUs to running containers, at once after a change and every
-// cpuManagerReconcilePeriod, until ctx ends. Without a CPU policy it does nothing.
+// Run applies changed CPUs to running containers until ctx ends. It runs after each change and every
+// cpuManagerReconcilePeriod. Without a CPU policy it does nothing.
 func (m *Manager) Run(ctx context.Context) error {
 	if m == nil || m.cpus == nil {
 		return nil
@@ -185,8 +186,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile updates the CPUs of each running container. starting is true if a container that
-// does not run yet was configured with outdated CPUs.
+// reconcile updates the CPUs of all running containers. starting is true if a container was configured with outdated
+// CPUs and does not run yet.
 func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err error) {
 	list, err := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{
 		State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING},
@@ -209,7 +210,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		running[c.Id] = true
 		want := m.wanted(key, shared)
 		has, known := m.applied[c.Id]
-		// the configuration was for this container
+		// the last configuration was for this container
 		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() {
 			has, known = last.set, true
 			m.applied[c.Id] = has
@@ -238,7 +239,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id,
 			Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
 		if _, e := r.UpdateContainerResources(ctx, req); e != nil {
-			// The container may have ended meanwhile; the next pass tries again otherwise.
+			// The container may have ended in the meantime. If not, the next call retries.
 			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e)
 			continue
 		}
@@ -249,21 +250,21 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	return starting, err
 }
 
-// A Holding contains the exclusive CPUs and the memory of a container.
+// A Holding contains the exclusive CPUs and the memory that are assigned to a container.
 type Holding struct {
 	CPUs   []int
 	Memory []Block
 }
 
-// Block is memory of one kind on a set of NUMA nodes.
+// A Block is memory of one kind on a set of NUMA nodes.
 type Block struct {
 	Kind  string
 	Nodes []int
 	Size  uint64 // bytes
 }
 
-// Held returns the CPUs and the memory that are assigned to a container alone.
-func (m *Manager) Held(uid types.UID, container string) (h Holding) {
+// Holding returns the exclusive CPUs and the memory that are assigned to a container.
+func (m *Manager) Holding(uid types.UID, container string) (h Holding) {
 	if m == nil {
 		return h
 	}
@@ -277,7 +278,7 @@ func (m *Manager) Held(uid types.UID, container string) (h Holding) {
 	return h
 }
 
-// Allocatable returns the CPUs and memory that can be assigned, including assigned ones.
+// Allocatable returns all CPUs and memory that can be assigned, whether or not they are assigned now.
 func (m *Manager) Allocatable() (h Holding) {
 	if m == nil {
 		return h

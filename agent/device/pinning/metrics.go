@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/agent/device/topology"
 )
 
-// counters count the requests for one kind of resource, and the failed ones.
+// counters counts the requests for one kind of resource, and those that failed.
 type counters struct{ requests, errors prometheus.Counter }
 
-// metrics are the metrics of a kubelet's CPU, memory and topology managers.
+// metrics contains the metrics of a kubelet's CPU, memory and topology managers.
 type metrics struct {
 	cpu, memory                   counters
 	exclusive, shared             prometheus.Gauge

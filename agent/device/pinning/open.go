@@ -31,7 +31,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Store stores rows. *store.Store implements it.
+// Store stores the assignments as rows. *store.Store implements it.
 type Store interface {
 	Devices(context.Context) ([]store.Devices, error)
 	TakeDevices(context.Context, types.UID) error
@@ -49,7 +49,7 @@ type Runtime interface {
 type Config struct {
 	Config  *config.Config
 	Share   reserve.Share // capacity and reservations of the node
-	Host    fs.FS         // its root directory
+	Host    fs.FS         // the machine's root directory
 	Store   Store
 	Devices *devicemanager.Manager
 	Freed   func() // called after CPUs or memory were released; may be nil
@@ -59,53 +59,53 @@ type Config struct {
 // metaPolicy is the store's key for the policies under which the rows were written.
 const metaPolicy = "pinning"
 
-// The resources that rows name. No device can have these names.
+// The names of the resources in the rows. No device can have these names.
 const (
 	rowCPU    = "cpu"
 	rowMemory = "memory"
 )
 
-// policies are the policies under which the rows were written.
+// policies describes the policies under which the rows were written.
 type policies struct {
 	CPU    string `json:"cpu"`
 	Memory string `json:"memory"`
-	Boot   string `json:"boot"` // the machine's boot ID: after a reboot no container of before runs
+	Boot   string `json:"boot"` // the machine's boot ID; after a reboot no earlier container runs
 }
 
 // A Manager assigns exclusive CPUs and memory. It is safe for concurrent use.
 type Manager struct {
 	c       Config
 	policy  *topology.Policy
-	byPod   bool                  // the scope is the pod
-	cpus    *cpumanager.Static    // nil: the policy is none
-	memory  *memorymanager.Static // nil: the policy is None
+	byPod   bool                  // the topology manager's scope is the pod
+	cpus    *cpumanager.Static    // nil if the policy is none
+	memory  *memorymanager.Static // nil if the policy is None
 	metrics *metrics
 
 	runtime Runtime
-	busy    chan struct{} // capacity 1: a lock, held while resources are assigned or released
-	wake    chan struct{} // capacity 1: the shared CPUs may have changed
+	busy    chan struct{} // a lock of capacity 1, which is locked while resources are assigned or released
+	wake    chan struct{} // capacity 1; receives a value when the shared CPUs may have changed
 
 	mu         sync.Mutex
-	cpuSets    cpumanager.Given
-	nodes      *memorymanager.Given
-	configured map[containerKey]configuration // configured containers that are not known to run yet
+	cpuSets    cpumanager.Assignments
+	nodes      *memorymanager.Assignments
+	configured map[containerKey]configuration // the last configuration of containers that may not run yet
 	applied    map[string]cpuset.CPUSet       // the CPUs of running containers, by container ID
 }
 
-// A slot is a container of a pod.
+// A containerKey identifies a container of a pod.
 type containerKey struct {
 	uid  types.UID
 	name string
 }
 
-// A configuration is the CPUs with which a container was configured.
+// A configuration records the CPUs with which a container was configured.
 type configuration struct {
 	set cpuset.CPUSet
 	at  time.Time
 }
 
-// Open loads the stored assignments. It returns nil if no policy is configured. It fails if
-// assignments of running pods do not fit the configuration or the machine.
+// Open loads the stored assignments. It returns nil if no policy is configured. It returns an error if assignments of
+// running pods do not fit the configuration or the machine.
 func Open(ctx context.Context, c Config) (*Manager, error) {
 	k := &c.Config.Kubelet
 	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: bootid.In(c.Host)}
@@ -120,7 +120,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	m := &Manager{
 		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(),
 		busy: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		cpuSets: cpumanager.Given{}, nodes: &memorymanager.Given{},
+		cpuSets: cpumanager.Assignments{}, nodes: &memorymanager.Assignments{},
 		configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
 	}
 	if err := m.buildPolicies(static, blocks); err != nil {
@@ -142,7 +142,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 				return nil, err
 			}
 		} else {
-			return nil, fmt.Errorf("%w: running pods depend on it (%s): drain this node, or restore the previous "+
+			return nil, fmt.Errorf("%w: running pods depend on the stored assignments (%s): drain this node, or restore the previous "+
 				"configuration; after a reboot of the machine islet discards the assignments by itself", err, names(rows))
 		}
 	}
@@ -220,7 +220,7 @@ func (m *Manager) buildPolicies(static, blocks bool) error {
 	return nil
 }
 
-// hugePages returns the bytes in huge pages by the size of a page.
+// hugePages returns the bytes in huge pages, by page size.
 func hugePages(l v1.ResourceList) map[uint64]uint64 {
 	out := map[uint64]uint64{}
 	for name, q := range l {
@@ -240,7 +240,7 @@ type memoryRow struct {
 	Blocks []memorymanager.Block `json:"blocks"`
 }
 
-// load reads the rows.
+// load reads the stored assignments and returns their rows.
 func (m *Manager) load(ctx context.Context) (rows []store.Devices, err error) {
 	all, err := m.c.Store.Devices(ctx)
 	if err != nil {
@@ -305,7 +305,7 @@ func (m *Manager) checkState(last, now policies, known bool) error {
 	return errors.Join(errs...)
 }
 
-// reset deletes all assignments. No running container depends on them.
+// reset deletes all assignments. It must only be called if no running container depends on them.
 func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) error {
 	for _, r := range rows {
 		if err := m.c.Store.TakeDevices(ctx, r.UID); err != nil {
@@ -315,11 +315,11 @@ func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) er
 	if len(rows) > 0 {
 		m.c.Log.Warn("discarded the assignments of CPUs and memory: no running container depends on them", "reason", why)
 	}
-	m.cpuSets, m.nodes = cpumanager.Given{}, &memorymanager.Given{}
+	m.cpuSets, m.nodes = cpumanager.Assignments{}, &memorymanager.Assignments{}
 	return nil
 }
 
-// maxNames is the maximum number of containers in an error.
+// maxNames is the maximum number of containers in an error message.
 const maxNames = 5
 
 func names(rows []store.Devices) string {

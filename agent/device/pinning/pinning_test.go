@@ -186,7 +186,7 @@ func TestNone(t *testing.T) {
 	}
 	var m *Manager
 	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil ||
-		m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Held("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
+		m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Holding("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
 		t.Error("none does something")
 	}
 }
@@ -237,7 +237,7 @@ func TestLife(t *testing.T) {
 	if again, _ := w.config(own, 0); again != mine {
 		t.Errorf("after a restart %s, not %s", again, mine)
 	}
-	if h := w.Held("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
+	if h := w.Holding("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
 		t.Errorf("told %+v", h)
 	}
 	if starting, err := w.reconcile(t.Context(), w); err != nil || starting {
@@ -385,7 +385,7 @@ func TestChanged(t *testing.T) {
 	w.flags = nil
 	err := w.start()
 	if err == nil || !strings.Contains(err.Error(),
-		`cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": running pods depend on it (c0 of own): drain this node`) {
+		`cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": running pods depend on the stored assignments (c0 of own): drain this node`) {
 		t.Fatal(err)
 	}
 	w.flags = []string{"--cpu-manager-policy=static", "--reserved-cpus=0-6"}
@@ -438,12 +438,12 @@ func TestTopology(t *testing.T) {
 			if mems != "1" || cpus != "1,3,5" && cpus != "1,5,7" && cpus != "1,3,7" && cpus != "3,5,7" {
 				t.Errorf("it has CPUs %s of node %s", cpus, mems)
 			}
-			for _, id := range w.Held("two", "c0").CPUs {
+			for _, id := range w.Holding("two", "c0").CPUs {
 				if id%2 != 1 {
 					t.Errorf("CPU %d is on node 0", id)
 				}
 			}
-			if held := w.devices.Held(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{"b", "c"}) {
+			if held := w.devices.Holdings(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{"b", "c"}) {
 				t.Errorf("devices %+v", held)
 			}
 			w.admit(ask("more", "4", 1), "TopologyAffinityError", "Resources cannot be allocated with Topology locality")

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/agent/device/dra"
 )
 
-// ByClaims groups a container's devices from claims by claim. uses is sorted by claim.
+// ByClaims groups the devices that a container has through claims by claim. uses must be sorted by claim.
 func ByClaims(pod *v1.Pod, container string, uses []dra.Use) (out []*Claimed) {
 	for _, u := range uses {
 		if len(out) == 0 || out[len(out)-1].Resource.ClaimName != u.Claim {

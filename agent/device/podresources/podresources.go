@@ -22,8 +22,8 @@ import (
 type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
-	Pods    func() []*v1.Pod  // with their statuses
-	Devices Devices           // the devices of containers
+	Pods    func() []*v1.Pod  // the pods with their statuses
+	Devices Devices           // the devices that are allocated to containers
 	Claims  func() []*Claimed // may be nil
 	Own     *pinning.Manager  // exclusive CPUs and memory of containers; may be nil
 }
@@ -31,17 +31,17 @@ type Config struct {
 // Devices lists the devices of this node. *devicemanager.Manager implements it.
 type Devices interface {
 	List() []devicemanager.Resource
-	Held() []devicemanager.Held
+	Holdings() []devicemanager.Holding
 }
 
-// Claimed contains the devices that a container has from one ResourceClaim.
+// Claimed contains the devices that a container has through one ResourceClaim.
 type Claimed struct {
-	UID       types.UID // of the pod
+	UID       types.UID // UID of the pod
 	Container string
 	Resource  *api.DynamicResource
 }
 
-// A Server serves the API.
+// A Server serves the pod resources API.
 type Server struct {
 	c Config
 	s *rpc.Server
@@ -87,7 +87,7 @@ func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.Get
 	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code
 }
 
-// GetAllocatableResources reports the allocatable resources, including allocated ones.
+// GetAllocatableResources reports the allocatable resources, whether or not they are allocated now.
 func (s *Server) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	out := &api.AllocatableResourcesResponse{}
@@ -130,7 +130,7 @@ type holder struct {
 	container string
 }
 
-// A snapshot contains the resources of all containers.
+// A snapshot contains the resources of all containers at one time.
 type snapshot struct {
 	devices map[holder][]*api.ContainerDevices
 	claims  map[holder][]*api.DynamicResource
@@ -139,7 +139,7 @@ type snapshot struct {
 
 func (s *Server) takeSnapshot() snapshot {
 	a := snapshot{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Own}
-	for _, h := range s.c.Devices.Held() {
+	for _, h := range s.c.Devices.Holdings() {
 		key := holder{h.UID, h.Container}
 		for _, id := range h.IDs {
 			a.devices[key] = append(a.devices[key], devices(h.Resource, id, h.NUMA[id])...)
@@ -154,7 +154,7 @@ func (s *Server) takeSnapshot() snapshot {
 	return a
 }
 
-// devices returns the entries for one device: like a kubelet, one for each of its NUMA nodes.
+// devices returns the entries for one device. Like a kubelet, it returns an entry for each NUMA node of the device.
 func devices(resource, id string, numa []int64) (out []*api.ContainerDevices) {
 	if len(numa) == 0 {
 		return []*api.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}
@@ -171,7 +171,7 @@ func (a snapshot) podResources(pod *v1.Pod) *api.PodResources {
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Sidecar || kind == podspec.Main {
 			key := holder{pod.UID, c.Name}
-			own := a.own.Held(pod.UID, c.Name)
+			own := a.own.Holding(pod.UID, c.Name)
 			out.Containers = append(out.Containers,
 				&api.ContainerResources{Name: c.Name, Devices: a.devices[key], DynamicResources: a.claims[key],
 					CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})

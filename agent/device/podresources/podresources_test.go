@@ -22,8 +22,8 @@ func (shelf) List() []devicemanager.Resource {
 	return []devicemanager.Resource{{Name: "example.com/a", Devices: []devicemanager.Device{{ID: "1", Healthy: true, NUMA: []int64{0, 1}}, {ID: "2"}, {ID: "3", Healthy: true}}}}
 }
 
-func (shelf) Held() []devicemanager.Held {
-	return []devicemanager.Held{{UID: "web", Container: "c", Resource: "example.com/a", IDs: []string{"1", "3"}, NUMA: map[string][]int64{"1": {0}}}}
+func (shelf) Holdings() []devicemanager.Holding {
+	return []devicemanager.Holding{{UID: "web", Container: "c", Resource: "example.com/a", IDs: []string{"1", "3"}, NUMA: map[string][]int64{"1": {0}}}}
 }
 
 // TestAPI asks the server as monitoring programs do.

@@ -7,7 +7,7 @@ import (
 // A Mask is a set of NUMA nodes. Zero means no preference.
 type Mask uint64
 
-// MaskOf returns the set of the nodes with these IDs.
+// MaskOf returns the set of NUMA nodes with the given IDs.
 func MaskOf(ids ...int) (m Mask) {
 	for _, id := range ids {
 		if id >= 0 && id < maxNode {
@@ -31,7 +31,7 @@ func (m Mask) IDs() (out []int) {
 	return out
 }
 
-// Narrower reports whether m has fewer nodes than o, or equally many and a smaller value.
+// Narrower reports whether m has fewer nodes than o, or the same number and a smaller value.
 func (m Mask) Narrower(o Mask) bool {
 	if m.Count() == o.Count() {
 		return m < o
@@ -39,7 +39,7 @@ func (m Mask) Narrower(o Mask) bool {
 	return m.Count() < o.Count()
 }
 
-// EachMask visits all sets of nodes, the smaller ones first.
+// EachMask calls visit for each non-empty set of nodes, the smaller sets first.
 func EachMask(ids []int, visit func(Mask)) {
 	var walk func(rest []int, m Mask, missing int)
 	walk = func(rest []int, m Mask, missing int) {
@@ -56,12 +56,12 @@ func EachMask(ids []int, visit func(Mask)) {
 	}
 }
 
-// A Hint is a set of nodes that can provide a resource. Zero Nodes means any node.
+// A Hint is a set of nodes that can provide a resource. If Nodes is zero, any node can.
 type Hint struct {
 	Nodes     Mask
-	Preferred bool // the set is as small as possible
+	Preferred bool // no smaller set can provide the resource
 }
 
-// Hints are the hints by resource. A nil list means no preference, an empty list that no set of
-// nodes can provide the resource.
+// Hints contains the hints of each resource. A nil list means no preference. An empty list means that no set of nodes
+// can provide the resource.
 type Hints map[string][]Hint

@@ -4,27 +4,28 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// A CPU is the position of a CPU. Core is unique on the machine: the smallest ID of its CPUs.
+// A CPU describes the position of a CPU in the machine. Core is the smallest ID of the CPUs of its core, so it is
+// unique on the machine.
 type CPU struct{ Node, Socket, Core, Cache int }
 
-// CPUs is a set of CPUs, by ID.
+// CPUs is a set of CPUs by ID.
 type CPUs map[int]CPU
 
 // A Node is a NUMA node. It may have only memory or only CPUs.
 type Node struct {
 	ID        int
 	Memory    uint64            // bytes, including huge pages
-	HugePages map[uint64]uint64 // bytes by the size of a page
-	Distances []uint64          // to each node, in the order of Machine.Nodes; nil: unknown
+	HugePages map[uint64]uint64 // bytes by page size
+	Distances []uint64          // distance to each node, in the order of Machine.Nodes; nil if unknown
 }
 
 // A Machine is the topology of a machine.
 type Machine struct {
 	CPUs  CPUs
-	Nodes []Node // by ID; at least one
+	Nodes []Node // sorted by ID; at least one
 }
 
-// collect returns the values of a property of the CPUs for which keep returns true.
+// collect returns a property of each CPU for which keep returns true.
 func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {
@@ -91,7 +92,7 @@ func (c CPUs) CoresOfCache(n int) cpuset.CPUSet { return c.collect(inCache(n), c
 // CachesOfNode returns the uncore caches of the CPUs of a NUMA node.
 func (c CPUs) CachesOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), cache) }
 
-// Only returns the CPUs that are in a set.
+// Only returns those CPUs that are in a set.
 func (c CPUs) Only(set cpuset.CPUSet) CPUs {
 	out := CPUs{}
 	for id, cpu := range c {
@@ -102,13 +103,13 @@ func (c CPUs) Only(set cpuset.CPUSet) CPUs {
 	return out
 }
 
-// PerCore returns the average number of CPUs of a core, rounded down as in a kubelet.
+// PerCore returns the average number of CPUs in a core, rounded down as in a kubelet.
 func (c CPUs) PerCore() int { return average(len(c), c.Cores().Size()) }
 
-// PerSocket returns the average number of CPUs of a socket, rounded down.
+// PerSocket returns the average number of CPUs in a socket, rounded down.
 func (c CPUs) PerSocket() int { return average(len(c), c.Sockets().Size()) }
 
-// PerCache returns the average number of CPUs of an uncore cache, rounded down.
+// PerCache returns the average number of CPUs that share an uncore cache, rounded down.
 func (c CPUs) PerCache() int { return average(len(c), c.Caches().Size()) }
 
 func average(n, of int) int {

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Policies and scopes, as the configuration has them.
+// The names of policies and scopes in the configuration.
 const (
 	None       = "none"
 	BestEffort = "best-effort"
@@ -20,8 +20,8 @@ const (
 	PodScope       = "pod"
 )
 
-// defaultMaxNodes is the maximum number of NUMA nodes without the option for it. The time of a
-// decision grows exponentially with the number of nodes.
+// defaultMaxNodes is the maximum number of NUMA nodes if the option max-allowable-numa-nodes is not set. The time for
+// a decision grows exponentially with the number of nodes.
 const defaultMaxNodes = 8
 
 // Options are the options of the topology manager.
@@ -30,7 +30,7 @@ type Options struct {
 	MaxNodes int  // max-allowable-numa-nodes
 }
 
-// ParseOptions parses topologyManagerPolicyOptions. Errors are a kubelet's.
+// ParseOptions parses topologyManagerPolicyOptions. The errors have a kubelet's words.
 func ParseOptions(given map[string]string) (o Options, err error) {
 	o.MaxNodes = defaultMaxNodes
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -61,7 +61,7 @@ type Policy struct {
 	all     Mask
 }
 
-// NewPolicy returns the policy. It fails if the policy does not support the machine.
+// NewPolicy returns the policy with the given name. It fails if the policy does not support the machine.
 func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 	if name == None {
 		return &Policy{name: name}, nil
@@ -80,7 +80,7 @@ func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 // Name returns the policy's name.
 func (p *Policy) Name() string { return p.name }
 
-// Merge returns the best hint for all resources, and whether the policy admits it.
+// Merge returns the best hint for all resources, and whether the policy admits the pod with it.
 func (p *Policy) Merge(list []Hints) (Hint, bool) {
 	if p.name == None {
 		return Hint{}, true
@@ -91,14 +91,15 @@ func (p *Policy) Merge(list []Hints) (Hint, bool) {
 			rows[i] = slices.DeleteFunc(slices.Clone(row), func(h Hint) bool { return !h.Preferred || h.Nodes.Count() > 1 })
 		}
 	}
-	best := p.best(rows)
+	best := p.bestMerged(rows)
 	if p.name == SingleNode && best.Nodes == p.all { // no resource has a preference
 		best.Nodes = 0
 	}
 	return best, p.name == BestEffort || best.Preferred
 }
 
-// flatten returns one row of hints for each resource.
+// flatten returns the lists of hints of all resources. It replaces a nil list with a hint for any node, and an empty
+// list with a hint that is not preferred.
 func flatten(list []Hints) (rows [][]Hint) {
 	for _, hints := range list {
 		if len(hints) == 0 {
@@ -118,16 +119,16 @@ func flatten(list []Hints) (rows [][]Hint) {
 	return rows
 }
 
-// best returns the best combination of one hint for each resource. Combinations that have led to
-// the same nodes and preference so far are merged into one state.
-func (p *Policy) best(rows [][]Hint) Hint {
+// bestMerged returns the best combination of one hint for each resource. It does not track each combination, but only
+// the different states (nodes and preference) to which the hints of the resources so far can lead.
+func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	type merged struct {
 		nodes     Mask
-		first     Mask // of the first hint with nodes; zero: there was none yet
+		first     Mask // nodes of the first hint that has nodes; zero until there is one
 		preferred bool
 	}
 	states := map[merged]bool{{nodes: p.all, preferred: true}: true}
-	minNodes := 0 // the minimum number of nodes of the resource that needs most
+	minNodes := 0 // the maximum of the resources' minimum numbers of nodes
 	for _, row := range rows {
 		if n := narrowest(row); n != 0 {
 			minNodes = max(minNodes, n.Count())
@@ -158,7 +159,7 @@ func (p *Policy) best(rows [][]Hint) Hint {
 	if len(candidates) == 0 {
 		return Hint{p.all, false}
 	}
-	sorting.By(candidates, func(a, b Hint) int { // so that the result does not depend on the order of a map
+	sorting.By(candidates, func(a, b Hint) int { // makes the result independent of the map's order
 		if a.Nodes != b.Nodes {
 			if a.Nodes < b.Nodes {
 				return -1
@@ -174,7 +175,7 @@ func (p *Policy) best(rows [][]Hint) Hint {
 	})
 	best := candidates[0]
 	for _, c := range candidates[1:] {
-		if p.preferred(c, best, minNodes) {
+		if p.better(c, best, minNodes) {
 			best = c
 		}
 	}
@@ -190,10 +191,10 @@ func narrowest(row []Hint) (out Mask) {
 	return out
 }
 
-// preferred reports whether a is better than b. Preferred hints are better. Of two others, the
-// one with minNodes nodes is better, else the one with fewer nodes if one exceeds minNodes, else
-// the one with more nodes.
-func (p *Policy) preferred(a, b Hint, minNodes int) bool {
+// better reports whether a is better than b. A preferred hint is better than another. Of two hints that are not
+// preferred, the one with minNodes nodes is better. If neither has minNodes nodes and one has more, the one with
+// fewer nodes is better; otherwise the one with more nodes.
+func (p *Policy) better(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
 	}
@@ -209,8 +210,8 @@ func (p *Policy) preferred(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// closer reports whether a has fewer nodes than b, or equally many that are closer to each other
-// or have a smaller value.
+// closer reports whether a has fewer nodes than b. If both have the same number, it reports whether the nodes of a
+// are closer to each other, or else whether a has the smaller value.
 func (p *Policy) closer(a, b Mask) bool {
 	if p.options.Closest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {

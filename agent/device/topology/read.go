@@ -13,16 +13,16 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Limits of reading /sys.
+// Limits for reading /sys.
 const (
 	maxFile = 1 << 16 // bytes
 	maxCPU  = 8192
-	maxNode = 64 // as many as a Mask has bits
+	maxNode = 64 // the number of bits of a Mask
 )
 
-// Read reads the online CPUs and the NUMA nodes. sys is the root of /sys. memory in bytes and the
-// huge pages by size are used if the kernel has no NUMA nodes. Defaults for a CPU are a core of
-// its own, socket 0, its socket as the cache, and the first node.
+// Read reads the online CPUs and the NUMA nodes. sys is the root of /sys. If the kernel does not report NUMA nodes,
+// there is one node with the given memory and huge pages, in bytes by page size. If /sys lacks the position of a CPU,
+// the CPU has a core of its own in socket 0, shares a cache with its socket, and belongs to the first node.
 func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	online, err := readList(sys, "devices/system/cpu/online", maxCPU)
 	if err != nil {
@@ -70,7 +70,7 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	if len(m.Nodes) == 0 {
 		return Machine{}, errors.New("read the NUMA nodes: there are none")
 	}
-	for id, c := range m.CPUs { // CPUs that no node lists are in the first node
+	for id, c := range m.CPUs { // a CPU that no node lists belongs to the first node
 		if !placed[id] {
 			c.Node = m.Nodes[0].ID
 			m.CPUs[id] = c

@@ -16,22 +16,21 @@
 //	                                                                     v
 //	      the store has that it ends --> plan: stop, remove containers --> Failed, Evicted
 //
-// The pure parts are tables: thresholds (threshold.go), which are met since when (judge.go), the
-// order of pods (rank.go), a pod's own limits (limits.go), messages (message.go). Only Run blocks.
-// It evicts one pod at a time for pressure and measures again when the pod has ended. An eviction
-// is stored before the pod is stopped, like a preemption for a critical pod, so a restarted agent
-// completes it.
+// The decisions are pure functions: thresholds (threshold.go), how long each has been met (judge.go), the order of
+// pods (rank.go), the limits of a pod (limits.go), messages (message.go). Only Run blocks. Under pressure it evicts
+// one pod at a time, and measures again when the pod has ended. An eviction is stored before the pod is stopped, like
+// a preemption for a critical pod, so a restarted agent completes it.
 //
-// Memory is measured when the kernel reports a stall or that a cgroup's use has reached a
-// threshold; two short files are read then. The other resources have no such events: they are
-// measured more often the less is left, at most every 10 s. Reclaiming disk space and counting
-// files may take minutes; they run beside the loop, which keeps reacting to memory (reclaim.go).
+// Memory is measured when the kernel reports a stall, or reports that the use of a cgroup has reached a threshold.
+// This reads two short files. The kernel has no such events for the other resources. Their interval becomes shorter
+// when less is free, down to 10 s. Reclaiming disk space and counting files may take minutes; they run in another
+// goroutine than the loop, which continues to react to memory events (reclaim.go).
 //
-// Differences from a kubelet: Disk pressure evicts only pods that would free a fair part of what is
-// missing, so a disk that is filled by other files evicts none. A static pod without a critical
-// priority may be evicted too, after all pods of the API server and only if it uses a fair part of
-// what is missing; it is admitted again when the pressure has ended and some time has passed. On a
-// node without a control plane nothing else could stop such a pod.
+// Differences from a kubelet: Under disk pressure, a pod is evicted only if it would free a fair part of the missing
+// space. So no pod is evicted if other files fill the disk. A static pod without a critical priority can be evicted
+// too, because on a node without a control plane nothing else would stop it. It is evicted after all pods from the
+// API server, and only if it uses a fair part of the missing resource. It is admitted again some time after the
+// pressure has ended.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 package eviction

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// act evicts a pod for the first threshold for which a pod can be evicted. It returns true after an
-// eviction; the caller then evaluates again at once.
+// act evicts a pod for the first threshold for which a pod can be evicted. It returns true after an eviction. The
+// caller must then evaluate again at once.
 func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d Disks) bool {
 	for len(met) > 0 && ctx.Err() == nil {
 		evicted, left := e.actOn(ctx, met, o, d)
@@ -28,8 +28,8 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d D
 	return false
 }
 
-// actOn evicts a pod for the first threshold. If it evicts none, left are the thresholds that are
-// still met and to which other measures apply. It updates o.
+// actOn evicts a pod for the first threshold. If it evicts none, left contains the thresholds that are still met and
+// that it has not handled. actOn updates o.
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
 	if t.onDisk() && e.files.result == nil {
@@ -51,13 +51,14 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 		e.c.Log.Error("cannot rank pods for eviction", "signal", t.Signal, "error", err)
 		return false, others()
 	}
-	if what == v1.ResourceMemory { // measuring takes long under memory pressure, and the process that used the memory may have ended
+	if what == v1.ResourceMemory {
+		// Under memory pressure the measurement takes long, and the process that used the memory may have ended meanwhile.
 		if machine, pods, err := e.c.Room.Memory(ctx); err == nil {
 			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
 		}
 		if left := o.stillMet(met); len(left) == 0 || left[0] != t {
 			e.c.Log.Info("memory is available again without an eviction", "signal", t.Signal)
-			e.arm(o) // the previous threshold has fired
+			e.arm(o) // the previous kernel event has fired
 			return false, left
 		}
 	}
@@ -86,8 +87,8 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	return false, others()
 }
 
-// muteKernel ignores the kernel's memory events for a while, because no pod could be evicted. The
-// kernel reports events only for memory.
+// muteKernel ignores the kernel's memory events for a while, because no pod could be evicted. It does nothing for
+// other resources, which have no such events.
 func (e *Eviction) muteKernel(what v1.ResourceName) {
 	if what == v1.ResourceMemory {
 		e.mutedUntil = time.Now().Add(soonest)
@@ -109,7 +110,7 @@ func (e *Eviction) grace(p *v1.Pod, t Threshold) time.Duration {
 // atOnce is the grace period of an immediate eviction, as in a kubelet.
 const atOnce = time.Second
 
-// evict ends a pod and waits until it has ended or evictTimeout has passed.
+// evict evicts a pod and waits until it has ended or evictTimeout has passed.
 func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why string, annotations map[string]string) bool {
 	if !e.c.Pods.Evict(ctx, p.UID, end) {
 		return false
@@ -139,8 +140,8 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	}
 }
 
-// candidates returns the active pods with the figures that the threshold needs, and the time of the
-// measurement.
+// candidates returns the active pods with the figures that the threshold needs, and the time at which these were
+// measured.
 func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate, at time.Time, err error) {
 	var list []stats.PodStats
 	at = time.Now()
@@ -162,7 +163,7 @@ func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate
 	return out, at, nil
 }
 
-// announceReclaim records the node's event about a missing resource.
+// announceReclaim records the node's event that a resource is short.
 func (e *Eviction) announceReclaim(what v1.ResourceName) {
 	e.c.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
 }

@@ -17,25 +17,25 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Room measures what the machine has left. *room.Reader implements it.
+// Room measures the free resources of the machine. *room.Reader implements it.
 type Room interface {
-	// Now measures everything. Unknown amounts are missing, and the error says why.
+	// Now measures all resources. Unknown amounts are missing, and the error explains them.
 	Now(context.Context) (room.Room, error)
-	// Memory measures the memory of the machine and the memory left to pods.
+	// Memory measures the free memory of the machine and the memory that pods may still use.
 	Memory(context.Context) (machine, pods room.Amount, err error)
 }
 
-// Figures measures the use of pods. *usage.Usage implements it.
+// Figures measures the resource usage of pods. *usage.Usage implements it.
 type Figures interface {
-	// Summary returns figures of all pods with their files, which may take long.
+	// Summary returns the figures of all pods, including their files. Counting files may take long.
 	Summary(ctx context.Context, short bool) (*stats.Summary, error)
-	// Processes returns memory and process counts of all pods.
+	// Processes returns the memory and process counts of all pods.
 	Processes(context.Context) ([]stats.PodStats, error)
-	// Storage returns the files of one pod. Figures of volumes are at most age old.
+	// Storage returns the figures of one pod's files. The figures of volumes are at most age old.
 	Storage(ctx context.Context, pod *v1.Pod, age time.Duration) (*stats.PodStats, error)
 }
 
-// Pods is the pods of the node. *pods.Pods implements it.
+// Pods lists and evicts the pods of the node. *pods.Pods implements it.
 type Pods interface {
 	// Active returns the admitted pods that have not ended. Callers must not change them.
 	Active() []*v1.Pod
@@ -44,7 +44,7 @@ type Pods interface {
 	Evict(context.Context, types.UID, plan.End) bool
 	// Cleared reports whether an evicted pod has released all its resources.
 	Cleared(types.UID) bool
-	// NodeChanged has pods evaluated again that were not admitted.
+	// NodeChanged evaluates the rejected pods again.
 	NodeChanged()
 }
 
@@ -66,34 +66,34 @@ type Counts interface {
 	Age(signal string, age time.Duration) // age of the figures on which an eviction is based
 }
 
-// Waker reports possible memory shortage. *Watch implements it.
+// Waker reports a possible shortage of memory. *Watch implements it.
 type Waker interface {
 	Wake() <-chan struct{}
-	Tells() Coverage
+	Coverage() Coverage
 	Arm(machine, pods uint64)
 	Close()
 }
 
 // Config configures New.
 type Config struct {
-	Kubelet *kubelet.KubeletConfiguration // with every default set
+	Kubelet *kubelet.KubeletConfiguration // with all defaults set
 	Room    Room
 	Figures Figures
 	Pods    Pods
-	Reclaim Reclaimer // nil: nothing is reclaimed
+	Reclaim Reclaimer // nil disables reclaiming
 	Events  Events
 	Counts  Counts
-	Watch   func() Waker // called when Run begins
-	PodsDir string       // parent of all pods' directories, for truncating termination logs; empty: none
-	Hold    bool         // conditions are reported, but no pod is evicted and nothing is reclaimed
+	Watch   func() Waker // opens the Waker when Run begins
+	PodsDir string       // parent of all pods' directories, for truncating termination logs; if it is empty, none are truncated
+	Hold    bool         // report conditions only: evict no pod and reclaim nothing
 	Changed func()       // called when the node's conditions change; it must not block
 	Log     *slog.Logger
 }
 
 // An Eviction evicts pods under node pressure. All methods except Run may be called concurrently.
 //
-// Run's goroutine owns the fields from thresholds to watch. These flags outlive one evaluation;
-// evaluate, act and Run change them in the order given here:
+// Run's goroutine owns the fields from thresholds to watch. The following fields keep their values across
+// evaluations:
 //   - cause is set by Run before each evaluation. An evaluation that continues the previous one
 //     (its pause was 0) keeps the previous cause.
 //   - files.pending is set by startReclaim; Run clears it when the count arrives, and sets
@@ -113,21 +113,21 @@ type Eviction struct {
 	files           files
 	terminationLogs terminationLogs
 	roomFailing     bool      // the last measurement failed
-	mutedUntil      time.Time // memory events of the kernel are ignored until then
-	noCandidate     bool      // no pod can be evicted, which has been logged
+	mutedUntil      time.Time // until then, memory events of the kernel are ignored
+	noCandidate     bool      // it has been logged that no pod can be evicted
 	watch           Waker
-	cause           string        // of the evaluation, for the log: kernel, timer, limits (a pod's own limits) or oom
+	cause           string        // cause of the evaluation, for the log: kernel, timer, limits (a pod's own limits) or oom
 	podChanged      chan struct{} // capacity 1
-	oomSignal       chan struct{} // OutOfMemory was called; capacity 1
+	oomSignal       chan struct{} // capacity 1; receives a value when OutOfMemory was called
 
 	mu         sync.Mutex
 	observed   bool
 	conditions []v1.NodeConditionType
 	lastOOM    time.Time               // when the machine last ran out of memory
-	evictedAt  map[types.UID]time.Time // when static pods were evicted
+	evictedAt  map[types.UID]time.Time // when each static pod was evicted
 }
 
-// New validates the configuration. It starts nothing.
+// New validates the configuration. It starts no goroutine.
 func New(c Config) (*Eviction, error) {
 	list, err := Parse(c.Kubelet)
 	if err != nil {
@@ -156,8 +156,8 @@ func (e *Eviction) Looked() bool {
 	return e.observed
 }
 
-// Barred reports whether an evicted pod must not be admitted yet: the node has a pressure
-// condition, or the eviction was recent. Before the first measurement it returns true.
+// Barred reports whether an evicted pod must not be admitted yet. This is the case if the node has a pressure
+// condition, if the eviction was recent, or before the first measurement.
 func (e *Eviction) Barred(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +165,7 @@ func (e *Eviction) Barred(uid types.UID) bool {
 	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
-// Touched wakes a wait for an evicted pod, or a check of limits after a new pod. It never blocks.
+// Touched wakes Run if it waits for an evicted pod to end, or must check the limits of a new pod. It never blocks.
 func (e *Eviction) Touched() {
 	select {
 	case e.podChanged <- struct{}{}:
@@ -173,9 +173,8 @@ func (e *Eviction) Touched() {
 	}
 }
 
-// OutOfMemory reports that the kernel killed processes because the machine ran out of memory, ago
-// before now. The shortage was too short to be measured, so it counts as a met memory threshold. It
-// never blocks.
+// OutOfMemory reports that the kernel killed processes because the machine ran out of memory. ago is the time since
+// then. The shortage was too short to be measured, so it counts as a met memory threshold. OutOfMemory never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
 	if at := time.Now().Add(-ago); at.After(e.lastOOM) {
@@ -188,29 +187,29 @@ func (e *Eviction) OutOfMemory(ago time.Duration) {
 	}
 }
 
-// lastOOMTime returns when the machine last ran out of memory; zero: never.
+// lastOOMTime returns when the machine last ran out of memory. It is zero if that never happened.
 func (e *Eviction) lastOOMTime() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.lastOOM
 }
 
-// readmitDelay returns how long a static pod stays ended after its eviction, at least: it may cause
-// the same pressure again.
+// readmitDelay returns the minimum time for which a static pod stays ended after its eviction. The pod may cause the
+// same pressure again.
 func (e *Eviction) readmitDelay() time.Duration { return max(e.transition, soonest) }
 
-// Intervals of Run.
+// Times of Run.
 const (
-	wakeGap      = 250 * time.Millisecond // minimum between two measurements for kernel events
-	armDelay     = time.Second            // after the start, until the pods' cgroup exists
-	evictTimeout = 30 * time.Second       // for an evicted pod to end, as in a kubelet
+	wakeGap      = 250 * time.Millisecond // minimum interval between two measurements after kernel events
+	armDelay     = time.Second            // time after the start until the pods' cgroup should exist
+	evictTimeout = 30 * time.Second       // time for an evicted pod to end, as in a kubelet
 )
 
 // Run evaluates the thresholds until ctx ends.
 func (e *Eviction) Run(ctx context.Context) error {
 	if len(e.thresholds) == 0 && !e.enforcesLimits() {
 		e.publishConditions(nil)
-		e.c.Watch().Close() // removes the kernel's threshold that a previous agent set
+		e.c.Watch().Close() // removes the kernel's threshold that a previous agent left
 		<-ctx.Done()
 		return nil
 	}
@@ -223,9 +222,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// A second memory check: after a kernel event that found enough memory, and once after the
-	// start, because the pods' cgroup, which has to be armed, may not exist at the first
-	// evaluation.
+	// again triggers a second memory check after a kernel event that found enough free memory. It also triggers one
+	// after the start, because the pods' cgroup may not exist yet at the first evaluation and cannot be armed then.
 	again := time.After(armDelay)
 	for {
 		woken := false
@@ -233,7 +231,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
-			if pause > 0 { // else it continues with the previous cause
+			if pause > 0 { // otherwise the evaluation continues the previous one
 				e.cause = "timer"
 			}
 		case <-e.podChanged: // a pod with limits may have been added
@@ -257,7 +255,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 				continue
 			}
 			woken, e.cause = true, "kernel"
-		case <-again: // a process that allocates fast uses more by now, possibly already when the next threshold was set
+		case <-again: // a process that allocates fast may have passed the threshold before it was set
 			again = nil
 			if time.Now().Before(e.mutedUntil) || !e.memoryShort(ctx) {
 				continue
@@ -279,7 +277,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	}
 }
 
-// memoryShortAfter waits until at, or the end of ctx, and then is memoryShort.
+// memoryShortAfter waits until at and then returns memoryShort. It returns false if ctx ends first.
 func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	if wait := time.Until(at); wait > 0 {
 		select {
@@ -291,7 +289,7 @@ func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	return e.memoryShort(ctx)
 }
 
-// memoryShort reports whether a memory threshold is met. If none is, it arms the next kernel event.
+// memoryShort reports whether any memory threshold is met. If not, it arms the next kernel event.
 func (e *Eviction) memoryShort(ctx context.Context) bool {
 	machine, pods, err := e.c.Room.Memory(ctx)
 	if err != nil {
@@ -307,7 +305,7 @@ func (e *Eviction) memoryShort(ctx context.Context) bool {
 	return false
 }
 
-// arm requests a kernel event for the memory use at which the first threshold is met.
+// arm requests a kernel event for the memory use at which a threshold is met first.
 func (e *Eviction) arm(o Observations) {
 	var more [2]uint64
 	for _, t := range e.thresholds {
@@ -323,8 +321,7 @@ func (e *Eviction) arm(o Observations) {
 	e.watch.Arm(more[0], more[1])
 }
 
-// evaluate measures everything, acts on the thresholds, and returns the time until the next
-// evaluation.
+// evaluate measures all resources, acts on the thresholds, and returns the time until the next evaluation.
 func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 	r, err := e.c.Room.Now(ctx)
 	if err != nil && !e.roomFailing && ctx.Err() == nil {
@@ -359,21 +356,21 @@ func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 	if len(v.Act) == 0 {
 		e.noCandidate, e.mutedUntil = false, time.Time{}
 	}
-	wait := min(nextLook(list, o, e.watch.Tells()), e.limits.nextLook(), e.readmit(now))
+	wait := min(nextLook(list, o, e.watch.Coverage()), e.limits.nextLook(), e.readmit(now))
 	if !v.Wake.IsZero() {
 		wait = min(wait, max(v.Wake.Sub(now), 0))
 	}
 	return wait
 }
 
-// disksOf reports which file systems are on the node's disk. Unknown ones are assumed to be.
+// disksOf reports whether images and containers are on the node's disk. It assumes so if it is unknown.
 func disksOf(r room.Room) Disks {
 	same := func(d room.Disk) bool { return d.Device == 0 || r.Node.Device == 0 || d.Device == r.Node.Device }
 	return Disks{Image: same(r.Image), Container: same(r.Container)}
 }
 
-// publishConditions stores the conditions and reports a change. When a condition ends, pods are
-// evaluated for admission again.
+// publishConditions stores the conditions and reports a change. When a condition ends, it evaluates rejected pods
+// again.
 func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	e.mu.Lock()
 	before, first := e.conditions, !e.observed
@@ -391,8 +388,8 @@ func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	}
 }
 
-// readmit has static pods evaluated again whose readmitDelay has passed, and returns the time until
-// the next one.
+// readmit evaluates those static pods again whose readmitDelay has passed, and returns the time until the next one is
+// due.
 func (e *Eviction) readmit(now time.Time) time.Duration {
 	e.mu.Lock()
 	wait, freed := latest, false

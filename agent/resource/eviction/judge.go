@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Observations are the free amounts by signal. Unknown ones are missing.
+// Observations contains the free amount of each signal. Unknown amounts are missing.
 type Observations map[Signal]room.Amount
 
-// observe returns the amounts for all signals.
+// observe returns the observations of all signals.
 func observe(r room.Room) Observations {
 	out := Observations{}
 	for s, a := range map[Signal]room.Amount{
@@ -27,8 +27,8 @@ func observe(r room.Room) Observations {
 	return out
 }
 
-// below reports whether less is free than the threshold's value; with reclaim, its minimum reclaim
-// is added.
+// below reports whether less is free than the threshold's value. If reclaim is true, it adds the minimum reclaim to
+// the value.
 func (o Observations) below(t Threshold, reclaim bool) bool {
 	a, ok := o[t.Signal]
 	want := t.Value.units(a.Total)
@@ -38,8 +38,7 @@ func (o Observations) below(t Threshold, reclaim bool) bool {
 	return ok && a.Free < want
 }
 
-// missing returns how much more must be free until an active threshold is no longer met, in the
-// signal's units.
+// missing returns how much more must be free before an active threshold is no longer met, in the signal's units.
 func (o Observations) missing(t Threshold) float64 {
 	a := o[t.Signal]
 	if want := t.Value.units(a.Total) + t.Reclaim.units(a.Total); want > a.Free {
@@ -48,7 +47,7 @@ func (o Observations) missing(t Threshold) float64 {
 	return 0
 }
 
-// A key identifies a threshold: each signal has at most one soft and one hard.
+// A key identifies a threshold. Each signal has at most one soft and one hard threshold.
 type key struct {
 	signal Signal
 	soft   bool
@@ -58,16 +57,16 @@ func (t Threshold) key() key { return key{t.Signal, t.Soft} }
 
 // A State is the history of observations. The zero value is ready to use.
 type State struct {
-	since map[key]time.Time                  // start of each threshold that is met
-	acted map[key]bool                       // active at the last evaluation: their Reclaim counts too
-	seen  map[v1.NodeConditionType]time.Time // when conditions were last met
+	since map[key]time.Time                  // since when each threshold is met
+	acted map[key]bool                       // thresholds that were active at the last evaluation; their Reclaim counts too
+	seen  map[v1.NodeConditionType]time.Time // when each condition was last met
 }
 
 // A Verdict is the result of one evaluation.
 type Verdict struct {
 	Conditions []v1.NodeConditionType // sorted
-	Act        []Threshold            // active thresholds in the order of action
-	Wake       time.Time              // when the verdict may change without a new observation; zero: never
+	Act        []Threshold            // the active thresholds in the order of action
+	Wake       time.Time              // when the verdict may change without a new observation; zero means never
 }
 
 // markMet records that a condition was met without an observation.
@@ -80,7 +79,7 @@ func (s *State) markMet(c v1.NodeConditionType, at time.Time) {
 	}
 }
 
-// Judge evaluates observations. A condition stays for transition after it was last met.
+// Judge evaluates observations. A condition ends when it has not been met for the duration transition.
 func (s *State) Judge(list []Threshold, o Observations, transition time.Duration, now time.Time) (v Verdict) {
 	since, acted := map[key]time.Time{}, map[key]bool{}
 	if s.seen == nil {
@@ -127,7 +126,7 @@ func (v *Verdict) wake(at time.Time) {
 	}
 }
 
-// stillMet returns the thresholds that are met, with their minimum reclaim.
+// stillMet returns those thresholds in met that are still met when their minimum reclaim is added.
 func (o Observations) stillMet(met []Threshold) []Threshold {
 	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
 }
@@ -138,14 +137,15 @@ const (
 	latest  = time.Minute
 )
 
-// maxRates are the assumed rates of use per second: a fast disk's writes, and a fast program's
-// creation of files, start of processes, or allocation of memory without a stall.
+// maxRates contains the assumed maximum rates of use per second. For disks, it is the write rate of a fast disk. For
+// the other resources, it is the rate at which a fast program creates files, starts processes, or allocates memory
+// without a stall.
 var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
-// nextLook returns the time until the first threshold could be met, within bounds. While one is met
-// it is the minimum. It is the minimum also for memory below twice the threshold, even if the
-// kernel reports events.
-func nextLook(list []Threshold, o Observations, told Coverage) time.Duration {
+// nextLook returns the time until the first threshold could be met, within the bounds. While a threshold is met, it
+// returns the lower bound. It does so too while the free memory is below twice its threshold, even if the kernel
+// reports events.
+func nextLook(list []Threshold, o Observations, coverage Coverage) time.Duration {
 	left := latest
 	for _, t := range list {
 		a, ok := o[t.Signal]
@@ -153,9 +153,9 @@ func nextLook(list []Threshold, o Observations, told Coverage) time.Duration {
 		want := t.Value.units(a.Total)
 		switch {
 		case !ok:
-		case a.Free <= want, what == v1.ResourceMemory && (told == NoEvents || a.Free < 2*want):
+		case a.Free <= want, what == v1.ResourceMemory && (coverage == NoEvents || a.Free < 2*want):
 			return soonest
-		case what == v1.ResourceMemory && told == UseEvents:
+		case what == v1.ResourceMemory && coverage == UseEvents:
 		default:
 			left = min(left, time.Duration(float64(a.Free-want)/maxRates[what]*float64(time.Second)))
 		}

@@ -135,9 +135,9 @@ func TestObserve(t *testing.T) {
 func TestPause(t *testing.T) {
 	list := []Threshold{{Signal: NodeFs, Value: Value{Part: .1}}, {Signal: Memory, Value: quantity("100Mi")}}
 	for name, c := range map[string]struct {
-		o    Observations
-		told Coverage
-		want time.Duration
+		o        Observations
+		coverage Coverage
+		want     time.Duration
 	}{
 		"far": {
 			Observations{NodeFs: {Free: 50 << 30, Total: 60 << 30}, Memory: {Free: 16 << 30, Total: 20 << 30}},
@@ -153,7 +153,7 @@ func TestPause(t *testing.T) {
 		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, NoEvents, soonest},
 		"nothing is known":  {Observations{}, NoEvents, time.Minute},
 	} {
-		if got := nextLook(list, c.o, c.told).Truncate(time.Second); got != c.want {
+		if got := nextLook(list, c.o, c.coverage).Truncate(time.Second); got != c.want {
 			t.Errorf("%s: %v, not %v", name, got, c.want)
 		}
 	}

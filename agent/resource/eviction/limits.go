@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Limit names the exceeded limit in the metric of evictions.
+// A Limit names an exceeded limit in the metric of evictions.
 type Limit string
 
 // Limits on a pod's files.
@@ -22,7 +22,7 @@ const (
 	containerLimit Limit = "ephemeralcontainerfs.limit"
 )
 
-// Limited reports whether a pod has a limit on files that must be measured to be enforced.
+// Limited reports whether a pod has a limit on files that can only be enforced by measuring.
 func Limited(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if diskLimit(&p.Spec.Volumes[i]) != nil {
@@ -51,7 +51,7 @@ func limitedContainers(p *v1.Pod) iter.Seq2[*v1.Container, *resource.Quantity] {
 	}
 }
 
-// diskLimit returns the size limit of an emptyDir on disk; nil: none.
+// diskLimit returns the size limit of an emptyDir on disk, or nil if the volume has none.
 func diskLimit(v *v1.Volume) *resource.Quantity {
 	if e := v.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
 		return e.SizeLimit
@@ -59,8 +59,8 @@ func diskLimit(v *v1.Volume) *resource.Quantity {
 	return nil
 }
 
-// Exceeded returns the limit that a pod exceeds and a kubelet's message; empty: none. A container's
-// writable layer counts only with layers: when it is on the node's disk.
+// Exceeded returns the limit that a pod exceeds and a kubelet's message, or "". layers reports whether writable
+// layers are on the node's disk; only then do they count.
 func Exceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Images returns where images and containers are stored.
+// Images returns the locations of images and containers.
 type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
@@ -26,8 +26,8 @@ type Machine struct {
 	Images  Images
 }
 
-// OfMachine is New with Room and Watch for this machine.
-func OfMachine(c Config, m Machine) (*Eviction, error) {
+// NewForMachine is like New, but sets Room and Watch for this machine.
+func NewForMachine(c Config, m Machine) (*Eviction, error) {
 	disks := runtimeDisks{images: m.Images}
 	c.PodsDir = filepath.Join(m.Root, "pods")
 	c.Room = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
@@ -39,8 +39,8 @@ func OfMachine(c Config, m Machine) (*Eviction, error) {
 	return New(c)
 }
 
-// runtimeDisks caches the paths of images and containers, because the runtime may measure their
-// files at each request.
+// runtimeDisks caches the paths of images and containers, because each request may make the runtime measure all their
+// files.
 type runtimeDisks struct {
 	images Images
 

@@ -14,23 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A memoryHigh reports, with cgroup v2, that the memory use of a cgroup has reached a threshold. It
-// sets the cgroup's memory.high. Above it the kernel throttles the processes and counts an event in
-// memory.events.local. At the event memory.high is removed, so processes are throttled only
-// briefly. One that a killed agent left is removed at the next start.
+// With cgroup v2, a memoryHigh reports that the memory use of a cgroup has reached a threshold. It sets the cgroup's
+// memory.high. When the use exceeds this value, the kernel throttles the processes and counts an event in
+// memory.events.local. At this event memory.high is removed, so the processes are throttled only briefly. If a killed
+// agent leaves memory.high set, the next agent removes it when it starts.
 //
 // https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 type memoryHigh struct {
-	dir string // of the cgroup
+	dir string // directory of the cgroup
 
 	mu   sync.Mutex
-	news *os.File // readable when memory.events.local changed; nil: not armed
-	at   uint64   // bytes; 0: memory.high is not set
+	news *os.File // readable when memory.events.local has changed; nil if not armed
+	at   uint64   // the value of memory.high in bytes; 0 if it is not set
 }
 
-// arm has told called once when the cgroup uses this many bytes more than now, unless its limit is
-// lower; 0: never. It must be called again after each event. files counts the goroutine that waits.
-func (w *memoryHigh) arm(more uint64, told func(), files *sync.WaitGroup) error {
+// arm arranges one call of notify for the time when the cgroup's use has grown by more bytes. It arranges no call if
+// more is 0, or if the cgroup's limit is lower. It must be called again after each event. files counts the goroutine
+// that waits for the event.
+func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	use, err := w.read("memory.current")
@@ -65,15 +66,15 @@ func (w *memoryHigh) arm(more uint64, told func(), files *sync.WaitGroup) error 
 		}
 		w.mu.Lock()
 		if w.news == news {
-			w.disarm() //nolint:errcheck // the next evaluation removes it
+			w.disarm() //nolint:errcheck // if this fails, the next evaluation removes it
 		}
 		w.mu.Unlock()
-		told()
+		notify()
 	})
 	return nil
 }
 
-// reset removes memory.high, also if another agent set it.
+// reset removes memory.high, even if another agent has set it.
 func (w *memoryHigh) reset() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	offendingPodUsage   = "offending_pod_usage"
 )
 
-// Message returns a kubelet's message for an eviction, with the containers that use more than their
-// request, and the event's annotations.
+// Message returns a kubelet's message for an eviction and the annotations of the event. Both contain the containers
+// that use more than their request.
 func Message(c Candidate, t Threshold, o Observations) (message string, annotations map[string]string) {
 	var b strings.Builder
 	what := t.Signal.meaning().resource
@@ -47,7 +47,7 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	for i := range c.Stats.Containers {
 		s := &c.Stats.Containers[i]
 		kind, ctr := podspec.Find(&c.Pod.Spec, s.Name)
-		if ctr == nil || kind == podspec.Ephemeral { // they have no requests
+		if ctr == nil || kind == podspec.Ephemeral { // ephemeral containers have no requests
 			continue
 		}
 		asked := ctr.Resources.Requests[what]
@@ -60,10 +60,10 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	return b.String(), annotations
 }
 
-// foreignFiles is the reason of the node's event when other files than the pods' fill a disk.
+// foreignFiles is the reason of the node's event when files that do not belong to pods fill a disk.
 const foreignFiles = "ForeignFilesFillDisk"
 
-// foreignMessage says that a disk is short and that no eviction would help.
+// foreignMessage returns the message that a disk is nearly full and that no eviction would help.
 func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) string {
 	a, what := o[t.Signal], t.Signal.meaning().resource
 	sum := 0.0
@@ -75,7 +75,7 @@ func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) stri
 		t.Signal, t.Value.quantity(a.Total), amount(a.Free, what), amount(uint64(sum), what))
 }
 
-// usedBy returns a container's use of a resource; nil: unknown.
+// usedBy returns a container's use of a resource, or nil if it is unknown.
 func usedBy(s *stats.ContainerStats, what v1.ResourceName) *resource.Quantity {
 	switch {
 	case what == v1.ResourceMemory && s.Memory != nil && s.Memory.WorkingSetBytes != nil:
@@ -93,7 +93,7 @@ func value64(n *uint64) uint64 {
 	return *n
 }
 
-// amount returns a quantity in the format of messages.
+// amount returns a quantity in the format that messages use.
 func amount(n uint64, what v1.ResourceName) *resource.Quantity {
 	format := resource.BinarySI
 	if what == inodes || what == pids {

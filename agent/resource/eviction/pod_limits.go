@@ -13,14 +13,14 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// limits is the state of measuring pods that have limits on files. They are measured again when a
-// disk has become fuller, and after some time, because one pod may use what another has freed.
+// limits is the state of enforcing limits on pods' files. Pods with such limits are measured again when a disk has
+// become fuller. They are also measured regularly, because one pod may use the space that another has freed.
 type limits struct {
-	present    bool      // there are such pods
+	present    bool      // there are pods with limits
 	measuredAt time.Time // start of the last measurement
-	used       [2]uint64 // bytes used on the disks of node and containers at that time
+	used       [2]uint64 // bytes used on the disks of node and containers at the last check
 
-	measuring  chan []excess // nil: no measurement is running
+	measuring  chan []excess // nil if no measurement is running
 	background sync.WaitGroup
 }
 
@@ -31,7 +31,7 @@ type excess struct {
 	message string
 }
 
-// growth is the increase in disk use that triggers a measurement.
+// growth is the increase of disk use, in bytes, that triggers a measurement.
 const growth = 1 << 20
 
 // nextLook returns the time until the limits must be checked again.
@@ -48,8 +48,8 @@ func (e *Eviction) enforcesLimits() bool {
 	return on == nil || *on
 }
 
-// checkLimits starts to measure pods with limits if it is due. Counting files may take minutes, so
-// it runs beside the loop.
+// checkLimits measures the pods with limits, if that is due. Counting files may take minutes, so it happens in
+// another goroutine than the loop.
 func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
 	if !e.enforcesLimits() {
 		return

@@ -14,16 +14,16 @@ import (
 // A Candidate is a pod with its figures.
 type Candidate struct {
 	Pod   *v1.Pod
-	Stats *stats.PodStats // nil: the pod has no running container
+	Stats *stats.PodStats // nil if the pod has no running container
 }
 
-// Disks reports which of the pods' files are on the node's disk, together with volumes and logs.
-type Disks struct{ Image, Container bool } // on the node's disk
+// Disks reports whether images and writable layers are on the node's disk, where volumes and logs are.
+type Disks struct{ Image, Container bool }
 
-// parts selects a pod's files.
+// parts selects kinds of a pod's files.
 type parts struct{ layers, logs, volumes bool }
 
-// parts returns the files that are on the disk of the signal.
+// parts returns the kinds of files that are on the signal's disk.
 func (d Disks) parts(s Signal) parts {
 	onNode := parts{layers: d.Container, logs: true, volumes: true}
 	switch s {
@@ -34,7 +34,7 @@ func (d Disks) parts(s Signal) parts {
 			return onNode
 		}
 		return parts{layers: !d.Container}
-	default: // of containers
+	default: // the containers' disk
 		if d.Container {
 			return onNode
 		}
@@ -42,20 +42,20 @@ func (d Disks) parts(s Signal) parts {
 	}
 }
 
-// fairPart is the least share of what is missing that a pod must use to be evicted for a disk, or a
-// static pod for any resource.
+// fairPart is the minimum share of the missing amount that a pod must use to be evicted under disk pressure. For
+// static pods it applies under any pressure.
 const fairPart = .1
 
-// Lower bounds for what is missing on a disk: a hundredth of the threshold, and these amounts. A
-// disk that other files fill slowly is only just below the threshold at each evaluation.
+// The missing amount on a disk is at least a hundredth of the threshold, and at least these amounts. The reason is
+// that a disk that other files fill slowly is only just below the threshold at each evaluation.
 const (
 	leastPart   = .01
 	leastBytes  = 10 << 20
 	leastInodes = 1000
 )
 
-// target returns what evictions for a threshold should free, in the signal's units: what is
-// missing, for a disk at least the lower bound.
+// target returns the amount that evictions for a threshold should free, in the signal's units. It is the missing
+// amount and, for a disk, at least the lower bounds.
 func (o Observations) target(t Threshold) float64 {
 	missing := o.missing(t)
 	if !t.onDisk() {
@@ -68,9 +68,9 @@ func (o Observations) target(t Threshold) float64 {
 	return max(missing, float64(t.Value.units(o[t.Signal].Total))*leastPart, least)
 }
 
-// leastUse returns how much a candidate must use of a disk to be evicted: a fair part of what is
-// missing. If no candidate uses that much but all together would suffice, it is a fair part of the
-// largest use.
+// leastUse returns the minimum disk use of a candidate that can be evicted. It is a fair part of the missing amount.
+// If the largest candidate uses less than is missing, but all candidates together use enough, it is a fair part of
+// the largest candidate's use.
 func leastUse(used []float64, missing float64) float64 {
 	sum, largest := 0.0, 0.0
 	for _, u := range used {
@@ -82,13 +82,15 @@ func leastUse(used []float64, missing float64) float64 {
 	return missing * fairPart
 }
 
-// Rank returns the pods that may be evicted for a threshold, the first to be evicted first: pods
-// that use more than their request, then by lower priority, then by the largest use beyond the
-// request. There are no requests for processes. Static pods come last, and only those that use a
-// fair part of what is missing, because they cannot be moved to another node. For disks that
-// minimum applies to all pods: a small pod's eviction does not free what others fill. A pod without
-// a running container comes after the others of its kind; for memory and processes it is left out,
-// because its eviction frees none.
+// Rank returns the pods that may be evicted for a threshold, in the order of eviction. Pods that use more than their
+// request come first, then those with a lower priority, then those with the largest use beyond the request. Processes
+// have no request.
+//
+// Static pods come last, and only if they use a fair part of the missing amount, because they cannot be moved to
+// another node. Under disk pressure this minimum applies to all pods, because evicting a small pod does not help if
+// other files fill the disk. A pod without a running container comes after the pods that have one. For memory and
+// processes it is omitted, because its eviction would free none.
+//
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
 func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	type place struct {
@@ -186,7 +188,7 @@ func number(n *uint64) float64 {
 	return float64(min(*n, math.MaxInt64))
 }
 
-// total sums a pod's use in parts.
+// total returns a pod's use in the given kinds of files.
 func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64) {
 	add := func(fs *stats.FsStats, yes bool) {
 		if yes && fs != nil {
@@ -207,8 +209,8 @@ func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64)
 	return sum
 }
 
-// otherFiles returns a pod's use of the node's disk besides containers and volumes: /etc/hosts,
-// termination logs, logs of removed containers.
+// otherFiles returns a pod's use of the node's disk that belongs to no running container and no volume: /etc/hosts,
+// termination logs, and logs of removed containers.
 func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	if c.Stats.EphemeralStorage == nil {
 		return 0
@@ -229,7 +231,7 @@ func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	return max(rest, 0)
 }
 
-// local reports whether the volume's files are on the node's disk.
+// local reports whether a volume's files are on the node's disk.
 func local(p *v1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.Name == name {

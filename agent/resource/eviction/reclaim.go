@@ -13,37 +13,37 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// files is the count of all pods' files, which is made when a disk is short. It may take minutes,
-// so it runs beside the loop, which evaluates again when the count is done.
+// files is the state of counting the files of all pods, which happens when a disk is short. A count may take minutes,
+// so it runs in another goroutine than the loop. The loop evaluates again when the count is done.
 type files struct {
-	pending    chan fileCount // nil: no count is running
-	result     *fileCount     // for the evaluation that follows the count
+	pending    chan fileCount // nil if no count is running
+	result     *fileCount     // set only for the evaluation that follows the count
 	recount    recountDelay
 	background sync.WaitGroup
 }
 
-// A fileCount is the pods' use of disks, after unused containers and images were removed.
+// A fileCount contains the pods' use of disks after unused containers and images were removed.
 type fileCount struct {
 	pods         []stats.PodStats
 	at           time.Time // start of the count
 	err          error
-	by           string // cause of the evaluation that started it
-	anyCandidate bool   // a pod could be evicted because of it
+	by           string // cause of the evaluation that started the count
+	anyCandidate bool   // some pod could be evicted
 }
 
-// longestLull bounds a recountDelay.
+// longestLull is the maximum length of a recountDelay.
 const longestLull = 5 * time.Minute
 
-// A recountDelay is the pause after a count that found no pod to evict: other files fill the disk.
-// Meanwhile nothing is reclaimed or counted, because a count reads all directories of all pods. It
-// ends early when the free space has shrunk by so much that a pod which took it would be evicted.
+// A recountDelay is a pause after a count that found no pod to evict, because other files fill the disk. During the
+// pause nothing is reclaimed or counted, because a count reads all directories of all pods. The pause ends early if
+// the free space shrinks so much that a pod that used this space would be evicted.
 type recountDelay struct {
 	pause time.Duration
 	until time.Time
-	free  map[Signal]uint64 // at its start
+	free  map[Signal]uint64 // the free amounts when the pause began
 }
 
-// begin starts a delay twice as long as the last one.
+// begin starts a pause twice as long as the last one.
 func (l *recountDelay) begin(met []Threshold, o Observations, now time.Time) {
 	l.pause = min(max(2*l.pause, 2*soonest), longestLull)
 	l.until, l.free = now.Add(l.pause), map[Signal]uint64{}
@@ -52,7 +52,7 @@ func (l *recountDelay) begin(met []Threshold, o Observations, now time.Time) {
 	}
 }
 
-// holds reports whether the delay is active.
+// holds reports whether the pause is still active.
 func (l *recountDelay) holds(met []Threshold, o Observations, now time.Time) bool {
 	return now.Before(l.until) && !slices.ContainsFunc(met, func(t Threshold) bool {
 		before, known := l.free[t.Signal]
@@ -60,11 +60,11 @@ func (l *recountDelay) holds(met []Threshold, o Observations, now time.Time) boo
 	})
 }
 
-// onDisk reports whether a threshold is about a disk.
+// onDisk reports whether the threshold's resource is on a disk.
 func (t Threshold) onDisk() bool { return t.Signal.meaning().condition == v1.NodeDiskPressure }
 
-// startReclaim starts to reclaim space for the disk thresholds in met and then to count files,
-// unless that is running.
+// startReclaim starts to reclaim space for the disk thresholds in met and then to count files. It does nothing if
+// this is already running.
 func (e *Eviction) startReclaim(ctx context.Context, met []Threshold, d Disks) {
 	if e.files.pending != nil {
 		return
@@ -95,7 +95,7 @@ func (e *Eviction) startReclaim(ctx context.Context, met []Threshold, d Disks) {
 	})
 }
 
-// reclaim removes ended containers and unused images from the disks of the thresholds.
+// reclaim removes ended containers and unused images from the disks of the thresholds in met.
 func (e *Eviction) reclaim(ctx context.Context, met []Threshold, d Disks) {
 	if e.c.Reclaim == nil {
 		return

@@ -248,7 +248,7 @@ func (w *world) Evicted(signal string)              { w.note("count %s", signal)
 func (w *world) Age(signal string, _ time.Duration) { w.note("age of %s", signal) }
 
 func (w *world) Wake() <-chan struct{} { return w.wake }
-func (w *world) Tells() Coverage {
+func (w *world) Coverage() Coverage {
 	if w.deaf {
 		return NoEvents
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// terminationLogs limits the size of termination logs, files in the pod's directory that a
-// container can write to without a limit. Only the last 4 KiB are ever read.
+// terminationLogs limits the size of termination logs. These files are in the pod's directory, and a container can
+// write to them without a limit. Only their last 4 KiB are ever read.
 type terminationLogs struct {
-	pods       string // parent of all pods' directories; empty: logs are not truncated
+	pods       string // parent of all pods' directories; if it is empty, no log is truncated
 	used       uint64 // bytes used on the node's disk at the last check
 	busy       chan struct{}
 	background sync.WaitGroup
@@ -26,7 +26,7 @@ type terminationLogs struct {
 
 const (
 	maxTerminationLog  = 64 << 10 // bytes on disk at which a log is truncated
-	keepTerminationLog = 16 << 10 // bytes kept of its end
+	keepTerminationLog = 16 << 10 // bytes at the end that are kept
 )
 
 // cutIfFuller truncates termination logs if the use of the node's disk has grown since the last
@@ -59,7 +59,7 @@ func (e *Eviction) cutIfFuller(r room.Room) {
 	})
 }
 
-// cutTerminationLogs truncates the termination logs of all pods:
+// cutTerminationLogs truncates the termination logs of all pods, which are in
 // <pods>/<uid>/containers/<name>/<attempt>.
 func cutTerminationLogs(pods string) error {
 	dirs, err := filepath.Glob(filepath.Join(pods, "*", "containers", "*"))
@@ -81,7 +81,7 @@ func cutTerminationLogs(pods string) error {
 	return errors.Join(errs...)
 }
 
-// cutFile frees the disk space of a file except its end. The end keeps its offset, because the
+// cutFile frees the disk space of a file except its end. It keeps the offset of the end where possible, because the
 // container may have the file open.
 func cutFile(dir, name string) error {
 	st, err := os.Lstat(filepath.Join(dir, name))
@@ -100,9 +100,9 @@ func cutFile(dir, name string) error {
 			}
 		}
 	}
-	// The file system does not support holes, or the space is allocated beyond the end.
+	// Either the file system does not support holes, or the space is allocated beyond the end.
 	end := make([]byte, keepTerminationLog)
-	n, _ := f.ReadAt(end, max(st.Size()-keepTerminationLog, 0)) // unreadable data is lost
+	n, _ := f.ReadAt(end, max(st.Size()-keepTerminationLog, 0)) // data that cannot be read is lost
 	if err := f.Truncate(0); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ const (
 	PIDs            Signal = "pid.available"
 )
 
-// Resource names that only messages use.
+// Names of resources that occur only in messages.
 const (
 	inodes v1.ResourceName = "inodes"
 	pids   v1.ResourceName = "pids"
@@ -46,7 +46,7 @@ type meaning struct {
 	resource  v1.ResourceName
 }
 
-// meanings are in the order in which thresholds are acted on. Memory is first because it runs out
+// meanings returns the signals in the order in which thresholds are acted on. Memory is first because it runs out
 // fastest.
 func meanings() []meaning {
 	return []meaning{
@@ -62,7 +62,7 @@ func meanings() []meaning {
 	}
 }
 
-// signalIndex returns the index of a signal in meanings; -1: unknown signal.
+// signalIndex returns the index of a signal in meanings, or -1 if the signal is unknown.
 func signalIndex(s Signal) int {
 	return slices.IndexFunc(meanings(), func(m meaning) bool { return m.signal == s })
 }
@@ -71,11 +71,11 @@ func (s Signal) meaning() meaning { return meanings()[signalIndex(s)] }
 
 // A Value is a quantity or a fraction of the total.
 type Value struct {
-	Quantity *resource.Quantity // nil: Part is used
+	Quantity *resource.Quantity // if it is nil, Part is used
 	Part     float64            // 0 to 1
 }
 
-// units returns the absolute value for a total.
+// units returns the absolute value, given the total.
 func (v Value) units(total uint64) uint64 {
 	if v.Quantity != nil {
 		return uint64(max(v.Quantity.Value(), 0))
@@ -83,7 +83,7 @@ func (v Value) units(total uint64) uint64 {
 	return uint64(float64(total) * v.Part)
 }
 
-// quantity returns the value in the format of messages.
+// quantity returns the value in the format that messages use.
 func (v Value) quantity(total uint64) *resource.Quantity {
 	if v.Quantity != nil {
 		return v.Quantity
@@ -96,11 +96,11 @@ type Threshold struct {
 	Signal  Signal
 	Value   Value
 	Soft    bool
-	Grace   time.Duration // of a soft threshold: how long it must be met before it is active
-	Reclaim Value         // once it is active, this much more must be free
+	Grace   time.Duration // how long a soft threshold must be met before it is active
+	Reclaim Value         // how much more must be free to end an active threshold
 }
 
-// compareThresholds orders thresholds by the order of action.
+// compareThresholds compares thresholds by the order of action.
 func compareThresholds(a, b Threshold) int {
 	if a.Soft != b.Soft && signalIndex(a.Signal) == signalIndex(b.Signal) {
 		if b.Soft {
@@ -111,8 +111,8 @@ func compareThresholds(a, b Threshold) int {
 	return signalIndex(a.Signal) - signalIndex(b.Signal)
 }
 
-// Parse returns the thresholds of a configuration with all defaults set, in the order of action. 0%
-// and 100% mean none.
+// Parse returns the thresholds of a configuration, which must have all defaults set, in the order of action. The
+// values 0% and 100% mean that there is no threshold.
 func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	var out []Threshold
 	for soft, list := range map[bool]map[string]string{false: k.EvictionHard, true: k.EvictionSoft} {
@@ -149,8 +149,8 @@ func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	return out, nil
 }
 
-// addPodsMemory adds a threshold for the memory left to pods, with the value of memory.available,
-// if all pods together have a limit.
+// addPodsMemory adds a threshold for the memory that pods may still use, with the value of memory.available. It must
+// only be called if all pods together have a memory limit.
 func addPodsMemory(list []Threshold) []Threshold {
 	has := slices.ContainsFunc(list, func(t Threshold) bool { return t.Signal == PodsMemory && !t.Soft })
 	for _, t := range list {
@@ -177,8 +177,8 @@ func parseValue(text string) (v Value, err error) {
 	return Value{Quantity: &q}, nil
 }
 
-// withContainerFs sets the thresholds of the containers' disk to those of the disk that it is on:
-// the node's or the images'. Configured ones are ignored, as by a kubelet.
+// withContainerFs replaces the thresholds of the containers' disk. The containers are on the node's disk or on the
+// images' disk, so the thresholds of that disk apply. Configured thresholds are ignored, as in a kubelet.
 func withContainerFs(list []Threshold, onNode bool) []Threshold {
 	from := map[Signal]Signal{ImageFs: ContainerFs, ImageInodes: ContainerInodes}
 	if onNode {

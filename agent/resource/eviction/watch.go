@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch receives the kernel's events about memory. It uses no CPU while there are none: its files
-// wait in the Go runtime's poller.
+// A Watch receives the kernel's events about memory. It uses no CPU between events, because its files wait in the Go
+// runtime's poller.
 //
 //	/proc/pressure/memory: some process waited for memory, for so long   -.
 //	cgroup v1: the use of the root, or of all pods, came to a threshold  -+--> Wake
@@ -25,14 +25,14 @@ import (
 // https://docs.kernel.org/accounting/psi.html
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 type Watch struct {
-	dirs       [2]string // v1 memory controller of the root and of all pods; empty: none
+	dirs       [2]string // the v1 memory controller's directories of the root and of all pods; empty with cgroup v2
 	wake       chan struct{}
-	reportsUse bool        // all requested thresholds are reported
-	high       *memoryHigh // nil: cgroup v1
+	reportsUse bool        // the kernel reports all requested thresholds
+	high       *memoryHigh // nil with cgroup v1
 	log        *slog.Logger
 
 	files sync.WaitGroup
-	stall *os.File // nil: the kernel reports no stalls
+	stall *os.File // nil if the kernel reports no stalls
 	poll  *os.File // readable when stall has an event
 	marks [2]mark
 }
@@ -43,12 +43,12 @@ type mark struct {
 	at   uint64 // bytes
 }
 
-// triggers are PSI triggers: stall time and window in microseconds. Without CAP_SYS_RESOURCE only a
-// window of 2 s is allowed.
+// triggers are PSI triggers, with the stall time and the window in microseconds. Without CAP_SYS_RESOURCE the kernel
+// only allows a window of 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch starts to watch. pressure is a PSI file; mount is the mount point of the v1 memory
-// controller or the unified hierarchy, and pods the path of the pods' cgroup below it.
+// OpenWatch starts to watch. pressure is a PSI file. mount is the mount point of the v1 memory controller or of the
+// unified hierarchy, and pods the path of the pods' cgroup below it.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {
@@ -92,8 +92,8 @@ func openTrigger(file, what string) (*os.File, error) {
 	return f, nil
 }
 
-// epollFor returns a file that is readable when f has urgent data. PSI triggers signal that way,
-// and Go's poller does not wait for urgent data.
+// epollFor returns a file that is readable when f has urgent data. PSI triggers report an event as urgent data, for
+// which Go's poller does not wait.
 func epollFor(f *os.File) (*os.File, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -115,8 +115,8 @@ func epollFor(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "stalls for memory"), nil
 }
 
-// watchStalls signals each time that a trigger fires, until its file is closed. The function is
-// called once at first, and then whenever Go's poller reports the file readable.
+// watchStalls signals whenever a trigger fires, until its file is closed. The function that it passes to Read is
+// called once at first, and then whenever Go's poller reports that the file is readable.
 func (w *Watch) watchStalls(f *os.File) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -143,18 +143,18 @@ func (w *Watch) signal() {
 // Wake returns a channel that receives a value when memory may be short.
 func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
-// Coverage says which memory events the kernel reports.
+// Coverage describes which memory events the kernel reports.
 type Coverage int
 
-// Stalls are reported late: only when pages that are in use have to be reclaimed.
+// The kernel reports stalls late: only when it has to reclaim pages that are in use.
 const (
 	NoEvents Coverage = iota
 	StallEvents
 	UseEvents
 )
 
-// Tells returns which events this kernel reports.
-func (w *Watch) Tells() Coverage {
+// Coverage returns which events this kernel reports.
+func (w *Watch) Coverage() Coverage {
 	switch {
 	case w.reportsUse:
 		return UseEvents
@@ -164,11 +164,11 @@ func (w *Watch) Tells() Coverage {
 	return NoEvents
 }
 
-// Arm requests an event when the machine, or all pods, use this many bytes more than now; 0: none.
-// One goroutine calls it again after each evaluation.
+// Arm requests an event for the time when the use of the machine, or of all pods together, has grown by this many
+// bytes. 0 requests no event. Arm must be called again after each evaluation, by one goroutine.
 func (w *Watch) Arm(machine, pods uint64) {
 	if w.high != nil {
-		if machine > 0 && (pods == 0 || machine < pods) { // the machine's memory is used up by pods
+		if machine > 0 && (pods == 0 || machine < pods) { // pods use up the machine's memory
 			pods = machine
 		}
 		if err := w.high.arm(pods, w.signal, &w.files); err != nil {
@@ -222,8 +222,8 @@ func (w *Watch) arm(i int, more uint64) error {
 	return nil
 }
 
-// openUsageEvent returns a file that is readable each time that a cgroup's use crosses a threshold
-// in either direction.
+// openUsageEvent returns a file that is readable whenever the use of a cgroup crosses a threshold in either
+// direction.
 func openUsageEvent(dir string, at uint64) (*os.File, error) {
 	use, err := os.Open(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err != nil {

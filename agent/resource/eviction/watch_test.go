@@ -77,11 +77,11 @@ func TestWatchTellsOfUse(t *testing.T) {
 	dir := memoryCgroup(t, 0)
 	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), false, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	if w.Tells() != NoEvents {
+	if w.Coverage() != NoEvents {
 		t.Error("told before anything is armed")
 	}
 	w.Arm(0, 32<<20)
-	if w.Tells() != UseEvents {
+	if w.Coverage() != UseEvents {
 		t.Error("not told")
 	}
 	first := w.marks[1]
@@ -105,7 +105,7 @@ func TestWatchTellsOfUse(t *testing.T) {
 		t.Error("armed still")
 	}
 	w.dirs[1] = dir + "/gone"
-	if w.Arm(0, 1); w.Tells() != NoEvents {
+	if w.Arm(0, 1); w.Coverage() != NoEvents {
 		t.Error("told of what is not there")
 	}
 }
@@ -119,7 +119,7 @@ func TestWatchTellsOfStalls(t *testing.T) {
 	}
 	w := OpenWatch("/proc/pressure/memory", t.TempDir(), "none", true, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	if w.Arm(1, 1); w.Tells() != StallEvents {
+	if w.Arm(1, 1); w.Coverage() != StallEvents {
 		t.Fatal("not told")
 	}
 	in(t, dir, "while :; do dd if=/dev/zero of="+filepath.Join(t.TempDir(), "big")+" bs=1M count=96; done")

@@ -7,34 +7,34 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// A Sample is the bytes written so far.
+// A Sample contains the number of bytes written so far.
 type Sample struct {
-	Device uint64 `json:"d,omitempty"` // to the disk, by any process, since boot
-	Agent  uint64 `json:"a,omitempty"` // by the agent since it started; includes Images
+	Device uint64 `json:"d,omitempty"` // to the disk since boot, by any process
+	Agent  uint64 `json:"a,omitempty"` // by the agent since its start; includes Images
 	Images uint64 `json:"i,omitempty"`
-	Shims  uint64 `json:"s,omitempty"` // by shims, processes of pods, and those that ended; includes Logs
+	Shims  uint64 `json:"s,omitempty"` // by shims and by running and ended processes of pods; includes Logs
 	Logs   uint64 `json:"l,omitempty"`
 }
 
-// Written is the bytes written in a period.
+// Written contains the number of bytes written in a period.
 type Written struct {
-	Device   uint64 `json:"d,omitempty"` // by any process
-	Database uint64 `json:"b,omitempty"` // and the agent's small files
+	Device   uint64 `json:"d,omitempty"` // to the disk, by any process
+	Database uint64 `json:"b,omitempty"` // the database and the agent's small files
 	Images   uint64 `json:"i,omitempty"`
 	Logs     uint64 `json:"l,omitempty"`
 	Pods     uint64 `json:"p,omitempty"`
 }
 
-// Stack returns the bytes that the node's software and its pods wrote.
+// Stack returns the number of bytes that the node's software and its pods wrote.
 func (w Written) Stack() uint64 { return w.Database + w.Images + w.Logs + w.Pods }
 
 func (w Written) plus(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// part returns the share for a part of a period.
-func (w Written) part(of, in time.Duration) Written {
-	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(of) / float64(in))) }
+// part returns the share of a part of a period, given the lengths of both.
+func (w Written) part(length, period time.Duration) Written {
+	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(length) / float64(period))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
 }
 
@@ -45,22 +45,22 @@ func (w Written) minus(o Written) Written {
 	}
 }
 
-// days is how many days are kept, including today.
+// days is the number of days that are kept, including today.
 const days = 8
 
-// day is the format of a day's name. Names sort by age.
+// day is the format of a day's name. The names sort by date.
 const day = "2006-01-02"
 
-// A dayTotal is the bytes written on a day.
+// A dayTotal contains the bytes written on one day.
 type dayTotal struct {
 	Day string `json:"n"`
 	Written
 }
 
-// account sums by day. It is pure: no I/O, no clock.
+// An account sums the bytes written by day. Its methods do no I/O and read no clock.
 type account struct {
-	Boot  string     `json:"boot"` // boot of Last
-	Run   int64      `json:"run"`  // the agent's run of Last
+	Boot  string     `json:"boot"` // boot ID at Last
+	Run   int64      `json:"run"`  // run of the agent at Last
 	At    time.Time  `json:"at"`   // time of Last
 	Up    int64      `json:"up"`   // uptime at Last in nanoseconds
 	Last  Sample     `json:"last"`
@@ -68,18 +68,18 @@ type account struct {
 	Total Written    `json:"total"` // since the account was opened
 }
 
-// A moment is the time of a Sample, with the boot and the agent's run.
+// A moment is the time of a Sample, and identifies the boot and the run of the agent.
 type moment struct {
 	At     time.Time
 	Boot   string    // boot ID of the machine
 	Booted time.Time // time of the boot
-	Run    int64     // the agent's run
+	Run    int64     // identifies the run of the agent
 }
 
-// add adds the bytes written since the last Sample.
+// add adds the bytes written since the last Sample. s is the Sample at m.
 func (a *account) add(m moment, s Sample) {
 	up := m.At.Sub(m.Booted)
-	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // independent of clock changes
+	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // from does not depend on changes of the clock
 	if m.Boot != a.Boot {
 		a.Last, from = Sample{}, m.Booted
 	}
@@ -97,7 +97,8 @@ func (a *account) add(m moment, s Sample) {
 	a.spread(w, from.UTC(), m.At.UTC())
 }
 
-// counterDelta returns the increase of a counter. A lower value means that it restarted at 0.
+// counterDelta returns the increase of a counter. A value lower than the last one means that the counter has
+// restarted at 0.
 func counterDelta(now, last uint64) uint64 {
 	if now < last {
 		return now
@@ -105,14 +106,14 @@ func counterDelta(now, last uint64) uint64 {
 	return now - last
 }
 
-// sumDelta returns the increase of a sum, which may shrink when a summand ends.
+// sumDelta returns the increase of a sum. It returns 0 if the sum has decreased because a summand is gone.
 func sumDelta(now, last uint64) uint64 { return now - min(now, last) }
 
-// spread distributes w over the days of a period.
+// spread distributes w evenly over the days of a period.
 func (a *account) spread(w Written, from, to time.Time) {
 	span := to.Sub(from)
 	if first := to.AddDate(0, 0, 1-days); span > 0 && from.Before(first) {
-		w, from = w.part(to.Sub(first), span), first // the rest belongs to days that are no longer kept
+		w, from = w.part(to.Sub(first), span), first // the days before first are no longer kept
 		span = to.Sub(from)
 	}
 	left := w
@@ -129,9 +130,9 @@ func (a *account) spread(w Written, from, to time.Time) {
 	a.pruneDays(to)
 }
 
-// pruneDays removes old days. Days in the future were recorded before a boot and are kept, because
-// the clock may not be set yet; those too far in the future are wrong. Bytes recorded before the
-// clock was set count for today.
+// pruneDays removes old days. It keeps days in the near future, which were recorded before a reboot, because the
+// clock may not be set yet. Days further in the future are wrong. Bytes that were recorded before the clock was set
+// are added to today.
 func (a *account) pruneDays(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
 	if first := clock.First().Format(day); today >= first {
@@ -153,7 +154,7 @@ func (a *account) pruneDays(now time.Time) {
 	}
 }
 
-// addTo adds to a day.
+// addTo adds w to the day of t.
 func (a *account) addTo(t time.Time, w Written) {
 	name := t.Format(day)
 	i, found := slices.BinarySearchFunc(a.Days, name, func(d dayTotal, name string) int {

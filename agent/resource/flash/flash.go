@@ -25,12 +25,12 @@ import (
 const (
 	metaKey    = "flash"          // key of the account in the store
 	maxAge     = time.Minute      // how long figures are reused
-	lookEvery  = 10 * time.Minute // with a budget
+	lookEvery  = 10 * time.Minute // interval of samples if there is a budget
 	storeEvery = 12 * time.Hour
-	endTimeout = 5 * time.Second // bounds storing at the end
+	endTimeout = 5 * time.Second // maximum time for storing the account at the end
 )
 
-// Meta stores single values. *store.Store implements it.
+// Meta stores values by key. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
@@ -38,37 +38,37 @@ type Meta interface {
 
 // Config configures New.
 type Config struct {
-	Dir    string        // on the disk that is measured
-	Shims  string        // directory of the shims' program
+	Dir    string        // a directory on the disk that is measured
+	Shims  string        // directory of the shims' executable
 	Pods   string        // cgroup of all pods
 	Images func() uint64 // bytes that pulls and imports wrote since the agent started
-	Budget uint64        // bytes a day; 0: none
+	Budget uint64        // bytes a day; 0 means no budget
 	Meta   Meta
 	Events event.Sink
 	Now    func() time.Time
 	Log    *slog.Logger
 
-	// Sample and Life are replaced by tests; nil: this machine.
+	// Sample and Life are set by tests only. If they are nil, this machine is measured.
 	Sample func() (Sample, string)
 	Life   func() moment
 }
 
-// A Flash measures writes. Its methods may be called concurrently.
+// A Flash measures how many bytes are written to the disk. Its methods may be called concurrently.
 type Flash struct {
 	c Config
 
 	mu      sync.Mutex
-	account *account // nil: not loaded
+	account *account // nil until it is loaded
 	device  string
 	pods    cgroupWrites
-	last    time.Time // last sample of this process, with a monotonic reading
-	stored  time.Time // last time that the account was stored, likewise; zero: not by this process
+	last    time.Time // time of this process's last sample, with a monotonic clock reading
+	stored  time.Time // when this process last stored the account, with a monotonic clock reading; zero if never
 	dirty   bool
 
-	exceeded atomic.Pointer[string] // day on which the budget was exceeded, as far as this process knows; nil: none
+	exceeded atomic.Pointer[string] // last day on which this process knows the budget to be exceeded, or nil
 }
 
-// New returns a Flash. It reads nothing.
+// New returns a Flash. It reads no file.
 func New(c Config) *Flash {
 	f := &Flash{c: c}
 	if f.c.Sample == nil {
@@ -81,7 +81,7 @@ func New(c Config) *Flash {
 	return f
 }
 
-// Run watches the budget, if there is one, until ctx ends. Then it stores the account.
+// Run takes samples and checks the budget, if there is one, until ctx ends. Then it stores the account.
 func (f *Flash) Run(ctx context.Context) error {
 	defer f.end()
 	if f.c.Budget == 0 {
@@ -111,7 +111,7 @@ func (f *Flash) end() {
 	}
 }
 
-// measure takes a sample unless the last one is younger than age, and returns the account.
+// measure returns the account. It takes a new sample unless the last one is younger than age.
 func (f *Flash) measure(ctx context.Context, age time.Duration) account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,8 +128,8 @@ func (f *Flash) measure(ctx context.Context, age time.Duration) account {
 		if f.stored.IsZero() {
 			f.stored = now
 		}
-		// The first sample of a boot is stored at once: otherwise a killed agent would spread all
-		// writes over the time since the boot.
+		// The first sample of a boot is stored at once. Otherwise, if the agent was killed, its writes would be
+		// spread over the whole time since the boot.
 		if boot != m.Boot || now.Sub(f.stored) >= storeEvery || !was.IsZero() && was.UTC().Format(day) != m.At.UTC().Format(day) {
 			f.store(ctx)
 		}
@@ -140,7 +140,7 @@ func (f *Flash) measure(ctx context.Context, age time.Duration) account {
 	return a
 }
 
-// checkBudget records an event once a day when the budget is exceeded. The caller holds mu.
+// checkBudget records an event when the budget is exceeded, at most once a day. The caller holds mu.
 func (f *Flash) checkBudget(now time.Time) {
 	today, name := f.account.writtenOn(now), now.UTC().Format(day)
 	switch {
@@ -214,7 +214,7 @@ func (f *Flash) load(ctx context.Context) *account {
 	return a
 }
 
-// store writes the account. The caller holds mu.
+// store stores the account. The caller holds mu.
 func (f *Flash) store(ctx context.Context) {
 	text, err := json.Marshal(f.account)
 	if err == nil {
@@ -227,8 +227,8 @@ func (f *Flash) store(ctx context.Context) {
 	f.stored, f.dirty = time.Now(), false
 }
 
-// read measures this machine. device is empty if the state is on no block device. The caller holds
-// mu.
+// read takes a sample of this machine. device is the name of the disk; it is empty if the state directory is not on a
+// block device. The caller holds mu.
 func (f *Flash) read() (s Sample, device string) {
 	number, err := disk.NumberOf(f.c.Dir)
 	if err == nil {
@@ -257,18 +257,18 @@ func currentMoment(now time.Time, run int64) moment {
 	return m
 }
 
-// Collectors returns the bytes written since the account was opened.
+// Collectors returns the metrics of the bytes written since the account was opened.
 func (f *Flash) Collectors() []prometheus.Collector { return []prometheus.Collector{collector{f}} }
 
 type collector struct{ f *Flash }
 
 var (
 	byCause = prometheus.NewDesc("islet_flash_written_bytes_total",
-		"what islet and its pods wrote to disks, over restarts, by what: database, images, logs, pods",
+		"bytes that islet and its pods wrote to disks, also before restarts, by cause: database, images, logs, pods",
 		[]string{"cause"}, nil)
 	byDevice = prometheus.NewDesc("islet_flash_device_written_bytes_total",
-		"what was written to the disk of the state directory, by anybody, over restarts", nil, nil)
-	budget = prometheus.NewDesc("islet_flash_budget_bytes", "what may be written a day; 0: no budget", nil, nil)
+		"bytes that any process wrote to the disk of the state directory, also before restarts", nil, nil)
+	budget = prometheus.NewDesc("islet_flash_budget_bytes", "bytes that may be written a day; 0 if there is no budget", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -8,25 +8,25 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// maxDepth bounds the depth at which cgroups are tracked one by one, because a container may create
-// its own. Deeper ones are read together with their ancestor.
+// maxDepth is the maximum depth at which cgroups are tracked one by one, because a container may create cgroups of
+// its own. Deeper cgroups are read together with their ancestor.
 const maxDepth = 8
 
-// A cgroupWrites is the bytes written by a cgroup's processes, including its descendants, at a CPU
-// time. Writing uses CPU time, so an unchanged CPU time means that nothing has to be read. Most
-// pods are idle most of the time.
+// A cgroupWrites contains the bytes written by the processes of a cgroup and its descendants up to a CPU time.
+// Writing uses CPU time, so the files need not be read again while the CPU time has not changed. Most pods are idle
+// most of the time.
 type cgroupWrites struct {
-	used  time.Duration // CPU time; 0: unknown
+	used  time.Duration // CPU time; 0 if unknown
 	sum   uint64        // bytes
 	below map[string]*cgroupWrites
 }
 
-// update measures again if needed and returns the sum.
+// update reads the files again if the CPU time has changed, and returns the sum.
 func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path string, depth int) uint64 {
 	if depth == 0 {
 		return sumBelow(cgroups, p, path)
 	}
-	used, _ := cgroups.Used(path) // read first: later use is seen at the next update
+	used, _ := cgroups.Used(path) // read before the files, so that the next update notices later use
 	if used > 0 && used == w.used {
 		return w.sum
 	}
@@ -40,7 +40,7 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 	for _, pid := range pids {
 		w.sum += p.Written(pid)
 	}
-	children, _ := cgroups.Children(path) // none if the cgroup was removed
+	children, _ := cgroups.Children(path) // fails if the cgroup was removed
 	for _, name := range children {
 		one := before[name]
 		if one == nil {
@@ -55,13 +55,12 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 	return w.sum
 }
 
-// sumBelow returns the bytes written by a cgroup's processes, including its descendants, without
-// tracking them.
+// sumBelow returns the bytes written by the processes of a cgroup and its descendants, without tracking these.
 func sumBelow(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
 	for left := []string{path}; len(left) > 0; {
 		at := left[len(left)-1]
 		left = left[:len(left)-1]
-		pids, _ := cgroups.Processes(at) // none if the cgroup was removed
+		pids, _ := cgroups.Processes(at) // fails if the cgroup was removed
 		for _, pid := range pids {
 			sum += p.Written(pid)
 		}

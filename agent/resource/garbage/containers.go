@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// View is the observed state of pods. *observe.Observer implements it.
+// View returns the observed state of pods. *observe.Observer implements it.
 type View interface {
 	UIDs() []types.UID
 	Pod(types.UID) plan.Observed
@@ -21,23 +21,22 @@ type View interface {
 // Dead removes dead containers.
 type Dead struct {
 	View   View
-	Remove func(ctx context.Context, uid types.UID, c plan.Container) error // removes its log too
-	Sweep  func(ctx context.Context)                                        // removes remains of removed pods
+	Remove func(ctx context.Context, uid types.UID, c plan.Container) error // removes the container and its log
+	Sweep  func(ctx context.Context)                                        // removes the remains of removed pods
 }
 
-// layers is an optional ability of a runtime: it deletes the writable layers of ended containers,
-// and keeps their metadata.
+// layers is implemented by runtimes that can delete the writable layers of ended containers and keep the metadata.
 type layers interface {
 	DropLayers(ctx context.Context) error
 }
 
-// ReclaimContainers removes dead containers that a newer attempt has replaced and that are kept
-// only for inspection. The last attempt stays, because its exit and number determine the next one,
-// but its writable layer is deleted.
+// ReclaimContainers removes dead containers that a newer attempt has replaced, which are kept only for inspection. It
+// keeps the last attempt of each container, because the next attempt depends on its exit code and number, but deletes
+// its writable layer.
 func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	var errs []error
 	for _, uid := range g.c.Dead.View.UIDs() {
-		for _, c := range Followed(g.c.Dead.View.Pod(uid)) {
+		for _, c := range Replaced(g.c.Dead.View.Pod(uid)) {
 			if err := g.c.Dead.Remove(ctx, uid, c); err != nil {
 				errs = append(errs, fmt.Errorf("remove dead container %s of pod %s: %w", c.Name, uid, err))
 			}
@@ -50,8 +49,8 @@ func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Followed returns the ended containers for which a newer container of the same name runs.
-func Followed(seen plan.Observed) (out []plan.Container) {
+// Replaced returns the ended containers of a pod for which a newer container with the same name runs.
+func Replaced(seen plan.Observed) (out []plan.Container) {
 	for _, c := range seen.Containers {
 		newest, _ := seen.Last(c.Name)
 		if c.State == plan.Exited && newest.ID != c.ID && newest.State == plan.Running {
@@ -61,17 +60,18 @@ func Followed(seen plan.Observed) (out []plan.Container) {
 	return out
 }
 
-// Bounds limits the ended containers that are kept, by a kubelet's flags.
+// Bounds limits the number of ended containers that are kept, as set by a kubelet's flags.
+//
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-garbage-collection
 type Bounds struct {
 	MinAge       time.Duration // minimum-container-ttl-duration
-	PerContainer int           // maximum-dead-containers-per-container; negative: no bound
-	All          int           // maximum-dead-containers; negative: no bound
+	PerContainer int           // maximum-dead-containers-per-container; negative means no bound
+	All          int           // maximum-dead-containers; negative means no bound
 }
 
-// Keep returns the bound for the plans of pods. A bound for all containers is divided evenly among
-// the names with an ended container.
-func (b Bounds) Keep(view View) func() plan.Dead {
+// ForPlans returns the bounds that the plans of pods apply. It divides the bound for all containers evenly among the
+// container names that have an ended container.
+func (b Bounds) ForPlans(view View) func() plan.Dead {
 	more := b.PerContainer - 1
 	if b.PerContainer < 0 {
 		more = math.MaxInt32

@@ -1,5 +1,4 @@
-// Package garbage frees disk space: it removes unused images, dead containers, and remains of
-// removed pods.
+// Package garbage frees disk space. It removes unused images, dead containers, and the remains of removed pods.
 //
 //	Run, every 5 min: note which images are in use (from memory); one look at the disk
 //	    |  full above the high threshold, or an image unused beyond the maximum age
@@ -14,17 +13,16 @@
 //	                                              writable layers of ended ones, logs of pods
 //	                                              that are gone
 //
-// Decide is pure. It never removes what this node needs to restart without a network: images that a
-// stored pod names, by tag, digest or ID, whether the pod runs or not; images of existing
-// containers; pinned images; and the sandbox image of a runtime behind a socket, which old runtimes
-// do not pin. Images of pods that have ended for good may be removed, except while the control
-// plane is unreachable or there is none, because then nothing could restore them.
+// Decide is pure. It keeps every image that this node needs to restart without a network: images that a stored pod
+// names by tag, digest or ID, even if the pod does not run; images of existing containers; pinned images; and the
+// sandbox image of a runtime behind a socket, because old runtimes do not pin it. Images of pods that have ended for
+// good may be removed. They are kept while no control plane is reachable, because then a removed image could not be
+// restored.
 //
-// The time of an image's last use is stored when its use begins or ends. A kubelet loses it at each
-// restart.
+// The time of an image's last use is stored when its use begins or ends. A kubelet forgets it at each restart.
 //
-// Without a threshold and a maximum age nothing runs. Otherwise each round costs one system call
-// and one list of images.
+// If neither a threshold nor a maximum age is configured, Run does nothing. Otherwise each round costs one system
+// call and one list of images.
 //
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/#containers-images
 package garbage

@@ -19,8 +19,7 @@ import (
 // Period is the interval of Run, as in a kubelet.
 const Period = 5 * time.Minute
 
-// repeatEvent is the interval for repeating an event while a problem lasts. Events expire after an
-// hour.
+// repeatEvent is the interval at which an event is repeated while a problem lasts. Events expire after an hour.
 const repeatEvent = 50 * time.Minute
 
 // Config configures New.
@@ -28,18 +27,17 @@ type Config struct {
 	Images  cri.Images // may implement Reclaimer
 	Runtime cri.Runtime
 	Remote  bool                                    // the runtime is behind a socket
-	Pods    func() []*v1.Pod                        // stored pods with their statuses
-	Disk    func(ctx context.Context) (Disk, error) // disk of the images
+	Pods    func() []*v1.Pod                        // the stored pods with their statuses
+	Disk    func(ctx context.Context) (Disk, error) // measures the disk of the images
 
-	// High and Low are in percent of the disk: imageGCHighThresholdPercent and
-	// imageGCLowThresholdPercent of the KubeletConfiguration. MinAge and MaxAge are its
-	// imageMinimumGCAge and imageMaximumGCAge.
+	// High and Low are percentages of the disk: imageGCHighThresholdPercent and imageGCLowThresholdPercent of the
+	// KubeletConfiguration. MinAge and MaxAge are its imageMinimumGCAge and imageMaximumGCAge.
 	High, Low      int
 	MinAge, MaxAge time.Duration
 
-	Offline func() bool  // images could not be pulled again now
-	Wait    func() bool  // postpones collection by age, to spare the disk; nil: never
-	Known   func() error // returns nil once the running containers are known
+	Offline func() bool  // reports that images could not be pulled again now
+	Wait    func() bool  // reports that collection by age must wait, to spare the disk; may be nil
+	Known   func() error // returns nil once the running containers are known; may be nil
 	Dead    Dead
 	Meta    Meta
 	Events  event.Sink
@@ -52,13 +50,13 @@ type Garbage struct {
 	c         Config
 	collected *prometheus.CounterVec
 
-	mu         sync.Mutex           // one collection at a time; guards the rest
-	uses       *uses                // nil: not loaded
-	failures   int                  // consecutive failed collections
-	reportedAt map[string]time.Time // last event of each current problem, by reason
+	mu         sync.Mutex           // allows one collection at a time; guards the fields below
+	uses       *uses                // nil until it is loaded
+	failures   int                  // number of consecutive failed collections
+	reportedAt map[string]time.Time // when the event of each current problem was last recorded, by reason
 }
 
-// New returns a Garbage. It starts nothing.
+// New returns a Garbage. It starts no goroutine.
 func New(c Config) *Garbage {
 	return &Garbage{c: c, collected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
 		Help: "images that were removed, by reason: space or age"}, []string{"reason"})}
@@ -85,7 +83,7 @@ func (g *Garbage) Run(ctx context.Context) error {
 	}
 }
 
-// result reports repeated failures.
+// result records the result of a collection. It reports repeated failures.
 func (g *Garbage) result(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +98,7 @@ func (g *Garbage) result(err error) {
 	}
 }
 
-// report records an event, and repeats it while the problem lasts. The caller holds mu.
+// report records an event. While the problem lasts, it does so at most once per repeatEvent. The caller holds mu.
 func (g *Garbage) report(reason, message string) {
 	last, before := g.reportedAt[reason]
 	if now := time.Now(); !before || now.Sub(last) >= repeatEvent {
@@ -112,7 +110,7 @@ func (g *Garbage) report(reason, message string) {
 	}
 }
 
-// Needed returns what needs the image with this ID; empty: nothing.
+// Needed describes what needs the image with the given ID. It returns "" if nothing does.
 func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
 	_, needs, err := g.inspect(ctx)
 	if err != nil {
@@ -124,16 +122,16 @@ func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
 	return "", nil
 }
 
-// A removal says which unused images to remove.
+// A removal selects the unused images to remove.
 type removal struct {
-	all            bool // all unused images
+	all            bool // remove all unused images, not only old ones
 	minAge, maxAge time.Duration
 	dry            bool
-	enough         func() (bool, error) // called after each image
+	enough         func() (bool, error) // called after each removed image; true ends the removal
 }
 
-// remove removes images, and returns them and the remaining ones. It inspects again after each,
-// because a pod may have been added. The caller holds mu.
+// remove removes unused images. It returns these and, unless it ended early, the remaining ones. It inspects the node
+// again after each image, because a pod may have been added. The caller holds mu.
 func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err error) {
 	tried := map[string]bool{}
 	var failed []error
@@ -185,7 +183,7 @@ func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err er
 	}
 }
 
-// recordUses updates the stored uses, and sets them in images. The caller holds mu.
+// recordUses updates the stored uses, and sets First and Used in images. The caller holds mu.
 func (g *Garbage) recordUses(ctx context.Context, images []Image, needs []Need) error {
 	now := g.c.Now()
 	if g.uses == nil {
@@ -196,8 +194,8 @@ func (g *Garbage) recordUses(ctx context.Context, images []Image, needs []Need) 
 		g.uses = u
 	}
 	if g.uses.update(images, needs, now) {
-		if err := g.uses.store(ctx, g.c.Meta); err != nil { // a full disk must not keep images from being removed
-			g.c.Log.Warn("cannot store when images were used", "error", err)
+		if err := g.uses.store(ctx, g.c.Meta); err != nil { // images must be removed even if the disk is full
+			g.c.Log.Warn("cannot store the times of use of images", "error", err)
 		}
 	}
 	g.uses.apply(images, now)

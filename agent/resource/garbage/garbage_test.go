@@ -416,7 +416,7 @@ func TestBounds(t *testing.T) {
 		{Bounds{PerContainer: 5, All: 6}, 1}, {Bounds{PerContainer: 5, All: 2}, -1}, {Bounds{PerContainer: 1, All: 100}, 0},
 	} {
 		c.b.MinAge = time.Minute
-		if got := c.b.Keep(v)(); got != (plan.Dead{More: c.more, MinAge: time.Minute}) {
+		if got := c.b.ForPlans(v)(); got != (plan.Dead{More: c.more, MinAge: time.Minute}) {
 			t.Errorf("%+v: %+v", c.b, got)
 		}
 	}

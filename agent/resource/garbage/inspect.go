@@ -26,7 +26,7 @@ func (g *Garbage) images(ctx context.Context) ([]Image, error) {
 	return out, nil
 }
 
-// podNeeds returns the images that stored pods name or ran with. It makes no call.
+// podNeeds returns the images that stored pods name or have run with. It calls no runtime.
 func (g *Garbage) podNeeds() []Need {
 	pods := g.c.Pods()
 	out := make([]Need, 0, len(pods))
@@ -40,16 +40,15 @@ func (g *Garbage) podNeeds() []Need {
 	return out
 }
 
-// isOver reports whether a pod never runs again. A pod of this node's own sources may: after a
-// restart, or when resources are available again.
+// isOver reports whether a pod never runs again. A pod of this node's own sources may run again after a restart, or
+// when resources are available again.
 func isOver(p *v1.Pod) bool {
 	source := p.Annotations[keys.ConfigSource]
 	return (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed) && (source == "" || source == keys.SourceAPI)
 }
 
-// inspect collects all input of Decide. Any failure is an error, so that nothing is removed by
-// mistake. Pods are read after the images and containers, so that pods added meanwhile are
-// included.
+// inspect collects the images and needs for Decide. It returns an error if any call fails, so that no needed image is
+// removed. It reads the pods after the images and containers, so that it includes pods that were added meanwhile.
 func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	images, err := g.images(ctx)
 	if err != nil {
@@ -94,8 +93,8 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	return images, needs, nil
 }
 
-// containerNeeds returns the images of all containers, including ended ones. foreign are containers
-// that belong to no stored pod.
+// containerNeeds returns the images of all containers, including ended ones. foreign contains the IDs of the
+// containers that belong to no stored pod.
 func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []string, err error) {
 	list, err := g.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
 	if err != nil {
@@ -135,8 +134,8 @@ func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, er
 	return needs, nil
 }
 
-// sandboxImage returns the sandbox image of a runtime behind a socket; empty: none, or unknown.
-// Newer runtimes pin it.
+// sandboxImage returns the sandbox image of a runtime behind a socket, or "" if there is none or it is unknown. Newer
+// runtimes pin this image.
 func (g *Garbage) sandboxImage(ctx context.Context) (string, error) {
 	if !g.c.Remote {
 		return "", nil
@@ -149,7 +148,7 @@ func (g *Garbage) sandboxImage(ctx context.Context) (string, error) {
 		SandboxImage string `json:"sandboxImage"` // containerd 1
 	}
 	if json.Unmarshal([]byte(st.Info["config"]), &config) != nil {
-		return "", nil // another runtime, which protects the image itself
+		return "", nil // other runtimes keep the image themselves
 	}
 	return config.SandboxImage, nil
 }

@@ -10,35 +10,35 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// An Image is a local image with its uses.
+// An Image is a local image with the times of its use.
 type Image struct {
 	ID      string
 	Tags    []string
 	Digests []string
-	Size    uint64 // bytes, as the runtime reports; includes shared layers
-	Pinned  bool   // the runtime must keep it
+	Size    uint64 // bytes as reported by the runtime, including shared layers
+	Pinned  bool   // the runtime must keep the image
 	First   time.Time
-	Used    time.Time // last known use; zero: never
+	Used    time.Time // last known use; zero means never
 }
 
-// A Need is an image that something needs.
+// A Need names images that a pod or container needs.
 type Need struct {
-	Refs []string // names of the image and their IDs
-	By   string   // what needs it, for messages: pod default/web
-	Over bool     // a pod that has ended for good
+	Refs []string // names and IDs of the images
+	By   string   // the pod or container, for messages, such as pod default/web
+	Over bool     // By is a pod that has ended for good
 }
 
 // Input is the input of Decide.
 type Input struct {
 	Images []Image
 	Needs  []Need
-	// MinAge protects new images. MaxAge is how long an image may be unused; 0: for ever.
+	// MinAge is how long an image is kept after its pull. MaxAge is how long an image may be unused; 0 means forever.
 	MinAge, MaxAge time.Duration
-	// All removes every unused image, not only those unused for MaxAge.
+	// All removes all unused images, not only those unused for MaxAge.
 	All bool
-	// Offline: images could not be pulled again.
+	// Offline means that images could not be pulled again.
 	Offline bool
-	// Since is when recording of uses began. MaxAge counts from then at the earliest.
+	// Since is when the recording of uses began. No image counts as unused since an earlier time.
 	Since time.Time
 	Now   time.Time
 }
@@ -52,15 +52,15 @@ const (
 	Space Cause = "space"
 )
 
-// A Verdict is the decision about an image. One of Goes and Stays is set.
+// A Verdict is the decision about an image: the cause of its removal, or the reason for keeping it.
 type Verdict struct {
 	Image
 	Goes  Cause
 	Stays string // reason, for messages
 }
 
-// Decide judges every image. The result lists first the images to remove, by age, then for space
-// with the longest unused first; then the others by name.
+// Decide returns a verdict for every image. The result begins with the images to remove: first those that are too
+// old, then those that are removed for space, the longest unused first. The other images follow, by name.
 func Decide(in Input) []Verdict {
 	needs := index(in.Needs)
 	out := make([]Verdict, 0, len(in.Images))
@@ -81,7 +81,7 @@ func Decide(in Input) []Verdict {
 	return out
 }
 
-// whyKept returns why an image must stay; empty: nothing needs it.
+// whyKept returns the reason why an image must be kept, or "" if it is unused.
 func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	if i.Pinned {
 		return "the container runtime pins it"
@@ -101,7 +101,7 @@ func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	return ""
 }
 
-// whyRemoved returns why an unused image is removed, or why not yet.
+// whyRemoved returns the cause for removing an unused image, or the reason for keeping it.
 func (in *Input) whyRemoved(i Image) (Cause, string) {
 	if unused := in.ago(later(i.Used, i.First, in.Since)); in.MaxAge > 0 && unused > in.MaxAge {
 		return Age, ""
@@ -115,7 +115,7 @@ func (in *Input) whyRemoved(i Image) (Cause, string) {
 	return "", "it is unused, but its space is not needed"
 }
 
-// ago returns the time since at. A clock that was set back makes nothing older.
+// ago returns the time since at. It is 0 if the clock was set back.
 func (in *Input) ago(at time.Time) time.Duration {
 	if at.IsZero() {
 		return 1<<63 - 1
@@ -132,7 +132,7 @@ func later(at ...time.Time) (last time.Time) {
 	return last
 }
 
-// names returns all names of the image.
+// names iterates over all names of the image.
 func (i Image) names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_, hex, _ := strings.Cut(i.ID, ":")
@@ -143,8 +143,8 @@ func (i Image) names() func(yield func(string) bool) {
 				}
 			}
 		}
-		// A digest identifies the content whatever the registry: a mirror, or one for which the
-		// image was tagged later.
+		// A digest identifies the content in any registry, such as a mirror, or a registry for which the image was
+		// tagged later.
 		for _, d := range i.Digests {
 			if _, sum, ok := strings.Cut(d, "@"); ok && !yield(sum) {
 				return
@@ -153,7 +153,7 @@ func (i Image) names() func(yield func(string) bool) {
 	}
 }
 
-// index returns the needs by image name.
+// index returns the needs by image name and ID.
 func index(needs []Need) map[string][]*Need {
 	out := map[string][]*Need{}
 	for i := range needs {

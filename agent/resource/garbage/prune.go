@@ -8,13 +8,13 @@ import (
 	agentapi "github.com/islet-edge/islet/internal/api"
 )
 
-// Reclaimer is an optional ability of Images: it frees space that belongs to no image, such as
-// interrupted downloads and unreferenced layers. It needs a little free space to do so.
+// Reclaimer is implemented by Images that can free space that belongs to no image, such as interrupted downloads and
+// unreferenced layers. Reclaim needs a little free space itself.
 type Reclaimer interface {
 	Reclaim(ctx context.Context) error
 }
 
-// reclaimRest frees space that belongs to no image, if the runtime can.
+// reclaimRest frees space that belongs to no image, if the runtime supports it.
 func (g *Garbage) reclaimRest(ctx context.Context) error {
 	r, ok := g.c.Images.(Reclaimer)
 	if !ok {
@@ -26,8 +26,8 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 	return nil
 }
 
-// freeSpace frees space that belongs to no image, and removes images until there is enough. If the
-// former fails, it is tried again after the images have been removed. The caller holds mu.
+// freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first
+// step fails, it is repeated after the images have been removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)
 	if done, err := w.enough(); done || err != nil {
@@ -50,11 +50,11 @@ func (g *Garbage) ReclaimImages(ctx context.Context) error {
 	return g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: notEnough})
 }
 
-// notEnough makes remove go on until no image is left to remove.
+// notEnough is for removals that continue until no unused image is left.
 func notEnough() (bool, error) { return false, nil }
 
-// Prune removes all unused images for a user, regardless of their age. With dry it only returns the
-// plan. The result lists the images that stay and why; after an error it lists what was done.
+// Prune removes all unused images, regardless of their age, for a user. If dry is true, it only returns the plan. The
+// result also lists the images that are kept and why. After an error it lists the images that were removed.
 func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +79,7 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	return out
 }
 
-// measureFreed calls do and returns how many bytes it freed. Concurrent writes distort the result.
+// measureFreed calls do and returns how many bytes it freed. Writes at the same time distort the result.
 func (g *Garbage) measureFreed(ctx context.Context, do func(context.Context) error) (uint64, error) {
 	before, unknown := g.c.Disk(ctx)
 	if err := errors.Join(do(ctx), unknown); err != nil {

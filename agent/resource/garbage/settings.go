@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Settings returns a Config from the configuration. The images' disk is that of the state
-// directory, or the one that a runtime behind a socket reports.
+// Settings returns a Config with the values of the configuration. The images' disk is the disk of the state directory
+// or, for a runtime behind a socket, the disk that the runtime reports.
 func Settings(c *config.Config, images cri.Images) Config {
 	k, h := &c.Kubelet, host.New(host.Config{})
 	g := Config{
@@ -40,7 +40,7 @@ func Settings(c *config.Config, images cri.Images) Config {
 	return g
 }
 
-// Kept returns the bounds of a configuration for ended containers.
-func Kept(c *config.Config) Bounds {
+// ContainerBounds returns the bounds for ended containers in a configuration.
+func ContainerBounds(c *config.Config) Bounds {
 	return Bounds{MinAge: c.Dead.MinAge, PerContainer: int(c.Dead.MaxPerContainer), All: int(c.Dead.Max)}
 }

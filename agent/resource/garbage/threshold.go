@@ -10,7 +10,7 @@ import (
 // A Disk is a file system's size in bytes. Free excludes the space reserved for root.
 type Disk struct{ Total, Free uint64 }
 
-// collect runs one round.
+// collect performs one round of Run.
 func (g *Garbage) collect(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,11 +44,11 @@ func (g *Garbage) collect(ctx context.Context) error {
 	return g.makeRoom(ctx, disk)
 }
 
-// used returns the use of a disk in percent, rounded as in a kubelet.
+// used returns the percentage of the disk in use, rounded as in a kubelet.
 func (d Disk) used() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
 
-// removeOld removes images that were unused for too long. images are the local images with their
-// uses.
+// removeOld removes images that have been unused for too long. images contains the local images with the times of
+// their use.
 func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if g.c.MaxAge == 0 {
 		return nil
@@ -57,14 +57,14 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 		Images: images, Needs: g.podNeeds(), MinAge: g.c.MinAge, MaxAge: g.c.MaxAge,
 		Since: time.Unix(g.uses.Since, 0), Offline: g.c.Offline(), Now: g.c.Now(),
 	}
-	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // usually; saves calls to the runtime
+	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // the usual case, which needs no further calls to the runtime
 		return nil
 	}
 	_, err := g.remove(ctx, removal{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: notEnough})
 	return err
 }
 
-// makeRoom removes images until the disk's use is at the low threshold.
+// makeRoom removes images until the disk's use is at or below the low threshold.
 func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 	full := disk.used()
 	g.c.Log.Info("the image file system is above its high threshold", "percent", full, "high", g.c.High, "low", g.c.Low)
@@ -88,7 +88,7 @@ func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 	return errors.New(message)
 }
 
-// size formats bytes for the event.
+// size formats a number of bytes for the event.
 func size(bytes uint64) string {
 	unit, n := 0, float64(bytes)
 	for ; n >= 1024 && unit < 4; unit++ {

@@ -10,29 +10,29 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// metaUses is the key of the uses in the store.
+// metaUses is the store's key for the uses.
 const metaUses = "image-uses"
 
-// Meta stores single values. *store.Store implements it.
+// Meta stores values by key. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A use is the known use of an image, in seconds since 1970.
+// A use records when an image was used, in seconds since 1970.
 type use struct {
-	First int64 `json:"f,omitempty"` // 0: it existed before uses were recorded
-	Used  int64 `json:"u,omitempty"` // 0: never
-	Now   bool  `json:"n,omitempty"` // in use now; Used is not set
+	First int64 `json:"f,omitempty"` // 0 if the image existed before uses were recorded
+	Used  int64 `json:"u,omitempty"` // 0 means never
+	Now   bool  `json:"n,omitempty"` // the image is in use now; Used is not set then
 }
 
-// uses are the stored uses, by shortID.
+// uses contains the stored uses, by shortID.
 type uses struct {
 	Since  int64          `json:"since"`
 	Images map[string]use `json:"images"`
 }
 
-// shortID returns a prefix of an ID that is unique on a node.
+// shortID returns a prefix of an image ID that is unique on the node.
 func shortID(id string) string {
 	if _, hex, ok := strings.Cut(id, ":"); ok {
 		id = hex
@@ -47,12 +47,12 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
 		return nil, fmt.Errorf("read the uses of images: %w", err)
 	}
 	if !known || json.Unmarshal([]byte(text), u) != nil || u.Since == 0 {
-		return &uses{Since: now.Unix()}, nil // an unreadable value counts as unknown
+		return &uses{Since: now.Unix()}, nil // a value that cannot be read counts as missing
 	}
 	return u, nil
 }
 
-// fixClock replaces times from before the clock was set by now. It reports whether there were any.
+// fixClock replaces times that were recorded before the clock was set with now. It reports whether there were any.
 func (u *uses) fixClock(now int64) (changed bool) {
 	first := clock.First().Unix()
 	if now < first {
@@ -72,7 +72,7 @@ func (u *uses) fixClock(now int64) (changed bool) {
 	return changed
 }
 
-// update records the current images and needs. It reports whether anything changed.
+// update records the current images, and whether they are needed. It reports whether anything has changed.
 func (u *uses) update(images []Image, needs []Need, now time.Time) (changed bool) {
 	first := now.Unix()
 	changed = u.fixClock(first)

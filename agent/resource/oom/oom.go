@@ -20,20 +20,20 @@ import (
 
 // Config configures New.
 type Config struct {
-	Kernel func() (*os.File, error) // opens the kernel's log; nil: /dev/kmsg
-	File   string                   // in the run directory
+	Kernel func() (*os.File, error) // opens the kernel's log; if nil, it is /dev/kmsg
+	File   string                   // stores the number of the next record; in the run directory
 	Killed func(ago time.Duration)  // called for each kill; it must not block
 	Events event.Sink
 	Log    *slog.Logger
 }
 
-// A Watch reports kills.
+// A Watch reports out-of-memory kills.
 type Watch struct {
 	c     Config
 	kills prometheus.Counter
 }
 
-// New returns a Watch. It starts nothing.
+// New returns a Watch. It starts no goroutine.
 func New(c Config) *Watch {
 	if c.Kernel == nil {
 		c.Kernel = func() (*os.File, error) {
@@ -44,25 +44,25 @@ func New(c Config) *Watch {
 		Help: "processes that the kernel killed because the machine had no memory left"})}
 }
 
-// Collectors returns the count of kills since the agent started.
+// Collectors returns the metric with the number of kills since the agent started.
 func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collector{w.kills} }
 
 // A Kill is a process that the kernel killed because the machine ran out of memory.
 type Kill struct {
 	Number uint64 // number of the record since boot
 	PID    int
-	Name   string        // of the program; set by the program itself, so not trusted
-	At     time.Duration // since boot, by the kernel's clock
+	Name   string        // name of the program, which the program may have set itself
+	At     time.Duration // time since boot by the kernel's clock
 }
 
 // maxRecord is the kernel's maximum length of a record (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Run reports kills until ctx ends. If the kernel's log cannot be read it reports none.
+// Run reports kills until ctx ends. It reports none if the kernel's log cannot be read.
 func (w *Watch) Run(ctx context.Context) error {
 	f, err := w.c.Kernel()
 	if err != nil {
-		w.c.Log.Info("cannot read the kernel's log: out-of-memory kills will not be reported", "error", err)
+		w.c.Log.Info("cannot read the kernel's log: out-of-memory kills are not reported", "error", err)
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -80,10 +80,10 @@ func (w *Watch) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // overwritten before it was read; longer than the buffer
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // the record was overwritten before it was read, or is too long
 			continue
 		case err != nil:
-			w.c.Log.Warn("cannot read the kernel's log any more: out-of-memory kills will not be reported", "error", err)
+			w.c.Log.Warn("reading the kernel's log failed: out-of-memory kills are no longer reported", "error", err)
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -103,8 +103,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// ago returns about how long ago the kernel wrote a record. The log's clock differs from programs'
-// clocks, but by no more than a few seconds a day.
+// ago returns approximately how long ago the kernel wrote a record. The log's clock differs from the clocks that
+// programs can read by a few seconds a day at most.
 func ago(at time.Duration) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
@@ -113,7 +113,7 @@ func ago(at time.Duration) time.Duration {
 	return max(time.Duration(now.Nano())-at, 0)
 }
 
-// skip reads all present records, and returns the number of the next one.
+// skip reads all existing records and returns the number of the next one.
 func skip(f *os.File) (next uint64) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -124,9 +124,9 @@ func skip(f *os.File) (next uint64) {
 		for {
 			n, err := unix.Read(int(fd), buf)
 			switch {
-			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EINTR): // as in Run
+			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EINTR): // see Run
 				continue
-			case err != nil || n == 0: // EAGAIN: no more records
+			case err != nil || n == 0: // EAGAIN means that there are no more records
 				return
 			}
 			if _, number, _, ok := fields(string(buf[:n])); ok {
@@ -137,7 +137,7 @@ func skip(f *os.File) (next uint64) {
 	return next
 }
 
-// loadNext returns the number of the first unhandled record; false: unknown.
+// loadNext returns the number of the first record that was not handled. It returns false if this is unknown.
 func (w *Watch) loadNext() (next uint64, known bool) {
 	b, err := os.ReadFile(w.c.File)
 	if err != nil {
@@ -148,7 +148,7 @@ func (w *Watch) loadNext() (next uint64, known bool) {
 	return next, ok && err == nil
 }
 
-// recordPrefix precedes the number in File. Older versions stored a time.
+// recordPrefix precedes the number in File. Older versions stored a time without a prefix.
 const recordPrefix = "record "
 
 func (w *Watch) saveNext(next uint64) {
@@ -157,7 +157,7 @@ func (w *Watch) saveNext(next uint64) {
 	}
 }
 
-// fields parses the head of a record: priority, number, time in microseconds.
+// fields parses the head of a record: its priority, its number, and its time in microseconds.
 func fields(record string) (priority, number uint64, at int64, ok bool) {
 	head, _, ok := strings.Cut(record, ";")
 	field := strings.Split(head, ",")
@@ -174,7 +174,7 @@ func fields(record string) (priority, number uint64, at int64, ok bool) {
 //
 //	3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:...
 //
-// and reports whether it is about a kill because the whole machine ran out of memory.
+// and reports whether the kernel killed a process because the whole machine ran out of memory.
 // https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
 func Parse(record string) (Kill, bool) {
 	priority, number, at, ok := fields(record)
@@ -183,7 +183,7 @@ func Parse(record string) (Kill, bool) {
 	}
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
-	// Newer kernels write Killed. Anywhere else in a line it may be a name.
+	// Newer kernels write "Killed". Elsewhere in a line, this text may be part of a name.
 	text, ok = strings.CutPrefix(text, "Out of memory: Kill")
 	if !ok {
 		return Kill{}, false
@@ -198,6 +198,6 @@ func Parse(record string) (Kill, bool) {
 	return Kill{Number: number, PID: int(pid), Name: text[:end], At: time.Duration(at) * time.Microsecond}, true
 }
 
-// longestName bounds a program's name: 15 bytes, each of which the kernel may escape with four, and
-// the parenthesis.
+// longestName is the maximum length of a program's name and the closing parenthesis. A name has 15 bytes, each of
+// which the kernel may escape with four.
 const longestName = 15*4 + 1

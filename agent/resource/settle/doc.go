@@ -1,8 +1,7 @@
-// Package settle returns memory to the system when no pod changes. It has no ticker: an idle node
-// does nothing.
+// Package settle returns memory to the system when no pod changes. It has no ticker, so an idle node causes no work.
 //
 //	pods change --> Run --(no change for a while)--> free memory, collect garbage early
 //	                    <--(pods change again)----- let garbage grow
 //	Touched --> Run --(idle)--> return the pages of the program's file
-//	Bound: limits the heap where memory is small
+//	LimitHeap: limits the heap where memory is smallMachine
 package settle

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The limit for the agent's own memory, without its program's pages, is this fraction of the total
-// but not less than it needs. Garbage is collected more often the closer the use is to the limit.
-// It is a soft limit.
+// The soft limit for the agent's memory is this fraction of the total memory, but at least leastHeap. It does not
+// include the pages of the agent's executable. The closer the use is to the limit, the more often garbage is
+// collected.
 const (
 	heapFraction = 4
 	leastHeap    = 24 << 20
 )
 
-// small is the memory below which the program's pages compete with everything else.
-const small = 256 << 20
+// smallMachine is the memory below which the pages of the executable compete with everything else.
+const smallMachine = 256 << 20
 
-// Begin is called first in an agent's life. It lets garbage grow while all pods start, within the
-// memory limit.
+// Begin must be called before anything else when the agent starts. It sets the memory limit, and lets garbage grow
+// within it while all pods start.
 func Begin(log *slog.Logger) {
 	Busy()
-	if err := Bound(); err != nil {
+	if err := LimitHeap(); err != nil {
 		log.Debug("cannot limit the agent's memory", "error", err)
 	}
 }
 
-// Bound sets the Go memory limit by the memory of the machine or of this process's cgroup. A
-// GOMEMLIMIT of the administrator takes precedence.
-func Bound() error {
+// LimitHeap sets the Go memory limit according to the memory of the machine or of this process's cgroup. The
+// administrator can override the limit with GOMEMLIMIT.
+func LimitHeap() error {
 	var machine unix.Sysinfo_t
 	if err := unix.Sysinfo(&machine); err != nil {
 		return err
@@ -43,18 +43,18 @@ func Bound() error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(heapLimit(total, cgroup))
 	}
-	if total < small || cgroup > 0 && cgroup < small {
+	if total < smallMachine || cgroup > 0 && cgroup < smallMachine {
 		return adviseRandom()
 	}
 	return nil
 }
 
-// adviseRandom has the kernel read only pages of the program that are accessed, without the 32
-// around each, and returns the pages mapped so far: a starting program touches 28 MB of its file
-// and needs most of it only once.
+// adviseRandom unmaps the pages of the executable that are mapped now. It also advises the kernel to read only the
+// pages that are accessed, without the 32 pages around each. When the program starts, it accesses 28 MB of its file,
+// most of them only once.
 func adviseRandom() error { return errors.Join(advise(unix.MADV_RANDOM), forgetPages()) }
 
-// heapLimit returns the limit for a machine's and a cgroup's memory; cgroup 0: no limit.
+// heapLimit returns the limit, given the memory of the machine and the cgroup's limit, which is 0 if there is none.
 func heapLimit(machine, cgroup uint64) int64 {
 	if cgroup > 0 {
 		machine = min(machine, cgroup)
@@ -62,8 +62,8 @@ func heapLimit(machine, cgroup uint64) int64 {
 	return int64(max(machine/heapFraction, leastHeap))
 }
 
-// cgroupLimit returns the lowest memory limit of this process's cgroup and its ancestors; 0: none.
-// root is the root directory of the host's files.
+// cgroupLimit returns the lowest memory limit of this process's cgroup and its ancestors, or 0 if there is none. root
+// is the root directory of the host's files.
 func cgroupLimit(root string) (lowest uint64) {
 	own, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -87,7 +87,7 @@ func cgroupLimit(root string) (lowest uint64) {
 			text, err := os.ReadFile(path.Join(root, dir, at, file))
 			n, perr := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 			if err == nil && perr == nil && (lowest == 0 || n < lowest) {
-				lowest = n // "max" is not a number; the v1 equivalent is larger than any memory
+				lowest = n // "max" is not a number, and its v1 equivalent is larger than any memory
 			}
 			if at == "/" {
 				break

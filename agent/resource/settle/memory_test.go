@@ -64,16 +64,16 @@ func TestBound(t *testing.T) {
 	defer debug.SetMemoryLimit(before)
 	debug.SetMemoryLimit(1 << 40)
 	t.Setenv("GOMEMLIMIT", "1TiB")
-	if err := Bound(); err != nil || debug.SetMemoryLimit(-1) != 1<<40 {
+	if err := LimitHeap(); err != nil || debug.SetMemoryLimit(-1) != 1<<40 {
 		t.Errorf("the limit is %d (%v)", debug.SetMemoryLimit(-1), err)
 	}
 	t.Setenv("GOMEMLIMIT", "")
-	if err := Bound(); err != nil || debug.SetMemoryLimit(-1) < leastHeap || debug.SetMemoryLimit(-1) >= 1<<40 {
+	if err := LimitHeap(); err != nil || debug.SetMemoryLimit(-1) < leastHeap || debug.SetMemoryLimit(-1) >= 1<<40 {
 		t.Errorf("the limit is %d (%v)", debug.SetMemoryLimit(-1), err)
 	}
 }
 
-// On a small machine the kernel notes of each mapping of the program that it is read here
+// On a smallMachine machine the kernel notes of each mapping of the program that it is read here
 // and there ("rr" of VmFlags), and no longer when that is undone.
 func TestSpare(t *testing.T) {
 	flagged := func() (n int) {

@@ -16,30 +16,29 @@ import (
 )
 
 const (
-	// quiet is how long no pod may have changed before memory is returned.
-	quiet = 3 * time.Second
-	// seldom is the minimum interval between two returns, because mapping needed pages again takes
-	// some ten milliseconds of CPU.
-	seldom = 15 * time.Second
-	// aftermath is how long work continues after pods have started: sending events and statuses,
-	// filling caches. Memory is returned again afterwards.
-	aftermath = 12 * time.Second
-	// soon is how long a short task may run after it called Touched.
-	soon = time.Second
-	// restingGC and busyGC are the values of GOGC while the node rests and while pods
-	// change. Garbage that lies between objects that stay leaves partly filled spans
-	// behind, which no collection gives back: with 150 instead of 70, starting 30 pods
-	// leaves 2 MiB more of them for as long as the agent runs.
+	// quietTime is the time without a change of a pod after which memory is returned.
+	quietTime = 3 * time.Second
+	// minInterval is the minimum time between two returns. After each return, mapping the needed pages again takes
+	// some ten milliseconds of CPU time.
+	minInterval = 15 * time.Second
+	// settleTime is how long the agent has work after pods have started, such as sending events and statuses and
+	// filling caches. Then memory is returned once more.
+	settleTime = 12 * time.Second
+	// taskTime is how long a short task may run after it has called Touched.
+	taskTime = time.Second
+	// restingGC and busyGC are the values of GOGC while the node rests and while pods change. Garbage between objects
+	// that stay in use leaves partly filled spans, which no collection returns to the system. With 150 instead of 70,
+	// starting 30 pods leaves 2 MiB more of such spans for as long as the agent runs.
 	restingGC, busyGC = 50, 70
 )
 
 // Config configures New.
 type Config struct {
-	Changed func() <-chan struct{} // closed at the next change of a pod
+	Changed func() <-chan struct{} // returns a channel that is closed at the next change of a pod
 	Log     *slog.Logger
 }
 
-// A Settler returns memory to the system.
+// A Settler returns memory to the system while no pod changes.
 type Settler struct {
 	changed func() <-chan struct{}
 	touched chan struct{} // capacity 1
@@ -49,7 +48,7 @@ type Settler struct {
 	failed  func(error)
 }
 
-// New returns a Settler. It starts nothing.
+// New returns a Settler. It starts no goroutine.
 func New(c Config) *Settler {
 	return &Settler{
 		changed: c.Changed, touched: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, busy: Busy,
@@ -57,12 +56,12 @@ func New(c Config) *Settler {
 	}
 }
 
-// Busy lets garbage grow because pods are about to change.
+// Busy lets garbage grow, because pods are about to change.
 func Busy() { setGCPercent(busyGC) }
 
-// Touched reports that the agent ran a short periodic task, such as a lease renewal. Such a task
-// touches some hundred places of the program, and the kernel maps 64 KiB around each: mapping them
-// again costs half a millisecond, keeping them a dozen MiB.
+// Touched reports that the agent has run a short periodic task, such as a lease renewal. The task accesses some
+// hundred places of the executable, and the kernel maps 64 KiB around each. Keeping these pages mapped costs a dozen
+// MiB; mapping them again costs half a millisecond.
 func (s *Settler) Touched() {
 	select {
 	case s.touched <- struct{}{}:
@@ -70,12 +69,12 @@ func (s *Settler) Touched() {
 	}
 }
 
-// Run returns memory whenever no pod changes, until ctx ends.
+// Run returns memory whenever pods have not changed for a while, until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	var freed time.Time // zero: never
 	for {
 		next := s.changed()
-		rest := time.NewTimer(max(quiet, seldom-time.Since(freed)))
+		rest := time.NewTimer(max(quietTime, minInterval-time.Since(freed)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -96,9 +95,9 @@ func (s *Settler) Run(ctx context.Context) error {
 func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Time) {
 	s.attempt(s.free)
 	freed = time.Now()
-	again := time.NewTimer(aftermath)
+	again := time.NewTimer(settleTime)
 	defer again.Stop()
-	var ended <-chan time.Time // a short task ended
+	var ended <-chan time.Time // fires when a short task has ended
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,7 +108,7 @@ func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Ti
 			s.attempt(s.free)
 			freed = time.Now()
 		case <-s.touched:
-			ended = time.After(soon)
+			ended = time.After(taskTime)
 		case <-ended:
 			s.attempt(s.forget)
 		}
@@ -122,26 +121,26 @@ func (s *Settler) attempt(give func() error) {
 	}
 }
 
-// setGCPercent sets GOGC unless the administrator has.
+// setGCPercent sets GOGC, unless the administrator has set it.
 func setGCPercent(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}
 }
 
-// freeMemory returns unused heap memory and the program's pages.
+// freeMemory returns unused heap memory and the pages of the executable to the system.
 func freeMemory() error {
 	setGCPercent(restingGC)
-	runtime.GC() // shrinks pools and deep stacks; the next call frees their memory
+	runtime.GC() // shrinks pools and deep stacks, whose memory the next call returns
 	debug.FreeOSMemory()
 	return forgetPages()
 }
 
-// forgetPages unmaps the pages of this program's file. They stay in the page cache, so the kernel
-// maps them again without reading.
+// forgetPages unmaps the pages of the executable. They stay in the page cache, so the kernel can map them again
+// without reading the disk.
 func forgetPages() error { return advise(unix.MADV_DONTNEED) }
 
-// advise sets the kernel's advice for the pages of this program's file.
+// advise advises the kernel about the pages of the executable.
 func advise(how uintptr) error {
 	all, err := programMappings()
 	if err != nil {
@@ -155,11 +154,11 @@ func advise(how uintptr) error {
 	return nil
 }
 
-// A mapping is a mapped range of this program's file.
+// A mapping is a range of memory to which the executable is mapped.
 type mapping struct{ from, to uintptr }
 
-// programMappings returns the read-only mappings; a modified page would be lost. They do not change
-// while the process lives.
+// programMappings returns the read-only mappings of the executable, which do not change while the process runs. It
+// omits writable mappings, because their modified pages would be lost.
 var programMappings = sync.OnceValues(func() (all []mapping, err error) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {

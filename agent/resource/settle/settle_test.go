@@ -50,7 +50,7 @@ func TestSettling(t *testing.T) {
 		}
 		<-time.After(10 * time.Minute) // nothing happens
 		synctest.Wait()
-		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+aftermath {
+		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+settleTime {
 			t.Fatalf("freed at %v, want 3 s after the last change and once more after what follows", freed)
 		}
 		if busy.Load() {
@@ -60,9 +60,9 @@ func TestSettling(t *testing.T) {
 			t.Errorf("%d times the pages of the program, want those touched at the start", forgot.Load())
 		}
 		s.Touched()
-		<-time.After(soon / 2)
+		<-time.After(taskTime / 2)
 		s.Touched()
-		<-time.After(soon)
+		<-time.After(taskTime)
 		synctest.Wait()
 		if forgot.Load() != 2 || len(freed) != 2 {
 			t.Errorf("forgot %d times, freed %d times after two short tasks in a row", forgot.Load(), len(freed))
@@ -77,7 +77,7 @@ func TestSettling(t *testing.T) {
 			t.Errorf("freed at %v, want twice more after the second change", freed)
 		}
 		change()
-		<-time.After(quiet)
+		<-time.After(quietTime)
 		synctest.Wait()
 		change()
 		if !busy.Load() {
@@ -85,8 +85,8 @@ func TestSettling(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if len(freed) != 7 || freed[5]-freed[4] != seldom {
-			t.Errorf("freed at %v, want those of two changes in a row %s apart", freed, seldom)
+		if len(freed) != 7 || freed[5]-freed[4] != minInterval {
+			t.Errorf("freed at %v, want those of two changes in a row %s apart", freed, minInterval)
 		}
 		stop()
 		if err := <-ended; err != nil {

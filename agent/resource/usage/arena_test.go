@@ -18,7 +18,7 @@ import (
 func TestArena(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		var checks []func() // of those that are kept
-		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joined)}
+		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joinedFigures)}
 		for i := range 40 {
 			p := &pod{
 				name:  fmt.Sprint("p", i),

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/disk"
 )
 
-// Processes returns memory and process counts of all pods with a running container. It reads none
-// of their files.
+// Processes returns the memory and process counts of all pods with a running container. It measures none of their
+// files.
 func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	j, err := u.join(ctx, false)
 	if err != nil {
@@ -33,24 +33,24 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	return out, nil
 }
 
-// uncountable is more than any disk holds, and small enough to be summed.
+// uncountable is larger than any disk, but small enough for sums.
 const uncountable = 1 << 56
 
-// Storage returns one pod's use of the node's disks: volumes and logs, if possible no older than
-// age, and the writable layers as the runtime reports them. It measures no other pod. A directory
-// or container with more files than can be counted has the size uncountable, so that a pod cannot
-// evade a limit with many files.
+// Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports
+// them. The figures of volumes and logs are no older than age if possible. It measures no other pod. If a directory
+// or container has more files than can be counted, its size is uncountable, so that a pod cannot evade a limit with
+// many files.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of pod %s: %w", spec.UID, err)
 	}
-	j := &joined{byUID: map[string]*pod{}, byID: map[string]*container{}}
+	j := &joinedFigures{byUID: map[string]*pod{}, byID: map[string]*container{}}
 	p := &pod{name: spec.Name, namespace: spec.Namespace, uid: string(spec.UID), spec: spec}
 	j.byUID[p.uid], j.pods = p, append(j.pods, p)
 	names := map[string]bool{}
-	for _, running := range []bool{true, false} { // containers of one name share a log directory
+	for _, running := range []bool{true, false} { // containers with the same name share a log directory
 		for _, c := range list.Containers {
 			name := c.Labels[keys.ContainerName]
 			if c.Labels[keys.PodUID] == p.uid && !names[name] && (c.State == api.ContainerState_CONTAINER_RUNNING) == running {
@@ -77,9 +77,9 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	return &out, nil
 }
 
-// addWritten adds the writable layers of one pod's containers, which have these labels. A Layered
-// runtime counts them completely.
-func (u *Usage) addWritten(ctx context.Context, j *joined, labels map[string]string, list []*api.Container) error {
+// addWritten adds the writable layers of one pod's containers. labels select these containers. A Layered runtime
+// counts all files of the layers.
+func (u *Usage) addWritten(ctx context.Context, j *joinedFigures, labels map[string]string, list []*api.Container) error {
 	layered, ok := u.c.Runtime.(Layered)
 	if !ok {
 		told, err := u.c.Runtime.ListContainerStats(ctx,

@@ -8,14 +8,14 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// IO returns the bytes that pods and containers with a cgroup have read from and written to disks.
-// It returns none if the kernel does not count IO by cgroup.
+// IO returns the bytes that pods and containers have read from and written to disks. It omits containers without a
+// visible cgroup. It returns nil if the kernel does not count I/O by cgroup.
 func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
 	j, err := u.join(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	counts := map[string]bool{} // by device: whether it is counted
+	counts := map[string]bool{} // whether the I/O of each device is counted
 	known := false
 	add := func(uid, container string, g *sample.Group) {
 		if g == nil {

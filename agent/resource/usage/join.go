@@ -10,22 +10,22 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A gathering is one collection of all figures.
+// A gathering is a collection of all figures that is in progress.
 type gathering struct {
 	sample    *sample.Sample
 	disks     bool
 	done      chan struct{} // closed when the results are set
-	j         *joined
+	j         *joinedFigures
 	err       error
-	abandoned bool // its caller's context ended: another caller must repeat it
+	abandoned bool // the caller's context ended, so another caller must repeat the collection
 }
 
-// join collects the figures once for all callers with the same sample. With disks, or if a
-// container has no cgroup, it also queries the runtime. Counting files may take long: callers
-// without disks do not wait for callers with disks, and a caller's wait ends with its context.
-func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
+// join collects the figures once for all callers with the same sample. It also queries the runtime if disks is true
+// or a container has no cgroup. Counting files may take long, so callers without disks do not wait for callers with
+// disks, and a caller stops waiting when its context ends.
+func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
 	if u.c.Sampler == nil {
-		return u.gather(ctx, &joined{disks: disks})
+		return u.gather(ctx, &joinedFigures{disks: disks})
 	}
 	for {
 		s, err := u.c.Sampler.Now()
@@ -51,9 +51,9 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 	}
 }
 
-// startGathering returns the result for a sample, or the gathering that is running, or a new one
-// that the caller must run (own).
-func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joined, l *gathering, own bool) {
+// startGathering returns the result for a sample, if there is one. Otherwise it returns the gathering for the sample.
+// own is true if the gathering is new. The caller must run it then.
+func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if j := u.last; j != nil && j.sample == s && (j.disks || !disks) {
@@ -69,24 +69,24 @@ func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joined, l *g
 	return nil, l, true
 }
 
-// runGathering collects the figures, also for other callers that wait.
+// runGathering collects the figures for the caller and for all callers that wait for the gathering.
 func (u *Usage) runGathering(ctx context.Context, l *gathering) {
-	defer func() { // also after a panic
+	defer func() { // even after a panic
 		u.mu.Lock()
 		u.gatherings = slices.DeleteFunc(u.gatherings, func(o *gathering) bool { return o == l })
 		if l.j != nil {
-			u.keep(l.j)
+			u.cacheResult(l.j)
 		}
 		u.mu.Unlock()
 		close(l.done)
 	}()
-	l.j, l.err = u.gather(ctx, &joined{disks: l.disks, sample: l.sample})
+	l.j, l.err = u.gather(ctx, &joinedFigures{disks: l.disks, sample: l.sample})
 	l.abandoned = l.err != nil && ctx.Err() != nil
 }
 
-// keep caches a result while its sample may be returned again, unless a newer or more complete one
-// is cached. The caller holds mu.
-func (u *Usage) keep(j *joined) {
+// cacheResult caches a result as long as its sample may be returned again. It does nothing if a newer or more
+// complete result is cached. The caller holds mu.
+func (u *Usage) cacheResult(j *joinedFigures) {
 	if last := u.last; last != nil && (last.sample.At.After(j.sample.At) || last.sample == j.sample && last.disks) {
 		return
 	}
@@ -103,8 +103,8 @@ func (u *Usage) keep(j *joined) {
 	})
 }
 
-// gather collects all figures. Without a sample they come from the runtime.
-func (u *Usage) gather(ctx context.Context, j *joined) (*joined, error) {
+// gather collects all figures. Without a sample, all figures come from the runtime.
+func (u *Usage) gather(ctx context.Context, j *joinedFigures) (*joinedFigures, error) {
 	n := 0
 	if j.sample != nil {
 		n = len(j.sample.Groups) / 2 // most groups are pods with one container
@@ -114,10 +114,10 @@ func (u *Usage) gather(ctx context.Context, j *joined) (*joined, error) {
 		return nil, err
 	}
 	u.addStatuses(j)
-	if err := u.askRuntime(ctx, j, j.addGroups()); err != nil {
+	if err := u.queryRuntime(ctx, j, j.addGroups()); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(j.pods, func(a, b *pod) int { // of two pods with one name the newest first
+	slices.SortFunc(j.pods, func(a, b *pod) int { // two pods with the same name are sorted by age, the newest first
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(b.created, a.created))
 	})
 	for _, p := range j.pods {

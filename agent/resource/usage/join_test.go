@@ -60,7 +60,7 @@ func TestOneLook(t *testing.T) {
 		answers := map[context.Context]chan error{
 			first: make(chan error, 1), t.Context(): make(chan error, 1), impatient: make(chan error, 1),
 		}
-		var got *joined
+		var got *joinedFigures
 		for _, ctx := range []context.Context{first, t.Context(), impatient} {
 			go func() {
 				j, err := u.join(ctx, true)

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Machine returns the machine's constant properties, as far as they are known.
+// Machine returns the constant properties of the machine. Unknown properties are zero.
 func (u *Usage) Machine(ctx context.Context) exposition.Machine {
 	if u.c.Host == nil {
 		return exposition.Machine{}
@@ -49,12 +49,13 @@ func (u *Usage) Board() api.Board {
 	return out
 }
 
-// maxAge is how long figures are reused: several pages are scraped at the same time.
+// maxAge is how long figures are reused, because several pages are scraped at about the same time.
 const maxAge = time.Second
 
-// OfMachine is New for this machine. pods is the cgroup of all pods, misc the configured
-// systemCgroups or empty. Each directory is measured at most once per trees; less than 0: never.
-func OfMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
+// NewForMachine is like New, but sets the fields that measure this machine. pods is the cgroup of all pods. misc is
+// the configured systemCgroups, or empty. trees is the minimum interval between two measurements of a directory; if
+// it is negative, directories are not measured.
+func NewForMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}
 	s := sample.Config{Cgroups: cgroups, Pods: pods, MaxAge: maxAge}
@@ -75,7 +76,8 @@ func OfMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.D
 	return New(c)
 }
 
-// ownCgroup returns the cgroup of this process, which is agent and runtime in one; empty: unknown.
+// ownCgroup returns the cgroup of this process, which contains both the agent and the runtime. It returns "" if the
+// cgroup is unknown.
 func ownCgroup(unified bool) string {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

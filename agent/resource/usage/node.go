@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// node measures the machine. Its working set is its memory minus the available memory that the
-// kernel estimates. Usage includes the page cache, as for a cgroup.
+// node measures the machine. Both its usage and its working set are the memory minus the available memory that the
+// kernel estimates. groups adds the page cache to the usage, as for a cgroup.
 func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	u, err := n.c.Host.Usage(ctx)
 	if err != nil {
@@ -46,11 +46,11 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	return nil
 }
 
-// groups adds the figures of the root and system cgroups.
+// groups adds the figures of the root cgroup and the system cgroups.
 func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	if g := n.j.sample.Find("/"); g != nil {
 		out.Memory.RSSBytes, out.Memory.PageFaults, out.Memory.MajorPageFaults = &g.RSS, &g.PageFaults, &g.MajorFault
-		used := max(g.Memory, *out.Memory.WorkingSetBytes) // the kernel's own memory is only in the latter
+		used := max(g.Memory, *out.Memory.WorkingSetBytes) // only the working set includes the kernel's own memory
 		out.Memory.UsageBytes = &used
 	}
 	p := cgroup.ReadPressures("/proc/pressure")
@@ -102,7 +102,7 @@ func (n *nodeAnswer) disks(ctx context.Context, out *stats.NodeStats) {
 	}
 }
 
-// runtimeFs returns a file system of the runtime with the runtime's use of it.
+// runtimeFs returns a file system of the runtime, with the part of it that the runtime uses.
 func (n *nodeAnswer) runtimeFs(ctx context.Context, f *api.FilesystemUsage) *stats.FsStats {
 	at, used, inodes := metav1.NewTime(time.Unix(0, f.Timestamp)), f.UsedBytes.GetValue(), f.InodesUsed.GetValue()
 	out := &stats.FsStats{Time: at, UsedBytes: &used, InodesUsed: &inodes}

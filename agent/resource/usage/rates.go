@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// rates derives CPU rates from two measurements of the runtime. It keeps the last measurement of
-// each existing container.
+// rates computes CPU rates from two successive measurements of the runtime. It keeps the last measurement of each
+// existing container.
 type rates struct {
 	mu   sync.Mutex
 	last map[string]measured
@@ -19,10 +19,10 @@ type measured struct {
 	nanoCores *uint64
 }
 
-// minInterval is the minimum time between measurements for a rate.
+// minInterval is the minimum time between two measurements from which a rate is computed.
 const minInterval = uint64(500 * time.Millisecond)
 
-// nanoCores returns the CPU rate of each container; nil: not known yet.
+// nanoCores returns the CPU rate of each container. The rate is nil while it is unknown.
 func (r *rates) nanoCores(list []*api.ContainerStats) map[string]*uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

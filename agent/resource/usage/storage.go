@@ -14,7 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Plugin directories of volumes on the node's file system.
+// Plugin directories of the volumes that are on the node's file system.
 const (
 	emptyDir    = "kubernetes.io~empty-dir"
 	configMap   = "kubernetes.io~configmap"
@@ -25,9 +25,8 @@ const (
 
 var ephemeral = []string{emptyDir, configMap, secret, projected, downwardAPI}
 
-// storage adds a pod's volumes and its total use of the node's file system: volumes, logs, writable
-// layers, and the files of its directory that containers can write: /etc/hosts and termination
-// logs.
+// storage adds a pod's volumes and its total use of the node's file system. The total includes the volumes, logs and
+// writable layers, and those files in the pod's directory that containers can write: /etc/hosts and termination logs.
 func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	var bytes, inodes uint64
 	add := func(fs *stats.FsStats) {
@@ -56,8 +55,8 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	out.EphemeralStorage = n.onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
 }
 
-// otherPaths returns a pod's paths that belong to no volume or layer: all its logs, including those
-// of ended containers, and the other files of its directory.
+// otherPaths returns the paths of a pod that belong to no volume or writable layer: all its logs, including those of
+// ended containers, and other files in the pod's directory.
 func (n *nodeAnswer) otherPaths(p *pod) (paths []string) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
 		return nil
@@ -78,7 +77,7 @@ type volume struct {
 	inMemory bool
 }
 
-// volumes measures a pod's volumes that are directories of this node. A tmpfs is measured as a file
+// volumes measures those of a pod's volumes that are directories on this node. It measures a tmpfs as a whole file
 // system.
 func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
@@ -99,13 +98,13 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 		}
 		out = append(out, v)
 	}
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	// This uses sort.Slice, because each type that slices.SortFunc sorts adds 20 KB to the binary.
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 
-// ephemeral returns the plugins and names of a pod's volumes on the node's file system: from its
-// spec, or, for an unknown pod, from its directories.
+// ephemeral iterates over the plugin directories and names of a pod's volumes on the node's file system. They come
+// from the pod's spec or, if the pod is unknown, from its directory.
 func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	return func(yield func(plugin, name string) bool) {
 		if p.spec != nil {
@@ -120,7 +119,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 		for _, plugin := range ephemeral {
 			entries, err := os.ReadDir(filepath.Join(top, plugin))
 			if err != nil {
-				continue // the pod has none, or was removed
+				continue // the pod has no such volume, or was removed
 			}
 			for _, e := range entries {
 				if !yield(plugin, e.Name()) {
@@ -131,7 +130,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf returns the plugin directory, if ephemeral contains it; "": it does not.
+// pluginOf returns the plugin directory of a volume, or "" if ephemeral does not contain it.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:

@@ -45,7 +45,7 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	return out, nil
 }
 
-func (u *Usage) subject(ctx context.Context, j *joined, g *sample.Group) (exposition.Subject, bool) {
+func (u *Usage) subject(ctx context.Context, j *joinedFigures, g *sample.Group) (exposition.Subject, bool) {
 	s := exposition.Subject{Group: g}
 	switch g.Kind {
 	case sample.Root:
@@ -59,9 +59,9 @@ func (u *Usage) subject(ctx context.Context, j *joined, g *sample.Group) (exposi
 	case sample.Pod:
 		p := j.byUID[g.Pod]
 		if p == nil {
-			return s, false // it has ended
+			return s, false // the pod has ended
 		}
-		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // the sandbox has no cgroup, but the network
+		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // the sandbox has no cgroup of its own, but owns the network
 	case sample.Container:
 		c := j.byID[g.Container]
 		if c == nil {
@@ -76,7 +76,7 @@ func setNames(s *exposition.Subject, c *container) {
 	s.Container, s.Pod, s.Namespace, s.Image, s.Name, s.Started = c.name, c.pod, c.namespace, c.image, c.id, c.started
 }
 
-// disks returns the node's file systems.
+// disks returns the file systems of the node.
 func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 	seen := map[string]bool{}
 	for _, dir := range []string{"/", u.c.Root, u.c.LogsDir} {
@@ -118,7 +118,7 @@ func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *
 	s.Disks = []exposition.Disk{d}
 }
 
-// reportedGroup returns the runtime's figures in the form of a cgroup's.
+// reportedGroup converts the runtime's figures of a container to those of a cgroup.
 func reportedGroup(c *container) *sample.Group {
 	g := &sample.Group{
 		Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores,

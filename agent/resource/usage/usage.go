@@ -20,27 +20,27 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Runtime lists sandboxes, containers and their figures.
+// A Runtime lists sandboxes, containers and container statistics.
 type Runtime interface {
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
 	ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error)
 }
 
-// A Layered runtime reports the writable layers of running containers without other figures.
-// WritableLayers counts only a part of very many files. WholeLayer counts all files of one
-// container, and reports whether the count is complete.
+// Layered is implemented by runtimes that can report writable layers without other statistics. WritableLayers reports
+// the layers of all running containers. For layers with very many files it counts only a part of them. WholeLayer
+// counts all files of one container's layer, and reports whether the count is complete.
 type Layered interface {
 	WritableLayers(context.Context) (map[string]*api.FilesystemUsage, error)
 	WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error)
 }
 
-// A Runner calls f for each running container. f must not change or keep it.
+// A Runner calls f for each running container. f must not change or keep the container.
 type Runner interface {
 	Running(f func(*api.Container))
 }
 
-// Images returns where images are stored.
+// Images returns the locations of images.
 type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
@@ -49,34 +49,34 @@ type Images interface {
 type Config struct {
 	NodeName string
 	Runtime  Runtime
-	Images   Images                                          // nil: the summary lacks the runtime's file systems
+	Images   Images                                          // if nil, the summary does not contain the runtime's file systems
 	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f for each pod; f must not keep the status
-	Sampler  *sample.Sampler                                 // nil: pods have the runtime's figures
-	Host     *host.Host                                      // nil: the node is not measured
-	Trees    *disk.Trees                                     // nil: directories are not measured
-	// Volumes measures volumes that are not directories of the node; nil: they are not measured. It
-	// must not wait for a volume that does not answer.
+	Sampler  *sample.Sampler                                 // if nil, pods get the runtime's figures
+	Host     *host.Host                                      // if nil, the node is not measured
+	Trees    *disk.Trees                                     // if nil, directories are not measured
+	// Volumes measures the volumes that are not directories on the node. It must not wait for a volume that does not
+	// respond. It may be nil.
 	Volumes func(context.Context, []*v1.Pod) map[types.UID][]stats.VolumeStats
 
 	Root    string            // the kubelet's root directory; its file system is the node's
-	LogsDir string            // log directory of pods
-	System  map[string]string // system cgroups by a kubelet's names
-	Started time.Time         // start of the agent
+	LogsDir string            // directory of the pods' logs
+	System  map[string]string // system cgroups by a kubelet's names for them
+	Started time.Time         // when the agent started
 }
 
-// Usage measures and joins. Its methods may be called concurrently.
+// Usage measures pods and the node. Its methods may be called concurrently.
 type Usage struct {
 	c        Config
 	rates    rates
 	topology func() (cores, sockets int) // cached
 
-	mu         sync.Mutex // never held during a measurement
-	last       *joined    // latest result, for other callers with the same sample
+	mu         sync.Mutex     // not locked during a measurement
+	last       *joinedFigures // the latest result, for other callers with the same sample
 	forget     *time.Timer
-	gatherings []*gathering // running
+	gatherings []*gathering // in progress
 }
 
-// New prepares a Usage. It measures nothing.
+// New returns a Usage. It measures nothing.
 func New(c Config) *Usage {
 	u := &Usage{c: c}
 	if c.Host != nil {
@@ -85,30 +85,30 @@ func New(c Config) *Usage {
 	return u
 }
 
-// A container is a running container.
+// A container is a running container. Storage also uses it for ended containers.
 type container struct {
 	id, name, pod, namespace, uid, image, sandbox string
 	started                                       time.Time
-	group                                         *sample.Group        // nil: it has no visible cgroup
-	reported                                      *api.ContainerStats  // from the runtime; nil: not queried
-	layer                                         *api.FilesystemUsage // nil: not queried
+	group                                         *sample.Group        // nil if the container has no visible cgroup
+	reported                                      *api.ContainerStats  // the runtime's figures; nil if they were not queried
+	layer                                         *api.FilesystemUsage // the writable layer; nil if it was not queried
 	nanoCores                                     *uint64              // from reported
 }
 
-// A pod is a pod with a running container, or with containers that ended.
+// A pod is a pod with at least one container.
 type pod struct {
 	name, namespace, uid, sandbox string
-	created                       int64        // newest container's creation, in nanoseconds since 1970
-	spec                          *v1.Pod      // the desired pod; nil: unknown
-	started                       *metav1.Time // nil: unknown
+	created                       int64        // when the newest container was created, in nanoseconds since 1970
+	spec                          *v1.Pod      // the desired pod; nil if unknown
+	started                       *metav1.Time // nil if unknown
 	group                         *sample.Group
 	containers                    []*container
 }
 
-// A joined is the result of a gathering. It is immutable.
-type joined struct {
-	disks  bool           // the runtime was queried for layers
-	sample *sample.Sample // nil: cgroups are not read
+// A joinedFigures is the result of a gathering. It must not be changed.
+type joinedFigures struct {
+	disks  bool           // the runtime was queried for writable layers
+	sample *sample.Sample // nil if cgroups are not read
 	pods   []*pod
 	byUID  map[string]*pod
 	byID   map[string]*container
@@ -131,8 +131,9 @@ func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// askRuntime queries the runtime: for layers, or for all figures when a container has no cgroup.
-func (u *Usage) askRuntime(ctx context.Context, j *joined, alone bool) error {
+// queryRuntime queries the runtime. If a container has no cgroup (alone), it requests all figures. Otherwise, if
+// j.disks is set, it requests the writable layers, from a Layered runtime without the other figures.
+func (u *Usage) queryRuntime(ctx context.Context, j *joinedFigures, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {
 	case alone || j.disks && !ok:
@@ -151,7 +152,7 @@ func (u *Usage) askRuntime(ctx context.Context, j *joined, alone bool) error {
 	return nil
 }
 
-func (j *joined) add(c *api.Container) {
+func (j *joinedFigures) add(c *api.Container) {
 	k := &container{id: c.Id, name: c.Labels[keys.ContainerName], pod: c.Labels[keys.PodName], namespace: c.Labels[keys.PodNamespace],
 		uid: c.Labels[keys.PodUID], image: cmp.Or(c.GetImage().GetUserSpecifiedImage(),
 			c.GetImage().GetImage(), c.ImageRef), sandbox: c.PodSandboxId}
@@ -167,7 +168,7 @@ func (j *joined) add(c *api.Container) {
 }
 
 // addStatuses adds the specs and start times of pods and containers.
-func (u *Usage) addStatuses(j *joined) {
+func (u *Usage) addStatuses(j *joinedFigures) {
 	u.c.Pods(func(spec *v1.Pod, status *v1.PodStatus) {
 		p := j.byUID[string(spec.UID)]
 		if p == nil {
@@ -182,8 +183,8 @@ func (u *Usage) addStatuses(j *joined) {
 	})
 }
 
-// addGroups adds the cgroups, and reports whether a container has none.
-func (j *joined) addGroups() (alone bool) {
+// addGroups adds the cgroups, and reports whether any container has none.
+func (j *joinedFigures) addGroups() (alone bool) {
 	if j.sample == nil {
 		return len(j.byID) > 0
 	}
@@ -207,7 +208,7 @@ func (j *joined) addGroups() (alone bool) {
 }
 
 // addReported adds the runtime's figures.
-func (u *Usage) addReported(ctx context.Context, j *joined) error {
+func (u *Usage) addReported(ctx context.Context, j *joinedFigures) error {
 	list, err := u.c.Runtime.ListContainerStats(ctx, &api.ListContainerStatsRequest{})
 	if err != nil {
 		return fmt.Errorf("measure containers: %w", err)
@@ -221,7 +222,7 @@ func (u *Usage) addReported(ctx context.Context, j *joined) error {
 	return nil
 }
 
-// bareID returns ID of runtime://ID.
+// bareID returns the ID in runtime://ID.
 func bareID(id string) string {
 	for i := 0; i+2 < len(id); i++ {
 		if id[i:i+3] == "://" {

@@ -150,7 +150,7 @@ func TestMisc(t *testing.T) {
 		"": "pods 1000", "/": "pods 1000", "others/": "misc 5000 pods 1000", "/others": "misc 5000 pods 1000",
 		"/kubepods": "misc 1000 pods 1000", "/none": "pods 1000",
 	} {
-		u := OfMachine(Config{Runtime: &none{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}},
+		u := NewForMachine(Config{Runtime: &none{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}},
 			cgroup.NewRecent(cgroup.NewReader(root), time.Second), "/kubepods", misc, -1)
 		sum, err := u.Summary(t.Context(), true)
 		if err != nil {
@@ -302,7 +302,7 @@ func TestSwap(t *testing.T) {
 func TestNodeMemory(t *testing.T) {
 	for name, root := range map[string]uint64{"with page cache": 1 << 50, "less than the kernel says": 1} {
 		u, _ := node(t)
-		n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: &joined{sample: &sample.Sample{Groups: []sample.Group{
+		n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: &joinedFigures{sample: &sample.Sample{Groups: []sample.Group{
 			{Path: "/", Reading: cgroup.Reading{Details: &cgroup.Details{Figures: cgroup.Figures{Memory: root}}}}}}}}
 		var out stats.NodeStats
 		if err := n.node(t.Context(), &out); err != nil {

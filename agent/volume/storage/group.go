@@ -20,7 +20,7 @@ const (
 	maxDepth   = 1000 // open directories
 )
 
-// A Grouper is a Driver for some of whose volumes the node sets the group of the files to the pod's fsGroup.
+// A Grouper is a Driver that can leave it to the node to set the group of a volume's files to the pod's fsGroup.
 type Grouper interface {
 	// SetsGroup reports whether the node sets the group for this volume.
 	SetsGroup(v Volume, u Use) bool

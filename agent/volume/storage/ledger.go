@@ -124,7 +124,7 @@ func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	return all
 }
 
-// usedByOthers reports whether any pod other than pod uses a volume.
+// usedByOthers reports whether any pod except the given one uses a volume.
 func (k *Mounter) usedByOthers(id, pod string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,10 +17,10 @@ type Prober interface{ Probe(path string) error }
 var calls singleflight.Group
 
 // CallOrAbandon runs a call that may block because a server does not respond. When ctx ends, it returns and the call
-// continues, so the call must be harmless then. Calls with the same what and of share one execution. Attempts that
+// continues, so the call must be harmless then. Calls with the same kind and name share one execution. Attempts that
 // are repeated for days therefore occupy only one thread of the agent.
-func CallOrAbandon(ctx context.Context, what, of string, call func() error) error {
-	ended := calls.DoChan(what+" "+of, func() (any, error) {
+func CallOrAbandon(ctx context.Context, kind, name string, call func() error) error {
+	ended := calls.DoChan(kind+" "+name, func() (any, error) {
 		return nil, callRecovering(ctx, func(context.Context) error { return call() })
 	})
 	select {
