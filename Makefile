@@ -105,7 +105,7 @@ check: ## check: formatting, vet, import rules, modules, known vulnerabilities, 
 	CGO_ENABLED=1 go vet -race ./...
 	cd test && go vet -trimpath ./...
 	@$(MAKE) --no-print-directory lint
-	CGO_ENABLED=1 go test -race -vet=off -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./internal/config
+	CGO_ENABLED=1 go test -race -vet=off -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLinks|TestLogKeys' . ./internal/config
 	@go run ./packaging/advisories check . ./runtime/shim/cmd
 
 # The linters are tools of a module of their own, test/lint.
@@ -375,7 +375,8 @@ dist-one: shim
 	GOARCH= GOFLAGS= go run ./packaging/inspect notices $(DIST)/islet $(CACHE)/shim/islet-shim-$(GOARCH) | gzip -9n >$(DIST)/doc/NOTICES.gz
 	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/default packaging/files packaging/install.sh LICENSE $(DIST)/
 	@echo $(SOURCE_DATE_EPOCH) >$(DIST)/built
-	@cp docs/*.md packaging/oci/sources $(DIST)/doc/
+	@packaging/docs.sh $(DIST)/doc
+	@cp packaging/oci/sources $(DIST)/doc/
 	@cp LICENSE $(DIST)/doc/LICENSE.islet
 	$(GO_HERE) man $(DIST)/man
 	@mkdir -p $(DIST)/completion $(DIST)/demo

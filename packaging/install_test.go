@@ -27,6 +27,9 @@ func unpacked(t *testing.T, version string) string {
 	for _, name := range []string{"install.sh", "files"} {
 		copied(t, name, filepath.Join(dir, name))
 	}
+	if out, err := exec.Command("./docs.sh", filepath.Join(dir, "doc")).CombinedOutput(); err != nil {
+		t.Fatalf("docs.sh: %v\n%s", err, out)
+	}
 	write(t, filepath.Join(dir, "islet"), "#!/bin/sh\necho "+version+"\n", 0o755)
 	return dir
 }
@@ -91,7 +94,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	first := tree(t, root)
 	for _, want := range []string{"/usr/local/bin/islet", "/etc/systemd/system/islet.service", "/etc/init.d/islet", "/etc/default/islet", "/opt/cni/bin/host-local",
 		"/usr/local/share/man/man1/islet.1", "/usr/local/share/man/man1/islet-logs.1", "/usr/local/share/bash-completion/completions/islet",
-		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/lib/islet/crun", "/usr/local/share/doc/islet/guide.md", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
+		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/lib/islet/crun", "/usr/local/share/doc/islet/offline.md", "/usr/local/share/doc/islet/decisions/salvage.md", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
 		if first[want] == "" {
 			t.Errorf("%s is not installed", want)
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func archive(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"files": string(table), "islet": "a program", "lib/islet/crun": "another", "man/islet.1": "a page", "man/islet-logs.1": "a page",
-		"completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how"} {
+		"completion/bash": "b", "completion/zsh": "z", "completion/fish": "f"} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -40,6 +41,7 @@ func archive(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	command(t, "../docs.sh", filepath.Join(dir, "doc"))
 	return dir
 }
 
@@ -156,6 +158,33 @@ func TestContents(t *testing.T) {
 		for name := range want {
 			t.Errorf("%s lacks %s", p.name, name)
 		}
+	}
+}
+
+// TestDocuments unpacks the deb with the documents: each relative link in them leads to one of its files.
+func TestDocuments(t *testing.T) {
+	root := t.TempDir()
+	command(t, "dpkg-deb", "-x", filepath.Join(made(t, archive(t), "amd64"), "islet_0.1.0-1_amd64.deb"), root)
+	links, pattern := 0, regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
+	err := filepath.WalkDir(filepath.Join(root, "usr/share/doc/islet"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, link := range pattern.FindAllSubmatch(text, -1) {
+			target := string(link[1])
+			if strings.Contains(target, ":") {
+				continue // an address
+			}
+			links++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), target)); err != nil {
+				t.Errorf("%s: link to %s: %v", strings.TrimPrefix(path, root), target, err)
+			}
+		}
+		return err
+	})
+	if err != nil || links < 100 {
+		t.Fatalf("%d links: %v", links, err)
 	}
 }
 

@@ -70,6 +70,11 @@ func readTable(dir, kind string) ([]Entry, error) {
 			return nil, fmt.Errorf("files: line %d: no file matches %s (%w)", n+1, e.Source, err)
 		}
 		for _, file := range found {
+			if info, err := os.Stat(file); err != nil {
+				return nil, err
+			} else if info.IsDir() {
+				continue // doc/* also matches doc/decisions
+			}
 			one := e
 			one.Source, one.Path = path.Join(path.Dir(e.Source), filepath.Base(file)), e.Path+filepath.Base(file)
 			out = append(out, one)

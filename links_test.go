@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A page is a document with its anchors and its relative links.
+type page struct {
+	anchors, links []string
+}
+
+var (
+	codeBlock  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+)
+
+// parsePage reads a document. The anchors are GitHub's: a second heading with the same words gets "-1".
+func parsePage(text string) page {
+	text = codeBlock.ReplaceAllString(text, "")
+	var p page
+	count := map[string]int{}
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		words := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(m[1], "]")
+		slug := strings.ReplaceAll(notInSlugs.ReplaceAllString(strings.ToLower(strings.TrimSpace(words)), ""), " ", "-")
+		anchor := slug
+		if n := count[slug]; n > 0 {
+			anchor = fmt.Sprintf("%s-%d", slug, n)
+		}
+		count[slug]++
+		p.anchors = append(p.anchors, anchor)
+	}
+	for _, m := range link.FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(m[1], ":") { // an address of another site
+			p.links = append(p.links, m[1])
+		}
+	}
+	return p
+}
+
+// readPages reads documents by their paths below dir.
+func readPages(t *testing.T, dir string, files []string) map[string]page {
+	t.Helper()
+	pages := map[string]page{}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[file] = parsePage(string(text))
+	}
+	return pages
+}
+
+// brokenLinks returns the relative links of documents that lead to no file below dir, or to no heading of it.
+func brokenLinks(dir string, pages map[string]page) []string {
+	var broken []string
+	for file, p := range pages {
+		for _, l := range p.links {
+			to, anchor, _ := strings.Cut(l, "#")
+			target := file
+			if to != "" {
+				target = path.Join(path.Dir(file), to)
+			}
+			_, err := os.Stat(filepath.Join(dir, target))
+			if other, ok := pages[target]; err != nil || anchor != "" && ok && !slices.Contains(other.anchors, anchor) {
+				broken = append(broken, file+": "+l)
+			}
+		}
+	}
+	slices.Sort(broken)
+	return broken
+}
+
+// unreachable returns the documents below the index's directory that no chain of links from the index leads to.
+func unreachable(pages map[string]page, index string) []string {
+	seen := map[string]bool{index: true}
+	for queue := []string{index}; len(queue) > 0; queue = queue[1:] {
+		for _, l := range pages[queue[0]].links {
+			to, _, _ := strings.Cut(l, "#")
+			if target := path.Join(path.Dir(queue[0]), to); to != "" && !seen[target] {
+				seen[target] = true
+				queue = append(queue, target)
+			}
+		}
+	}
+	var missing []string
+	for file := range pages {
+		if strings.HasPrefix(file, path.Dir(index)+"/") && !seen[file] {
+			missing = append(missing, file)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// TestLinks checks the relative links of all documents in the repository. Every page below docs/ is
+// reachable from its index. The other documents need not be: GitHub shows its templates itself, and
+// README.md and the READMEs of folders are where a reader of those folders begins.
+func TestLinks(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "*.md").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := readPages(t, ".", strings.Fields(string(out)))
+	for _, l := range brokenLinks(".", pages) {
+		t.Errorf("broken link in %s", l)
+	}
+	for _, file := range unreachable(pages, "docs/README.md") {
+		t.Errorf("no link from docs/README.md leads to %s", file)
+	}
+}
+
+// TestLinksOfArchive checks the links of the documents that the archive contains.
+func TestLinksOfArchive(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.Command("packaging/docs.sh", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := filepath.Glob("docs/decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, decisions...)
+	for i, file := range files {
+		files[i] = strings.TrimPrefix(file, "docs/")
+	}
+	for _, l := range brokenLinks(dir, readPages(t, dir, files)) {
+		t.Errorf("broken link in %s", l)
+	}
+}
+
+// TestBrokenLinks plants faults that the tests above must find.
+func TestBrokenLinks(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"docs/README.md": "# Index\n[good](a.md#a-b) [gone](gone.md) [no heading](a.md#c) https://example.com [site](https://example.com/x)\n```\n[code](no.md)\n```\n",
+		"docs/a.md":      "# A `b`\n# A b\n[second](#a-b-1) [third](#a-b-2)\n",
+		"docs/lost.md":   "[up](README.md)\n",
+	} {
+		name := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages := readPages(t, dir, []string{"docs/README.md", "docs/a.md", "docs/lost.md"})
+	want := []string{"docs/README.md: a.md#c", "docs/README.md: gone.md", "docs/a.md: #a-b-2"}
+	if got := brokenLinks(dir, pages); !slices.Equal(got, want) {
+		t.Errorf("broken: %q, want %q", got, want)
+	}
+	if got := unreachable(pages, "docs/README.md"); !slices.Equal(got, []string{"docs/lost.md"}) {
+		t.Errorf("unreachable: %q", got)
+	}
+}

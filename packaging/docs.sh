@@ -1,0 +1,12 @@
+#!/bin/sh
+# Copies the documents of docs/ to a directory, for the archive. A link that leaves docs/ becomes an
+# address of the project, because the file that it leads to is not in the archive.
+#   docs.sh DIR
+set -eu
+docs=$(dirname "$0")/../docs
+project=https://github.com/islet-edge/islet/blob/main
+mkdir -p "$1/decisions"
+cp "$docs"/decisions/*.md "$1/decisions/"
+for page in "$docs"/*.md; do
+	sed "s|](\.\./|]($project/|g" "$page" >"$1/${page##*/}"
+done
