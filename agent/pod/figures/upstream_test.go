@@ -26,10 +26,10 @@ const docs = "../../../docs/metrics.md"
 // absent says why a name that a kubelet has is left out: what it counts does not exist
 // here, or not yet. Each expression matches whole names.
 var absent = []struct{ names, why string }{
-	{`container_cpu_load_average_10s|container_cpu_load_d_average_10s|container_tasks_state`, "a kubelet serves zeros: it does not turn on what would count them"},
-	{`container_health_state`, "Docker's health checks; a kubelet serves -1 of each container"},
-	{`container_fs_io_cost_.*`, "of cgroups with the iocost controller, which nothing here configures"},
-	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
+	{`container_cpu_load_average_10s|container_cpu_load_d_average_10s|container_tasks_state`, "a kubelet serves zeros, because it does not enable the collectors of these metrics"},
+	{`container_health_state`, "health checks of Docker; a kubelet serves -1 for each container"},
+	{`container_fs_io_cost_.*`, "figures of the iocost controller of cgroups, which islet does not configure"},
+	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "figures of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
 
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has what CSI drivers take; the rest is not counted"},
 	{`volume_manager_selinux_.*`, "volumes are mounted with an SELinux label where Kubernetes wants it, but labels that do not match are errors and not counted"},
@@ -51,11 +51,11 @@ var absent = []struct{ names, why string }{
 
 // own are names that differ from upstream's in something, and why.
 var own = map[string]string{
-	"container_network_*":        "belongs to the pod's own cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods of the host's network have none. The machine's figures (id=\"/\") leave out the host's ends of pods' veths: isl* with 12 digits, and as upstream veth*, docker* and nerdctl*",
-	"container_oom_events_total": "counts processes that the kernel killed for want of memory, at any limit, in the cgroup for which the kernel counts them: with v2 also in all cgroups above except the root, with v1 only in that of the process. The figure ends with the container's cgroup; the pod's cgroup still has it with v2, and none with v1 (kube-state-metrics has kube_pod_container_status_last_terminated_reason). A kubelet counts by the kernel's log, in the cgroup whose limit was met",
-	"container_memory_failcnt":   "with v2 a failure also counts in all cgroups above; with v1 in the cgroup whose limit was met, which for the only container of a pod is the pod's. With v1 the limit of memory and swap together does not count",
-	"container_fs_*":             "sectors, times and merges are figures of the machine (id=\"/\") only",
-	"help":                       "texts are islet's own",
+	"container_network_*":        "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
+	"container_oom_events_total": "counts processes that the kernel killed because memory ran out, at any limit. With v1 the kernel counts them in the process's cgroup only, with v2 also in all cgroups above it except the root. When the container's cgroup is removed, its figure ends. With v2 the pod's cgroup still has it; with v1 use kube_pod_container_status_last_terminated_reason of kube-state-metrics. A kubelet counts from the kernel's log, in the cgroup that reached its limit",
+	"container_memory_failcnt":   "with v2 a failure is also counted in all cgroups above. With v1 it is counted only in the cgroup that reached its limit, which is the pod's if the pod has one container. With v1 failures at the limit of memory plus swap are not counted",
+	"container_fs_*":             "only the machine (id=\"/\") has sectors, times and merges",
+	"help":                       "the help texts differ",
 	"node memory":                "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
 }
 
@@ -63,17 +63,17 @@ var own = map[string]string{
 var beyond = []struct{ name, kind, labels, what string }{
 	{"islet_build_info", "gauge", "version", "the version"},
 	{"islet_events_dropped_total", "counter", "", "events that were dropped before the API server had them"},
-	{"islet_system_oom_kills_total", "counter", "", "processes that the kernel killed as the machine had no memory left"},
+	{"islet_system_oom_kills_total", "counter", "", "processes that the kernel killed because the machine had no memory left"},
 	{"islet_network_repairs_total", "counter", "item", "items of the built-in pod network (table, bridge, port, address, route, sysctl, firewall) that were repaired after another program removed or changed them"},
-	{"islet_flash_written_bytes_total", "counter", "cause", "bytes that islet and its pods wrote to disks, also before restarts, by cause: database, images, logs, pods"},
-	{"islet_flash_device_written_bytes_total", "counter", "", "bytes that any process wrote to the disk of the state directory, also before restarts"},
-	{"islet_flash_budget_bytes", "gauge", "", "bytes that may be written a day; 0 if there is no budget"},
-	{"islet_configuration_trials", "gauge", "outcome", "trials of configurations among the last twenty, accepted, failed or interrupted; like those of kubelet_node_config of a node that was sent a configuration"},
-	{"islet_update_trials", "gauge", "outcome", "trials of other versions of islet among the last twenty of any kind, of a node that tried one"},
-	{"kubelet_node_config_assigned", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the configuration that the node was sent, as of a kubelet up to 1.24"},
-	{"kubelet_node_config_active", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the one that is in use"},
-	{"kubelet_node_config_last_known_good", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the one that it goes back to"},
-	{"kubelet_node_config_error", "gauge", "", "1: the one that it was sent failed"},
+	{"islet_flash_written_bytes_total", "counter", "cause", "bytes that islet and its pods wrote to disks, also before restarts, by cause: database, images, logs and pods"},
+	{"islet_flash_device_written_bytes_total", "counter", "", "bytes that all processes wrote to the disk of the state directory, also before restarts"},
+	{"islet_flash_budget_bytes", "gauge", "", "the budget of bytes per day; it is 0 if there is no budget"},
+	{"islet_configuration_trials", "gauge", "outcome", "trials of configurations among the last twenty trials, by outcome: accepted, failed or interrupted. Like kubelet_node_config_*, it exists only on a node that got a configuration"},
+	{"islet_update_trials", "gauge", "outcome", "trials of other versions of islet among the last twenty trials. It exists only on a node that has tried a version"},
+	{"kubelet_node_config_assigned", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the configuration that was sent to the node, as in a kubelet before 1.24"},
+	{"kubelet_node_config_active", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the configuration in use"},
+	{"kubelet_node_config_last_known_good", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the configuration to which the node returns after a failure"},
+	{"kubelet_node_config_error", "gauge", "", "1 if the configuration that was sent has failed"},
 }
 
 type upstreamMetric struct{ page, name, kind, stability, labels string }
@@ -205,29 +205,29 @@ func document(served []upstreamMetric, missing map[string][]string) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-The ports, paths, names, types and labels are a kubelet's, so that Prometheus, metrics-server, rules and dashboards made for a kubelet work unchanged. This page is made by ` + "`" + `go test ./agent/pod/figures -run TestUpstream -update` + "`" + ` from the names in Kubernetes' and cAdvisor's own modules and from what islet serves.
+Ports, paths, names, types and labels are the same as a kubelet's, so that Prometheus, metrics-server, rules and dashboards for a kubelet work unchanged. This page is generated by ` + "`" + `go test ./agent/pod/figures -run TestUpstream -update` + "`" + ` from the names in the modules of Kubernetes and cAdvisor and from the metrics that islet serves.
 
 | Page | |
 |---|---|
-| ` + "`" + `/metrics` + "`" + ` | the node's own figures |
+| ` + "`" + `/metrics` + "`" + ` | figures of the node |
 | ` + "`" + `/metrics/cadvisor` + "`" + ` | containers, pods and the machine |
 | ` + "`" + `/metrics/resource` + "`" + ` | CPU and memory, for metrics-server |
 | ` + "`" + `/metrics/probes` + "`" + ` | results of probes |
 | ` + "`" + `/metrics/slis` + "`" + ` | health checks as indicators |
-| ` + "`" + `/stats/summary` + "`" + ` | the Summary API, complete; takes ` + "`" + `only_cpu_and_memory=true` + "`" +
+| ` + "`" + `/stats/summary` + "`" + ` | the complete Summary API; accepts ` + "`" + `only_cpu_and_memory=true` + "`" +
 		`, and POST. Its system containers are ` + "`" + `kubelet` + "`" + ` and ` + "`" + `runtime` + "`" +
 		` (the agent's cgroup unless that is the root), ` + "`" + `pods` + "`" + `, and with ` + "`" + `systemCgroups` + "`" + ` ` + "`" +
 		`misc` + "`" + ` |
 
-**What a scrape costs.** Nothing is measured unless somebody asks, and pages that are scraped within a second share one measurement. A scraper that comes again within two minutes has only those cgroups read whose CPU time or memory has changed; the others are read as a whole every two to four minutes. A limit that another program writes into a cgroup shows within those minutes, one that the node
-changes at once. Pages are compressed for clients that accept gzip.
+**What a scrape costs.** islet measures only during a scrape, and scrapes within a second share one measurement. If the next scrape comes within two minutes, islet reads only cgroups whose CPU time or memory has changed. It reads all others every two to four minutes. Therefore a limit that another program writes to a cgroup may appear only after those minutes; a limit that the node itself changes
+appears at once. Pages are compressed for clients that accept gzip.
 
 **On the node**, ` + "`" + `islet top node` + "`" +
-		` also shows temperatures, frequency, under-voltage and throttling of the board; with ` + "`" + `-o wide` + "`" +
-		` also the traffic of all hardware interfaces together (the Summary API names one: eth0, or else the first). ` + "`" +
+		` also shows temperatures, frequency, under-voltage and throttling of the board. With ` + "`" + `-o wide` + "`" +
+		` it shows the total traffic of all hardware interfaces; the Summary API reports only one, eth0 or the first one. ` + "`" +
 		`islet top -o wide` + "`" +
-		` shows for pods and containers the share of the last ten seconds in which a process waited for CPU, memory or disks (cgroup v2), and the bytes
-per second that they read from and write to disks, each byte once (with cgroup v1 without what the kernel writes later).
+		` shows, for pods and containers, the share of the last ten seconds in which a process waited for CPU, memory or disks (cgroup v2). It also shows the bytes
+per second that they read from and write to disks. Each byte is counted once; with cgroup v1 the bytes that the kernel writes later are not counted.
 
 ## What differs
 
@@ -245,28 +245,28 @@ per second that they read from and write to disks, each byte once (with cgroup v
 ## Rules made for a kubelet
 
 ` + "`" + `sudo make test-prometheus` + "`" +
-		` runs a real Prometheus (its Go module: scraping, storage and rule engine) against a node without a cluster and a node of one. It evaluates the expressions that the rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, under their names). No alert is active on a healthy node. The scrape uses
+		` tests a node without a cluster and a node of a cluster with a real Prometheus (the scraper, storage and rule engine of its Go module). It evaluates the expressions of the rules and dashboards of kubernetes-mixin and kube-prometheus that use a kubelet's metrics (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, with the original names). No alert is active on a healthy node. The scrape uses
 the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` only.
 
 | Without data | On which node | Why |
 |---|---|---|
 | the dashboards' numbers of volumes (volume_manager_total_volumes) | all | see [left out](#left-out) |
 | kubelet_node_config_error | all, unless the node was sent a configuration | a kubelet since 1.24 has none |
-| storage_operation_errors_total | all | a kubelet has it no more; ` + "`" +
+| storage_operation_errors_total | all | a kubelet no longer has it; ` + "`" +
 		`storage_operation_duration_seconds_count{status!="success"}` + "`" + ` counts them |
 | KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors, KubeClientErrors, the dashboards' requests to the API server | without a cluster | there is no API server |
-| KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp | without a cluster | a claim is a directory without a size of its own |
-| KubeNodeEviction, and the dashboards' errors of operations | without a cluster | there are series from the first event on, as of a kubelet |
-| the dashboards' operations of volumes | without a cluster | volumes that live and die with a pod have none |
-| KubeletPlegDurationHigh | all | has a number only when something was listed within five minutes, because events report changes |
+| KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp | without a cluster | a claim is a directory without its own file system |
+| KubeNodeEviction, and the dashboards' errors of operations | without a cluster | the series exist only after the first event, as with a kubelet |
+| the dashboards' operations of volumes | without a cluster | volumes that are created and removed with a pod have none |
+| KubeletPlegDurationHigh | all | has a value only if containers were listed within the last five minutes, because events report changes |
 
-Alerts and recorded figures that come from kube-state-metrics, the control plane or node-exporter alone are not evaluated: KubePod*, KubeContainer*, KubeDeployment*, KubeStatefulSet*, KubeDaemonSet*, KubeJob*, KubeHpa*, KubePdb*, Kube*Overcommit, KubeQuota*, KubeNodeNotReady, KubeNodePressure, KubeNodeReadinessFlapping, KubeNodeUnreachable, KubeletTooManyPods, KubePersistentVolumeErrors, KubeAPI*,
+The test does not evaluate alerts and recorded figures that use only metrics of kube-state-metrics, the control plane or node-exporter: KubePod*, KubeContainer*, KubeDeployment*, KubeStatefulSet*, KubeDaemonSet*, KubeJob*, KubeHpa*, KubePdb*, Kube*Overcommit, KubeQuota*, KubeNodeNotReady, KubeNodePressure, KubeNodeReadinessFlapping, KubeNodeUnreachable, KubeletTooManyPods, KubePersistentVolumeErrors, KubeAPI*,
 KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeControllerManagerDown, KubeProxyDown.
 
 ## metrics-server
 
 ` + "`" + `sudo make test-metrics-server` + "`" +
-		` runs metrics-server 0.9 as a pod of a node, by its own manifests, with a real control plane. ` + "`" + `kubectl top nodes` + "`" +
+		` runs metrics-server 0.9 as a pod of a node, from its own manifests, with a real control plane. ` + "`" + `kubectl top nodes` + "`" +
 		` and ` + "`" + `kubectl top pods` + "`" +
 		` work, and a HorizontalPodAutoscaler scales a Deployment by CPU. Two things differ from the manifests: the image, and ` + "`" +
 		`--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt` + "`" + `, because the node has
@@ -278,11 +278,11 @@ KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeCont
 	for _, u := range served {
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", u.page, u.name, u.typeOf(), strings.ReplaceAll(u.labels, ",", ", "), u.stability)
 	}
-	b.WriteString("\n## Beyond a kubelet's\n\nA test compares what a node serves with this table and the one above. `/metrics` also has Go's and the process' own (`go_*`, `process_*`).\n\n| page | name | type | labels | what it tells |\n|---|---|---|---|---|\n")
+	b.WriteString("\n## Beyond a kubelet's\n\nA test compares the metrics of a node with this table and the one above. `/metrics` also has metrics of the Go runtime and the process (`go_*`, `process_*`).\n\n| page | name | type | labels | meaning |\n|---|---|---|---|---|\n")
 	for _, o := range beyond {
 		fmt.Fprintf(&b, "| /metrics | `%s` | %s | %s | %s |\n", o.name, o.kind, strings.ReplaceAll(o.labels, ",", ", "), o.what)
 	}
-	b.WriteString("\n## Left out\n\nA metric is left out if what it counts does not exist here, so that no rule takes a zero for good news.\n\n| names | why |\n|---|---|\n")
+	b.WriteString("\n## Left out\n\nislet does not serve a metric if it has nothing to count. A zero could otherwise hide a problem in a rule.\n\n| names | why |\n|---|---|\n")
 	for _, a := range absent {
 		if names := missing[a.why]; len(names) > 0 {
 			slices.Sort(names)
