@@ -98,8 +98,8 @@ var statusTypes = []fieldtest.Table{
 	}},
 }
 
-const statusHead = "# What a pod's status says\n\nEvery field of a pod's status, in the order of the API (k8s.io/api), and whether this node fills it, as a kubelet 1.36 does. The page is made from the code; a test\n" +
-	"fails when the API has a field that is not here, or when no pod of the tests has a field that is said to be filled.\n"
+const statusHead = "# What a pod's status says\n\nThis page lists every field of a pod's status, in the order of the API (k8s.io/api), and whether this node sets it, as a kubelet 1.36 does. It is generated from the code; a test\n" +
+	"fails if the API has a field that is not in the list, or if a field marked *filled* is empty in all pods of the tests.\n"
 
 // TestEveryFieldOfAStatus: no field of the API is forgotten, and what is said to be filled
 // is, in one life or another.

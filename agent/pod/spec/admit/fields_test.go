@@ -33,27 +33,27 @@ var fieldTypes = []fieldtest.Table{
 		{"ephemeralContainers", works, ""},
 		{"restartPolicy", works, ""},
 		{"terminationGracePeriodSeconds", works, ""},
-		{"activeDeadlineSeconds", works, "by a clock that does not jump"},
+		{"activeDeadlineSeconds", works, "measured by a monotonic clock"},
 		{"dnsPolicy", works, ""},
 		{"nodeSelector", works, "checked again at admission, also of static pods"},
-		{"serviceAccountName", works, "its token comes by a projected volume"},
+		{"serviceAccountName", works, "a projected volume provides its token"},
 		{"serviceAccount", works, "the old name of serviceAccountName"},
 		{"automountServiceAccountToken", others, "the API server adds the volume"},
 		{"nodeName", works, "a pod that names another node is rejected"},
 		{"hostNetwork", works, ""},
 		{"hostPID", works, ""},
 		{"hostIPC", works, ""},
-		{"shareProcessNamespace", works, "the pod's init has no user, capability or write access of its own"},
+		{"shareProcessNamespace", works, "the pod's init process runs as an unprivileged user, without capabilities and write access"},
 		{"securityContext", works, "its fields are below"},
 		{"imagePullSecrets", works, "of the API server, or [from manifests](standalone.md)"},
 		{"hostname", works, ""},
 		{"subdomain", works, ""},
-		{"affinity", works, "required node affinity is checked at admission; the rest is the scheduler's"},
+		{"affinity", works, "required node affinity is checked at admission; the scheduler evaluates the rest"},
 		{"schedulerName", others, ""},
-		{"tolerations", works, "of NoExecute taints at admission; the rest is the scheduler's and the controllers'"},
+		{"tolerations", works, "those of NoExecute taints are checked at admission; the scheduler and controllers evaluate the rest"},
 		{"hostAliases", works, ""},
-		{"priorityClassName", works, "of a manifest on the node those of the system; the API server resolves it to priority"},
-		{"priority", works, "decides who the kernel kills last, who makes room for a critical pod, and who ends first when the machine goes off"},
+		{"priorityClassName", works, "the API server resolves it to priority; a manifest on the node can use only the system's classes"},
+		{"priority", works, "determines which pods the kernel kills last, which make room for a critical pod, and which stop first at a shutdown"},
 		{"dnsConfig", works, ""},
 		{"readinessGates", works, ""},
 		{"runtimeClassName", works, "see [runtime classes](runtime-classes.md)"},
@@ -63,7 +63,7 @@ var fieldTypes = []fieldtest.Table{
 		{"topologySpreadConstraints", others, ""},
 		{"setHostnameAsFQDN", works, ""},
 		{"os", works, "a pod for another system is rejected"},
-		{"hostUsers", works, "where kernel, file systems and OCI runtime have idmapped mounts ([user namespaces](user-namespaces.md)); else the pod waits, with the event that a kubelet sends"},
+		{"hostUsers", works, "if kernel, file systems and OCI runtime support idmapped mounts ([user namespaces](user-namespaces.md)); otherwise the pod waits, with a kubelet's event"},
 		{"schedulingGates", others, ""},
 		{"resourceClaims", works, "[dynamic resources](devices.md#dynamic-resources); not of static pods"},
 		{"resources", works, "of the pod as a whole"},
@@ -71,19 +71,19 @@ var fieldTypes = []fieldtest.Table{
 		{"schedulingGroup", others, ""},
 	}},
 	{Of: reflect.TypeFor[v1.PodSecurityContext](), Title: "spec.securityContext", Rows: []fieldtest.Row{
-		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
+		{"seLinuxOptions", works, "if SELinux is on; otherwise refused, except a level alone, which is reported and ignored"},
 		{"windowsOptions", windows, ""},
 		{"runAsUser", works, ""},
 		{"runAsGroup", works, ""},
-		{"runAsNonRoot", works, "by the number that the image's user resolves to"},
+		{"runAsNonRoot", works, "checked against the resolved ID of the image's user"},
 		{"supplementalGroups", works, ""},
 		{"supplementalGroupsPolicy", works, ""},
 		{"fsGroup", works, ""},
 		{"sysctls", works, "safe ones, and those of allowedUnsafeSysctls"},
 		{"fsGroupChangePolicy", works, "of PersistentVolumes; see [volumes](volumes.md)"},
 		{"seccompProfile", works, ""},
-		{"appArmorProfile", works, "where AppArmor is on, else refused"},
-		{"seLinuxChangePolicy", partly, "MountOption acts for ReadWriteOncePod volumes of CSI drivers with seLinuxMount; all others are relabelled"},
+		{"appArmorProfile", works, "if AppArmor is on; otherwise refused"},
+		{"seLinuxChangePolicy", partly, "MountOption has an effect for ReadWriteOncePod volumes of CSI drivers with seLinuxMount; the files of all other volumes are relabelled"},
 	}},
 	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
@@ -118,7 +118,7 @@ var fieldTypes = []fieldtest.Table{
 	{Of: reflect.TypeFor[v1.SecurityContext](), Title: "securityContext of a container", Rows: []fieldtest.Row{
 		{"capabilities", works, ""},
 		{"privileged", works, ""},
-		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
+		{"seLinuxOptions", works, "if SELinux is on; otherwise refused, except a level alone, which is reported and ignored"},
 		{"windowsOptions", windows, ""},
 		{"runAsUser", works, ""},
 		{"runAsGroup", works, ""},
@@ -127,7 +127,7 @@ var fieldTypes = []fieldtest.Table{
 		{"allowPrivilegeEscalation", works, ""},
 		{"procMount", works, "`Unmasked` needs `hostUsers: false` by the rules of the API"},
 		{"seccompProfile", works, ""},
-		{"appArmorProfile", works, "where AppArmor is on, else refused"},
+		{"appArmorProfile", works, "if AppArmor is on; otherwise refused"},
 	}},
 	{Of: reflect.TypeFor[v1.VolumeMount](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
@@ -205,9 +205,9 @@ var fieldTypes = []fieldtest.Table{
 	}},
 }
 
-const fieldsHead = "# What a pod's fields do\n\nEvery field of a pod's spec, in the order of the API (k8s.io/api), and what this node makes of it. The page is made from the code; a test fails when\n" +
-	"the API has a field that is not here. *Refused* means that the pod does not start, with an error that names the field. *Partly* says what is missing; `islet apply`,\n" +
-	"the event `FieldIgnored` and `islet status` report what does not act.\n"
+const fieldsHead = "# What a pod's fields do\n\nThis page lists every field of a pod's spec, in the order of the API (k8s.io/api), and its effect on this node. It is generated from the code; a test fails if\n" +
+	"the API has a field that is not in the list. *Refused*: the pod does not start, with an error that names the field. *Partly*: the note says what is missing. `islet apply`,\n" +
+	"the event `FieldIgnored` and `islet status` report fields that have no effect.\n"
 
 func TestEveryFieldHasAVerdict(t *testing.T) {
 	for _, ft := range fieldTypes {
