@@ -87,7 +87,7 @@ var fieldTypes = []fieldtest.Table{
 	}},
 	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
-		{"image", works, "a new one on a running pod replaces the container"},
+		{"image", works, "a new image on a running pod replaces the container"},
 		{"command", works, ""},
 		{"args", works, ""},
 		{"workingDir", works, ""},
@@ -106,7 +106,7 @@ var fieldTypes = []fieldtest.Table{
 		{"lifecycle", works, "see [the life of a pod](pod-life.md)"},
 		{"terminationMessagePath", works, ""},
 		{"terminationMessagePolicy", works, ""},
-		{"imagePullPolicy", works, "`Always` uses the image that is here when the registry cannot be reached"},
+		{"imagePullPolicy", works, "`Always` uses the local image if the registry cannot be reached"},
 		{"securityContext", works, "its fields are below"},
 		{"stdin", works, ""},
 		{"stdinOnce", works, ""},
@@ -132,10 +132,10 @@ var fieldTypes = []fieldtest.Table{
 	{Of: reflect.TypeFor[v1.VolumeMount](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
 		{"readOnly", works, ""},
-		{"recursiveReadOnly", works, "where kernel and OCI runtime can (runc 1.1, crun 1.4); else `IfPossible` is plain read-only, and `Enabled` keeps the container from starting"},
+		{"recursiveReadOnly", works, "if kernel and OCI runtime support it (runc 1.1, crun 1.4). Otherwise `IfPossible` means plain read-only, and with `Enabled` the container does not start"},
 		{"mountPath", works, ""},
 		{"subPath", works, ""},
-		{"mountPropagation", works, "a `Bidirectional` mount of a path that is not in a shared mount of the host is refused, and `HostToContainer` of one that is neither shared nor a slave"},
+		{"mountPropagation", works, "`Bidirectional` requires that the path is in a shared mount of the host, and `HostToContainer` that it is in a shared or slave mount; otherwise the pod is refused"},
 		{"subPathExpr", works, ""},
 	}},
 	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
@@ -148,7 +148,7 @@ var fieldTypes = []fieldtest.Table{
 	{Of: reflect.TypeFor[v1.LifecycleHandler](), Title: "lifecycle.postStart, lifecycle.preStop", Rows: []fieldtest.Row{
 		{"exec", works, ""},
 		{"httpGet", works, ""},
-		{"tcpSocket", refused, "fails when it runs, as everywhere"},
+		{"tcpSocket", refused, "the hook fails when it runs, as on every kubelet"},
 		{"sleep", works, ""},
 	}},
 	{Of: reflect.TypeFor[v1.Probe](), Title: "startupProbe, readinessProbe, livenessProbe", Rows: []fieldtest.Row{
@@ -171,7 +171,7 @@ var fieldTypes = []fieldtest.Table{
 		{"gitRepo", refused, ""},
 		{"secret", works, "of the API server, or [from manifests](standalone.md)"},
 		{"nfs", works, "needs the host's mount.nfs"},
-		{"iscsi", partly, "needs the host's iscsiadm; an initiatorName of its own is refused, several portals are tried in turn without multipath"},
+		{"iscsi", partly, "needs the host's iscsiadm; initiatorName is refused; several portals are tried one after the other, without multipath"},
 		{"glusterfs", refused, ""},
 		{"persistentVolumeClaim", works, "bound to a hostPath, local, NFS, iSCSI or CSI volume, see [volumes](volumes.md); a claim of a manifest becomes a directory, see [a node without a cluster](standalone.md)"},
 		{"rbd", refused, ""},
