@@ -70,11 +70,11 @@ Defaults that differ from a kubelet's:
 	b.WriteString(`
 ## What a node keeps as its own
 
-A [configuration that a node is sent](sent-configuration.md) replaces the node's files, except for these fields. If it leaves
-such a field out, or sets it to an empty value, the node's own value stays. It can change one only with consent, by
+A [configuration that is sent to the node](sent-configuration.md) replaces the node's files, except for these fields. If such a
+field is missing or empty, the node's own value stays. A sent configuration can change such a field only with consent, by
 ` + "`configuration.consent`" + ` of the node's own EdgeConfiguration or ` + "`islet config apply --consent`" + `.
-Directories, names, addresses and the access to the API server are flags,
-which it cannot change at all. It may change everything else, in a trial.
+It cannot change settings that are flags: directories, names, addresses and the access to the API server.
+It may change all other fields, in a trial.
 
 | Field | Why |
 | --- | --- |
