@@ -282,7 +282,7 @@ KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeCont
 	for _, o := range beyond {
 		fmt.Fprintf(&b, "| /metrics | `%s` | %s | %s | %s |\n", o.name, o.kind, strings.ReplaceAll(o.labels, ",", ", "), o.what)
 	}
-	b.WriteString("\n## Left out\n\nislet does not serve a metric if it has nothing to count. A zero could otherwise hide a problem in a rule.\n\n| names | why |\n|---|---|\n")
+	b.WriteString("\n## Left out\n\nislet does not serve a metric if it has nothing to count. Otherwise an alert could interpret the zero as a good value.\n\n| names | why |\n|---|---|\n")
 	for _, a := range absent {
 		if names := missing[a.why]; len(names) > 0 {
 			slices.Sort(names)
