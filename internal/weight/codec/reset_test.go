@@ -123,7 +123,7 @@ func TestResets(t *testing.T) {
 		"\x00\x00\x04\x03\x00\x00\x00") +
 		frame(resetFrame, 1, "1234") + frame(dataFrame, 3, "data") + frame(resetFrame, 3, "1234")
 	for size := 1; size <= len(text); size++ {
-		in := &Inflow{most: most}
+		in := &Inflow{limit: most}
 		c := in.conn(nil).(*conn)
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))

@@ -21,7 +21,7 @@ func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*Inflow, 4*poolSize/most)
 		for i := range slow {
-			slow[i] = &Inflow{most: most}
+			slow[i] = &Inflow{limit: most}
 		}
 		began := time.Now()
 		alone := slow[0].conn(&net.UnixConn{}).(*conn)
@@ -47,7 +47,7 @@ func TestSlowPeers(t *testing.T) {
 				continue
 			}
 			asked := time.Now()
-			c, m := (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn), &message{}
+			c, m := (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn), &message{}
 			if err := c.wait(m, small+1); err != nil || time.Since(asked) > least {
 				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
 			}
@@ -65,7 +65,7 @@ func TestSlowPeers(t *testing.T) {
 // TestAbandoned: a waiter whose context ends gets no bytes, and the next waiter gets them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := func() *conn { return (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn) }
+		open := func() *conn { return (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn) }
 		first, second, third := open(), open(), open()
 		m, got := &message{}, make(chan error, 2)
 		if err := first.wait(m, poolSize-most); err != nil {
