@@ -30,7 +30,7 @@ func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
 			return nil, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
 		}
 	} else {
-		of.items = s.selected(r, k)
+		of.items = s.selectObjects(r, k)
 	}
 	list := listOf(k.resource)
 	m := list.(metav1.ListInterface)
@@ -44,11 +44,11 @@ func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
 	return list, meta.SetList(list, of.items)
 }
 
-// selected returns copies of the objects that a request selects, sorted by namespace and name.
-func (s *Server) selected(r *http.Request, k key) (items []runtime.Object) {
+// selectObjects returns copies of the objects that a request selects, sorted by namespace and name.
+func (s *Server) selectObjects(r *http.Request, k key) (items []runtime.Object) {
 	var keys []key
 	for at := range s.index[topicOf(r, k.resource)] {
-		if within(at, k) {
+		if belongsTo(at, k) {
 			keys = append(keys, at)
 		}
 	}

@@ -167,8 +167,8 @@ func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
 	return o, nil
 }
 
-// within reports whether an object belongs to the requested resource and namespace.
-func within(at, asked key) bool {
+// belongsTo reports whether an object belongs to the requested resource and namespace.
+func belongsTo(at, asked key) bool {
 	return at.resource == asked.resource && (asked.namespace == "" || at.namespace == asked.namespace)
 }
 
@@ -178,7 +178,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	of := topicOf(r, k.resource)
 	var there []change // the initial events of a watch without a version
 	if text == "" {
-		since, there, err = s.present(r, k)
+		since, there, err = s.presentState(r, k)
 	}
 	if !watchable(k.resource) {
 		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
@@ -202,11 +202,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 	for {
 		s.mu.Lock()
-		changed, log := s.next(of), s.log[of]
+		changed, log := s.nextChange(of), s.log[of]
 		fresh := log[sort.Search(len(log), func(i int) bool { return log[i].version > since }):]
 		s.mu.Unlock()
 		for _, c := range fresh {
-			if c.version <= since || c.event != watch.Bookmark && !within(c.key, k) {
+			if c.version <= since || c.event != watch.Bookmark && !belongsTo(c.key, k) {
 				continue
 			}
 			since = c.version
@@ -223,11 +223,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// present returns the current version, and the watched objects as events of type Added.
-func (s *Server) present(r *http.Request, k key) (version int64, there []change, err error) {
+// presentState returns the current version, and the watched objects as events of type Added.
+func (s *Server) presentState(r *http.Request, k key) (version int64, there []change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.selected(r, k) {
+	for _, o := range s.selectObjects(r, k) {
 		o, is := o.(object)
 		if !is {
 			return 0, nil, fmt.Errorf("%T is not an API object", o)

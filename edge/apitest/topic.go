@@ -93,8 +93,8 @@ func (s *Server) wake(of topic) {
 	}
 }
 
-// next returns a channel that is closed at the next change.
-func (s *Server) next(of topic) <-chan struct{} {
+// nextChange returns a channel that is closed at the next change.
+func (s *Server) nextChange(of topic) <-chan struct{} {
 	changed, ok := s.changed[of]
 	if !ok {
 		changed = make(chan struct{})

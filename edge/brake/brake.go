@@ -176,7 +176,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 		return fmt.Errorf("check whether the cluster is the same as before: %w", err)
 	}
 	before := b.currentState()
-	running, vanished := missing(b.Pods(), claims)
+	running, vanished := missingPods(b.Pods(), claims)
 	scene := Scene{Known: before.Known, Now: now, Running: running, Vanished: len(vanished), Held: before.Hold != nil}
 	if before.Hold != nil {
 		scene.Seen = before.Hold.Seen

@@ -73,9 +73,9 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missing returns the number of pods of the API server that are to run, and those of them that a list
+// missingPods returns the number of pods of the API server that are to run, and those of them that a list
 // lacks, in the order of pods.
-func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
+func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {
 		listed[c.Pod.UID] = true

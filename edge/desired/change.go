@@ -23,7 +23,7 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	}
 	var held []types.UID
 	err := d.change(ctx, func(next rows, blocked map[string][]blocked) error {
-		gone := next.missing(source, claims, unsure)
+		gone := next.missingPods(source, claims, unsure)
 		held = nil
 		if d.Hold {
 			gone, held = nil, gone

@@ -72,9 +72,9 @@ func (r rows) predecessors() map[types.UID]types.UID {
 	return waits
 }
 
-// missing returns the pods of a source that claims, its full set, does not contain. It omits pods of the
+// missingPods returns the pods of a source that claims, its full set, does not contain. It omits pods of the
 // origins in unsure, which have a problem.
-func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
+func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
 		name types.NamespacedName

@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// bounded limits the size of an answer's body after decompression. Such a body is read into memory as a
+// limitBody limits the size of an answer's body after decompression. Such a body is read into memory as a
 // whole. The bytes count against the budget of all answers. The body of a watch is not limited. Its events
 // are limited one by one.
-func bounded(req *http.Request, resp *http.Response) io.ReadCloser {
+func limitBody(req *http.Request, resp *http.Response) io.ReadCloser {
 	if req.URL.Query().Get("watch") == "true" && resp.StatusCode < http.StatusMultipleChoices {
 		return resp.Body
 	}

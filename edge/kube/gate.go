@@ -73,7 +73,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 		return resp, err
 	}
 	if err == nil {
-		resp.Body = watched(ctx, bounded(req, resp))
+		resp.Body = trackBody(ctx, limitBody(req, resp))
 		if date, until := serverTime(resp); gated && cfg.Heard != nil && !date.IsZero() && !until.IsZero() {
 			cfg.Heard(date, until)
 		}

@@ -185,8 +185,8 @@ func (p *patient) hold(bytes int) error {
 	return err
 }
 
-// watched returns a body that records the progress of its request.
-func watched(ctx context.Context, body io.ReadCloser) io.ReadCloser {
+// trackBody returns a body that records the progress of its request.
+func trackBody(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 	p, ok := ctx.Value(ownProgress{}).(*patient)
 	if !ok {
 		return body

@@ -185,9 +185,9 @@ func (c *clock) askAgainAfter() time.Duration {
 	return askAgain
 }
 
-// latest returns the latest known time. It includes a Date that is not confirmed. Such a time is enough to
+// latestTime returns the latest known time. It includes a Date that is not confirmed. Such a time is enough to
 // suspect that a certificate has expired, but not to reject the certificate.
-func (c *clock) latest() time.Time {
+func (c *clock) latestTime() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()

@@ -61,8 +61,8 @@ func newHealth(l *Link) *health {
 	}
 }
 
-// after evaluates the result of a request of the client.
-func (h *health) after(status int, err error) {
+// evaluate evaluates the result of a request of the client.
+func (h *health) evaluate(status int, err error) {
 	switch {
 	case err != nil && !errors.Is(err, kube.ErrNotServer):
 		h.log.Debug("a request was not answered: the API server is probed", "error", err)
@@ -267,7 +267,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, ready func(conte
 	}
 	switch {
 	case a.Status == http.StatusUnauthorized:
-		reason, message := h.identity.refused()
+		reason, message := h.identity.whyRefused()
 		return &trouble{reason: reason, message: message, most: mostRefused, wait: a.RetryAfter}
 	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
 		message := fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status))

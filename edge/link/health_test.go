@@ -199,7 +199,7 @@ func TestFlapping(t *testing.T) {
 	for cut := true; sleep(ctx, 100*time.Millisecond); cut = !cut {
 		c.cut.Store(cut)
 		c.drop()
-		l.health.after(0, io.ErrUnexpectedEOF) // a request was lost
+		l.health.evaluate(0, io.ErrUnexpectedEOF) // a request was lost
 	}
 	if n := c.count.Load() - before; n == 0 || n > 20 {
 		t.Errorf("%d connections in five seconds", n)

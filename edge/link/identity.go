@@ -89,10 +89,10 @@ func (i *identity) expiry() time.Time {
 	return i.leaf.NotAfter
 }
 
-// refused returns the reason why the server may have rejected the credentials.
-func (i *identity) refused() (reason, message string) {
+// whyRefused returns the reason why the server may have rejected the credentials.
+func (i *identity) whyRefused() (reason, message string) {
 	until := i.expiry()
-	if !until.IsZero() && i.link.clock.latest().After(until) {
+	if !until.IsZero() && i.link.clock.latestTime().After(until) {
 		i.mu.Lock()
 		i.rejected = i.leaf
 		i.mu.Unlock()

@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	if l.client, err = kube.New(kube.Config{
 		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
 		JSON: cfg.JSON, Answers: l.answers,
-		Before: l.states.admit, After: func(status int, err error) { l.health.after(status, err) },
+		Before: l.states.admit, After: func(status int, err error) { l.health.evaluate(status, err) },
 		Heard: func(date, until time.Time) { l.clock.answered(date, until, false) },
 	}); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func (i *identity) run(ctx context.Context) error {
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":
 			i.attempt(ctx, "bootstrap", i.bootstrap, &again)
-		case usable && i.due():
+		case usable && i.isDue():
 			if s, moved := i.link.states.get(); s.Phase != Up {
 				sleep(ctx, maxSleep, i.files, moved)
 				continue
@@ -57,8 +57,8 @@ func (i *identity) attempt(ctx context.Context, what string, do func(context.Con
 	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
 }
 
-// due reports whether the certificate should be rotated.
-func (i *identity) due() bool {
+// isDue reports whether the certificate should be rotated.
+func (i *identity) isDue() bool {
 	i.mu.Lock()
 	leaf := i.leaf
 	i.mu.Unlock()

@@ -190,7 +190,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
 	for ctx.Err() == nil {
-		wanted, wait := s.wanted()
+		wanted, wait := s.namesToRequest()
 		if wait > 0 {
 			again.Reset()
 			sleep(ctx, wait, s.moved)
@@ -242,9 +242,9 @@ func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
 	return p, err
 }
 
-// wanted returns the names for which to request a certificate now. If none is needed yet, it returns the
+// namesToRequest returns the names for which to request a certificate now. If none is needed yet, it returns the
 // time until then.
-func (s *serving) wanted() (names, time.Duration) {
+func (s *serving) namesToRequest() (names, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.names.dns)+len(s.names.ips) == 0 {

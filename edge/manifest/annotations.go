@@ -59,7 +59,7 @@ func (r *review) annotations(p *field.Path) {
 
 func (r *review) seccompAnnotation(p *field.Path, value string) {
 	if file, ok := strings.CutPrefix(value, localhost); ok {
-		r.descending(p, file)
+		r.checkDescending(p, file)
 		return
 	}
 	r.failIf(!slices.Contains([]string{"runtime/default", "docker/default", "unconfined"}, value), p, value, "is no seccomp profile")

@@ -22,7 +22,7 @@ func (r *review) containers(p *field.Path) {
 	for i := range r.spec.Containers {
 		c, at := &r.spec.Containers[i], p.Child("containers").Index(i)
 		r.container(at, c)
-		r.unique(at.Child("name"), names, c.Name)
+		r.addUnique(at.Child("name"), names, c.Name)
 		r.uniqueHostPorts(at.Child("ports"), c, ports)
 		r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
 		r.probes(at, c)
@@ -31,7 +31,7 @@ func (r *review) containers(p *field.Path) {
 	for i := range r.spec.InitContainers {
 		c, at := &r.spec.InitContainers[i], p.Child("initContainers").Index(i)
 		r.container(at, c)
-		r.unique(at.Child("name"), names, c.Name)
+		r.addUnique(at.Child("name"), names, c.Name)
 		r.uniqueHostPorts(at.Child("ports"), c, map[string]bool{})
 		r.restartRules(at, c)
 		if podspec.IsSidecar(c) {
@@ -45,7 +45,7 @@ func (r *review) containers(p *field.Path) {
 
 // container checks a container of any kind.
 func (r *review) container(p *field.Path, c *v1.Container) {
-	r.named(p.Child("name"), c.Name, validation.IsDNS1123Label)
+	r.checkName(p.Child("name"), c.Name, validation.IsDNS1123Label)
 	r.require(p.Child("image"), c.Image)
 	r.failIf(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have space around it")
 	r.pullPolicy(p.Child("imagePullPolicy"), c.ImagePullPolicy)
@@ -92,7 +92,7 @@ func (r *review) ports(p *field.Path, ports []v1.ContainerPort) {
 		at := p.Index(i)
 		if port.Name != "" {
 			r.rule(at.Child("name"), port.Name, validation.IsValidPortName)
-			r.unique(at.Child("name"), names, port.Name)
+			r.addUnique(at.Child("name"), names, port.Name)
 		}
 		if port.ContainerPort == 0 {
 			r.required(at.Child("containerPort"), "")
@@ -109,7 +109,7 @@ func (r *review) ports(p *field.Path, ports []v1.ContainerPort) {
 func (r *review) uniqueHostPorts(p *field.Path, c *v1.Container, seen map[string]bool) {
 	for i, port := range c.Ports {
 		if port.HostPort != 0 {
-			r.unique(p.Index(i).Child("hostPort"), seen, fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort))
+			r.addUnique(p.Index(i).Child("hostPort"), seen, fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort))
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (r *review) resizePolicy(p *field.Path, policies []v1.ContainerResizePolicy
 	seen := map[string]bool{}
 	for i, policy := range policies {
 		at := p.Index(i)
-		r.unique(at.Child("resourceName"), seen, string(policy.ResourceName))
+		r.addUnique(at.Child("resourceName"), seen, string(policy.ResourceName))
 		oneOf(r, at.Child("resourceName"), policy.ResourceName, v1.ResourceCPU, v1.ResourceMemory)
 		oneOf(r, at.Child("restartPolicy"), policy.RestartPolicy, v1.NotRequired, v1.RestartContainer)
 		r.failIf(r.spec.RestartPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired, at.Child("restartPolicy"),

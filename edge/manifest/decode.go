@@ -97,8 +97,8 @@ func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
 	return *meta, nil
 }
 
-// lenient decodes raw and ignores invalid parts.
-func lenient(raw []byte, into any) error {
+// decodeLenient decodes raw and ignores invalid parts.
+func decodeLenient(raw []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
 

@@ -20,7 +20,7 @@ spec:
     image: example.com/web:1
 `
 
-// named returns a small pod in one line, which is both YAML and JSON.
+// checkName returns a small pod in one line, which is both YAML and JSON.
 func named(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"a","image":"a"}]}}`, name)
 }

@@ -11,7 +11,7 @@ import (
 
 func (r *review) env(p *field.Path, env []v1.EnvVar) {
 	for i, e := range env {
-		r.named(p.Index(i).Child("name"), e.Name, validation.IsRelaxedEnvVarName)
+		r.checkName(p.Index(i).Child("name"), e.Name, validation.IsRelaxedEnvVarName)
 		if e.ValueFrom != nil {
 			r.envSource(p.Index(i).Child("valueFrom"), e.ValueFrom)
 			r.failIf(e.Value != "", p.Index(i).Child("valueFrom"), e.Value, "must not be there together with value")
@@ -46,15 +46,15 @@ func (r *review) envSource(p *field.Path, from *v1.EnvVarSource) {
 
 func (r *review) keyRef(p *field.Path, name, key string) {
 	r.rule(p.Child("name"), name, subdomain)
-	r.named(p.Child("key"), key, validation.IsConfigMapKey)
+	r.checkName(p.Child("key"), key, validation.IsConfigMapKey)
 }
 
 // fileKeyRef checks a variable whose value is read from a file that a container has written (KEP-3721).
 func (r *review) fileKeyRef(p *field.Path, ref *v1.FileKeySelector) {
-	r.named(p.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
-	r.named(p.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label)
+	r.checkName(p.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
+	r.checkName(p.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label)
 	if r.require(p.Child("path"), ref.Path) {
-		r.noBacksteps(p.Child("path"), ref.Path)
+		r.rejectBacksteps(p.Child("path"), ref.Path)
 	}
 	if v := r.volumes[ref.VolumeName]; v == nil {
 		r.errs = append(r.errs, field.NotFound(p.Child("volumeName"), ref.VolumeName))
@@ -70,10 +70,10 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 			r.rule(at.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName)
 		}
 		if from.ConfigMapRef != nil {
-			r.named(at.Child("configMapRef", "name"), from.ConfigMapRef.Name, subdomainPrefix)
+			r.checkName(at.Child("configMapRef", "name"), from.ConfigMapRef.Name, subdomainPrefix)
 		}
 		if from.SecretRef != nil {
-			r.named(at.Child("secretRef", "name"), from.SecretRef.Name, subdomainPrefix)
+			r.checkName(at.Child("secretRef", "name"), from.SecretRef.Name, subdomainPrefix)
 		}
 		r.failIf((from.ConfigMapRef == nil) == (from.SecretRef == nil), at, "", "must have exactly one of configMapRef and secretRef")
 	}

@@ -26,11 +26,11 @@ func (r *review) mounts(p *field.Path, c *v1.Container) {
 			r.failIf(d.DevicePath == m.MountPath, at.Child("mountPath"), m.MountPath, "must not be a path of volumeDevices too")
 		}
 		if m.SubPath != "" {
-			r.descending(at.Child("subPath"), m.SubPath)
+			r.checkDescending(at.Child("subPath"), m.SubPath)
 		}
 		if m.SubPathExpr != "" {
 			r.failIf(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be there together with subPath")
-			r.descending(at.Child("subPathExpr"), m.SubPathExpr)
+			r.checkDescending(at.Child("subPathExpr"), m.SubPathExpr)
 		}
 		r.propagation(at, m, c)
 	}
@@ -72,26 +72,26 @@ func (r *review) devices(p *field.Path, c *v1.Container) {
 		}
 		if r.require(at.Child("devicePath"), d.DevicePath) {
 			r.failIf(paths[d.DevicePath], at.Child("devicePath"), d.DevicePath, "must be unique")
-			r.noBacksteps(at.Child("devicePath"), d.DevicePath)
+			r.rejectBacksteps(at.Child("devicePath"), d.DevicePath)
 			paths[d.DevicePath] = true
 		}
 	}
 }
 
-// noBacksteps rejects a path with the element "..".
-func (r *review) noBacksteps(p *field.Path, name string) {
+// rejectBacksteps rejects a path with the element "..".
+func (r *review) rejectBacksteps(p *field.Path, name string) {
 	r.failIf(slices.Contains(strings.Split(name, "/"), ".."), p, name, "must not contain '..'")
 }
 
-// descending rejects a path that leaves its base directory.
-func (r *review) descending(p *field.Path, name string) {
+// checkDescending rejects a path that leaves its base directory.
+func (r *review) checkDescending(p *field.Path, name string) {
 	r.failIf(path.IsAbs(name), p, name, "must be a relative path")
-	r.noBacksteps(p, name)
+	r.rejectBacksteps(p, name)
 }
 
-// visible is like descending, for files in volumes that are updated atomically. Their names must not start
+// checkVisible is like descending, for files in volumes that are updated atomically. Their names must not start
 // with two dots, because the internal directories of such volumes do.
-func (r *review) visible(p *field.Path, name string) {
-	r.descending(p, name)
+func (r *review) checkVisible(p *field.Path, name string) {
+	r.checkDescending(p, name)
 	r.failIf(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")
 }

@@ -134,7 +134,7 @@ type meta struct {
 // asPod returns one line of advice on how to write the pod of a controller as a manifest.
 func asPod(kind string, raw []byte) string {
 	var w workload
-	_ = lenient(raw, &w) // invalid parts are omitted
+	_ = decodeLenient(raw, &w) // invalid parts are omitted
 	name, template := w.Metadata.Name, "spec.template"
 	if name == "" {
 		name = "NAME"

@@ -58,8 +58,8 @@ func (r *review) claims(p *field.Path) {
 	seen := map[string]bool{}
 	for i, claim := range r.spec.ResourceClaims {
 		at := p.Index(i)
-		r.named(at.Child("name"), claim.Name, validation.IsDNS1123Label)
-		r.unique(at.Child("name"), seen, claim.Name)
+		r.checkName(at.Child("name"), claim.Name, validation.IsDNS1123Label)
+		r.addUnique(at.Child("name"), seen, claim.Name)
 		if (claim.ResourceClaimName == nil) == (claim.ResourceClaimTemplateName == nil) {
 			r.invalid(at, claim.Name, "must have exactly one of resourceClaimName and resourceClaimTemplateName")
 		}

@@ -19,7 +19,7 @@ func (r *review) scheduling(p *field.Path) {
 	for i, gate := range s.SchedulingGates {
 		at := p.Child("schedulingGates").Index(i)
 		r.rule(at.Child("name"), gate.Name, validation.IsQualifiedName)
-		r.unique(at.Child("name"), gates, gate.Name)
+		r.addUnique(at.Child("name"), gates, gate.Name)
 	}
 	if s.NodeName != "" && len(s.SchedulingGates) > 0 {
 		r.forbidden(p.Child("schedulingGates"), "cannot be there when the pod has a node already, as a static pod has")
@@ -67,7 +67,7 @@ func (r *review) spread(p *field.Path) {
 		r.failIf(c.MaxSkew <= 0, at.Child("maxSkew"), c.MaxSkew, "must be greater than 0")
 		r.require(at.Child("topologyKey"), c.TopologyKey)
 		oneOf(r, at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, v1.DoNotSchedule, v1.ScheduleAnyway)
-		r.unique(at, kinds, fmt.Sprintf("topologyKey %s, whenUnsatisfiable %s", c.TopologyKey, c.WhenUnsatisfiable))
+		r.addUnique(at, kinds, fmt.Sprintf("topologyKey %s, whenUnsatisfiable %s", c.TopologyKey, c.WhenUnsatisfiable))
 		if c.MinDomains != nil {
 			r.failIf(*c.MinDomains <= 0, at.Child("minDomains"), *c.MinDomains, "must be greater than 0")
 			at := at.Child("minDomains")

@@ -94,7 +94,7 @@ func (r *review) seccomp(p *field.Path, profile *v1.SeccompProfile) {
 	case local && file == nil:
 		r.required(at, "type Localhost needs it")
 	case local:
-		r.descending(at, *file)
+		r.checkDescending(at, *file)
 	case file != nil:
 		r.invalid(at, *file, "goes with type Localhost only")
 	}
@@ -134,7 +134,7 @@ func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
 		}
 		r.failIf(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
 			fmt.Sprintf("must have at most %d characters: a-z, 0-9, - and _, with dots or slashes between them", longest))
-		r.unique(at, seen, s.Name)
+		r.addUnique(at, seen, s.Name)
 		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {
 		case r.spec.HostNetwork && namespace == sysctl.NetNamespace:
 			r.invalid(at, s.Name, "must not be set together with hostNetwork")

@@ -75,8 +75,8 @@ func (r *review) require(p *field.Path, text string) bool {
 	return text != ""
 }
 
-// named checks that a name is present and valid by a rule of apimachinery.
-func (r *review) named(p *field.Path, name string, rule func(string) []string) {
+// checkName checks that a name is present and valid by a rule of apimachinery.
+func (r *review) checkName(p *field.Path, name string, rule func(string) []string) {
 	if r.require(p, name) {
 		r.rule(p, name, rule)
 	}
@@ -121,8 +121,8 @@ func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
 	}
 }
 
-// unique adds an error if seen contains name. Then it adds name to seen.
-func (r *review) unique(p *field.Path, seen map[string]bool, name string) {
+// addUnique adds an error if seen contains name. Then it adds name to seen.
+func (r *review) addUnique(p *field.Path, seen map[string]bool, name string) {
 	if name == "" {
 		return
 	}

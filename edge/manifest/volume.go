@@ -15,8 +15,8 @@ func (r *review) volumeList(p *field.Path) {
 	names := map[string]bool{}
 	for i := range r.spec.Volumes {
 		v, at := &r.spec.Volumes[i], p.Index(i)
-		r.named(at.Child("name"), v.Name, validation.IsDNS1123Label)
-		r.unique(at.Child("name"), names, v.Name)
+		r.checkName(at.Child("name"), v.Name, validation.IsDNS1123Label)
+		r.addUnique(at.Child("name"), names, v.Name)
 		r.volumes[v.Name] = v
 		sources := volumeSources(v)
 		for _, more := range sources[min(1, len(sources)):] {
@@ -52,7 +52,7 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 		}
 	case "hostPath":
 		if r.require(p.Child("path"), v.HostPath.Path) {
-			r.noBacksteps(p.Child("path"), v.HostPath.Path)
+			r.rejectBacksteps(p.Child("path"), v.HostPath.Path)
 		}
 		oneOfIf(r, p.Child("type"), v.HostPath.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,
 			v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
@@ -98,14 +98,14 @@ func (r *review) keyPaths(p *field.Path, items []v1.KeyToPath) {
 		at := p.Index(i)
 		r.require(at.Child("key"), item.Key)
 		r.require(at.Child("path"), item.Path)
-		r.visible(at.Child("path"), item.Path)
+		r.checkVisible(at.Child("path"), item.Path)
 		r.mode(at.Child("mode"), item.Mode)
 	}
 }
 
 func (r *review) downwardFile(p *field.Path, f *v1.DownwardAPIVolumeFile) {
 	r.require(p.Child("path"), f.Path)
-	r.visible(p.Child("path"), f.Path)
+	r.checkVisible(p.Child("path"), f.Path)
 	r.mode(p.Child("mode"), f.Mode)
 	switch {
 	case (f.FieldRef == nil) == (f.ResourceFieldRef == nil):
@@ -127,7 +127,7 @@ func (r *review) csi(p *field.Path, csi *v1.CSIVolumeSource) {
 		r.rule(at, strings.ToLower(csi.Driver), subdomain)
 	}
 	if ref := csi.NodePublishSecretRef; ref != nil {
-		r.named(p.Child("nodePublishSecretRef", "name"), ref.Name, subdomain)
+		r.checkName(p.Child("nodePublishSecretRef", "name"), ref.Name, subdomain)
 	}
 }
 

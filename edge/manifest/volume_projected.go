@@ -31,7 +31,7 @@ func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 			for j := range s.DownwardAPI.Items {
 				item := at.Child("downwardAPI", "items").Index(j)
 				r.downwardFile(item, &s.DownwardAPI.Items[j])
-				r.unique(item.Child("path"), files, s.DownwardAPI.Items[j].Path)
+				r.addUnique(item.Child("path"), files, s.DownwardAPI.Items[j].Path)
 			}
 		}
 		if s.ServiceAccountToken != nil {
@@ -55,7 +55,7 @@ func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 func (r *review) projectedItems(p *field.Path, items []v1.KeyToPath, files map[string]bool) {
 	r.keyPaths(p, items)
 	for i, item := range items {
-		r.unique(p.Index(i).Child("path"), files, item.Path)
+		r.addUnique(p.Index(i).Child("path"), files, item.Path)
 	}
 }
 
@@ -67,7 +67,7 @@ func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 		r.invalid(p.Child("expirationSeconds"), s, "must be between 600 (10 minutes) and 2^32")
 	}
 	if r.require(p.Child("path"), t.Path) {
-		r.visible(p.Child("path"), t.Path)
+		r.checkVisible(p.Child("path"), t.Path)
 	}
 }
 
@@ -89,8 +89,8 @@ func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, 
 		r.selector(p.Child("labelSelector"), b.LabelSelector)
 	}
 	r.require(p.Child("path"), b.Path)
-	r.visible(p.Child("path"), b.Path)
-	r.unique(p.Child("path"), files, b.Path)
+	r.checkVisible(p.Child("path"), b.Path)
+	r.addUnique(p.Child("path"), files, b.Path)
 }
 
 // certificate checks a pod certificate (KEP-4317).
@@ -117,8 +117,8 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 	} {
 		if f.path != "" {
 			some = true
-			r.visible(p.Child(f.name), f.path)
-			r.unique(p.Child(f.name), files, f.path)
+			r.checkVisible(p.Child(f.name), f.path)
+			r.addUnique(p.Child(f.name), files, f.path)
 		}
 	}
 	if !some {

@@ -42,7 +42,7 @@ func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 		}
 	case "gitRepo":
 		r.require(p.Child("repository"), v.GitRepo.Repository)
-		r.descending(p.Child("directory"), v.GitRepo.Directory)
+		r.checkDescending(p.Child("directory"), v.GitRepo.Directory)
 	default:
 		r.cloudStorage(p, v, source)
 	}
@@ -82,7 +82,7 @@ func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 		r.require(p.Child("system"), v.ScaleIO.System)
 		r.require(p.Child("volumeName"), v.ScaleIO.VolumeName)
 	case "storageos":
-		r.named(p.Child("volumeName"), v.StorageOS.VolumeName, validation.IsDNS1123Label)
+		r.checkName(p.Child("volumeName"), v.StorageOS.VolumeName, validation.IsDNS1123Label)
 		if v.StorageOS.VolumeNamespace != "" {
 			r.rule(p.Child("volumeNamespace"), v.StorageOS.VolumeNamespace, validation.IsDNS1123Label)
 		}

@@ -205,7 +205,7 @@ func (*Cache) Name() string { return "objects" }
 // known.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
-	if static(pod) {
+	if isStatic(pod) {
 		return nil
 	}
 	var all sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 // is read. See https://kubernetes.io/docs/concepts/containers/runtime-class/.
 func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	class := classOf(pod)
-	if class == "" || static(pod) {
+	if class == "" || isStatic(pod) {
 		return class, nil
 	}
 	got, err := c.read(pod, classKind, "", class)

@@ -17,7 +17,7 @@ func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has
 		return nil, nil
 	}
 	waits, _ := c.register(pod, false)
-	if !static(pod) && waitAll(ctx, waits) != nil {
+	if !isStatic(pod) && waitAll(ctx, waits) != nil {
 		return nil, nil
 	}
 	var all keyring.Ring

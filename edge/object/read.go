@@ -53,7 +53,7 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 		got, err := c.read(pod, k.Kind, k.Namespace, k.Name)
 		if err == nil {
 			all = append(all, got.(*v1.ServiceList).Items...)
-		} else if !apierrors.IsNotFound(err) && !static(pod) {
+		} else if !apierrors.IsNotFound(err) && !isStatic(pod) {
 			return nil, err
 		}
 	}

@@ -37,10 +37,10 @@ func referencesOf(pod *v1.Pod) references {
 	if !links || pod.Namespace != metav1.NamespaceDefault {
 		r.objects[store.ObjectKey{Kind: serviceKind, Namespace: metav1.NamespaceDefault, Name: apiService}] = true
 	}
-	if class := classOf(pod); class != "" && !static(pod) {
+	if class := classOf(pod); class != "" && !isStatic(pod) {
 		r.objects[store.ObjectKey{Kind: classKind, Name: class}] = true
 	}
-	if static(pod) { // a static pod cannot reference other API objects
+	if isStatic(pod) { // a static pod cannot reference other API objects
 		return r
 	}
 	if claims, err := podspec.ResourceClaims(pod); err == nil { // an error means that a claim is not created yet
@@ -89,8 +89,8 @@ func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
 	return k
 }
 
-// static reports whether the pod is a static pod. Static pods start before any object of the API is known.
-func static(pod *v1.Pod) bool {
+// isStatic reports whether the pod is a static pod. Static pods start before any object of the API is known.
+func isStatic(pod *v1.Pod) bool {
 	source, ok := pod.Annotations[keys.ConfigSource]
 	return ok && source != keys.SourceAPI
 }

@@ -184,7 +184,7 @@ func (t *tokens) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, k := range t.due() {
+		for _, k := range t.dueKeys() {
 			err := t.obtain(ctx, k, true)
 			if ctx.Err() != nil {
 				return
@@ -210,9 +210,9 @@ func (t *tokens) recordReached(err error) bool {
 	return false
 }
 
-// due returns the keys of the tokens to refresh now. It omits tokens that are being requested, and first
+// dueKeys returns the keys of the tokens to refresh now. It omits tokens that are being requested, and first
 // requests that did not fail.
-func (t *tokens) due() []store.TokenKey {
+func (t *tokens) dueKeys() []store.TokenKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if time.Now().Before(t.quiet) {

@@ -257,7 +257,7 @@ func (e *Events) sendAll(ctx context.Context) error {
 	}
 	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
 	for {
-		r, wait := e.next()
+		r, wait := e.nextToSend()
 		if r != nil {
 			if wait = takeToken(tokens); wait == 0 {
 				if err := e.send(ctx, r); err != nil {
@@ -298,9 +298,9 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	return true
 }
 
-// next returns a copy of the oldest event that should be sent now. If there is none, it returns the time
+// nextToSend returns a copy of the oldest event that should be sent now. If there is none, it returns the time
 // until the next call.
-func (e *Events) next() (*record, time.Duration) {
+func (e *Events) nextToSend() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now, wait := time.Now(), time.Duration(0)

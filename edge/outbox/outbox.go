@@ -190,7 +190,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		due, wait := o.next()
+		due, wait := o.nextToSend()
 		for _, it := range due {
 			wg.Go(func() { o.send(ctx, it) })
 		}
@@ -212,8 +212,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the items to send now and marks them as busy. It also returns the time until the next call.
-func (o *Outbox) next() (due []*item, wait time.Duration) {
+// nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call.
+func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, most := time.Now(), parallel

@@ -104,14 +104,14 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			}
 		}
 		timer.Stop()
-		if next := s.next(); !next.IsZero() {
+		if next := s.nextDeletion(); !next.IsZero() {
 			timer.Reset(time.Until(next))
 		}
 	}
 }
 
-// next returns the time of the next deletion, or zero if none is scheduled.
-func (s *Sweeper) next() (first time.Time) {
+// nextDeletion returns the time of the next deletion, or zero if none is scheduled.
+func (s *Sweeper) nextDeletion() (first time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first = s.others

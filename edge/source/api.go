@@ -158,7 +158,7 @@ func (a *API) follow(ctx context.Context) error {
 	defer w.Stop()
 	a.report(nil)
 	for {
-		batch, open := a.next(ctx, w.ResultChan())
+		batch, open := a.nextBatch(ctx, w.ResultChan())
 		if err := a.take(ctx, batch); err != nil {
 			return a.watchError(err)
 		}
@@ -228,9 +228,9 @@ func (a *API) list(ctx context.Context) error {
 
 func lacksVersion(version string) bool { return version == "" || version == "0" }
 
-// next waits for an event. It returns the event and all events that are queued. If the history was
+// nextBatch waits for an event. It returns the event and all events that are queued. If the history was
 // rewritten, it ends the watch, because the watch may not receive any further events.
-func (a *API) next(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
+func (a *API) nextBatch(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
 	select {
 	case <-ctx.Done():
 		return nil, false

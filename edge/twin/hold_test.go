@@ -66,7 +66,7 @@ func TestMarksUnlocked(t *testing.T) {
 		}
 		return []string{"two"}, nil
 	}
-	if why, _ := w.due(); why == "" {
+	if why, _ := w.checkName(); why == "" {
 		t.Fatal("the machine has the name")
 	}
 	if _, err := w.TakeOver(t.Context(), true); err != nil {

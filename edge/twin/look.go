@@ -34,7 +34,7 @@ type watch struct {
 // wait is the time until Admit reads the Lease again. An error means that the Lease could not be read. Only
 // one goroutine may call Admit, and only while the API server answers.
 func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
-	if why, wait = t.due(); why == "" || wait > 0 {
+	if why, wait = t.checkName(); why == "" || wait > 0 {
 		return why, wait, nil
 	}
 	ctx = kube.Ungated(ctx)
@@ -48,13 +48,13 @@ func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time
 	if t.evaluate(lease) {
 		_ = t.notify(ctx, c) // after a failure, the next look repeats it
 	}
-	why, wait = t.due()
+	why, wait = t.checkName()
 	return why, wait, nil
 }
 
-// due returns the reason why this machine does not have the name, and the time until the next look. It
+// checkName returns the reason why this machine does not have the name, and the time until the next look. It
 // reads the network cards again, because they may appear late.
-func (t *Twin) due() (why string, wait time.Duration) {
+func (t *Twin) checkName() (why string, wait time.Duration) {
 	needsCard := func() bool { return t.state == barred && t.rec.Backed == "" }
 	t.mu.Lock()
 	defer t.mu.Unlock()

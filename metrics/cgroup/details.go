@@ -96,8 +96,8 @@ func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	return d, memory.err()
 }
 
-// created sets the creation time of a cgroup. If it is not known, it sets the modification time.
-func (d *Details) created(fd int) {
+// setCreated sets the creation time of a cgroup. If it is not known, it sets the modification time.
+func (d *Details) setCreated(fd int) {
 	var st unix.Statx_t
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_MTIME, &st) != nil {
 		return
@@ -168,7 +168,7 @@ func (d *Details) readV2(dir *dir, before *Details) {
 	if known {
 		return
 	}
-	d.created(dir.fd)
+	d.setCreated(dir.fd)
 	d.limits, d.MaxPIDs = d.At, dir.number("pids.max")
 	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // the pod's QoS class determines which one is set
 	d.SwapMax, d.SwapLimited = dir.limit("memory.swap.max")
@@ -314,9 +314,9 @@ func parsePressure(text []byte) (p Pressure, found bool) {
 }
 
 func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
-	acct := memory.other(r.dir("cpuacct", path))
-	pids := memory.other(r.dir("pids", path))
-	blkio := memory.other(r.dir("blkio", path))
+	acct := memory.openOther(r.dir("cpuacct", path))
+	pids := memory.openOther(r.dir("pids", path))
+	blkio := memory.openOther(r.dir("blkio", path))
 	defer acct.close()
 	defer pids.close()
 	defer blkio.close()
@@ -359,13 +359,13 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 	if known && d.Quota == 0 { // without a quota, the cgroup was never throttled
 		return
 	}
-	cpu := memory.other(r.dir("cpu", path))
+	cpu := memory.openOther(r.dir("cpu", path))
 	defer cpu.close()
 	d.cpuV1(cpu)
 	if known {
 		return
 	}
-	d.created(memory.fd)
+	d.setCreated(memory.fd)
 	d.limits, d.MaxPIDs = d.At, pids.number("pids.max")
 	d.Reservation = noLimitAsZero(memory.number("memory.soft_limit_in_bytes"))
 	d.SwapLimit = noLimitAsZero(memory.number("memory.memsw.limit_in_bytes"))

@@ -44,13 +44,13 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
-// needed returns the number of bytes of memory that a cgroup needs. It is normally the working set,
+// neededMemory returns the number of bytes of memory that a cgroup needs. It is normally the working set,
 // computed as in a kubelet. If the cgroup thrashes at its limit, it is the whole memory usage. The working
 // set excludes inactive file pages, because they can be reclaimed. In a cgroup that thrashes, these pages
 // are reclaimed and read again continuously. The result is not increased if more than an eighth of the
 // limit is reclaimable. Then processes wait because of the limit of a child, and that pod must not affect
 // others.
-func (f Figures) needed(memory *Pressure) uint64 {
+func (f Figures) neededMemory(memory *Pressure) uint64 {
 	atLimit := f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8
 	if atLimit && memory != nil && memory.Full.thrashes() {
 		return f.Memory
@@ -104,7 +104,7 @@ func (r Reader) Read(path string) (Figures, error) {
 		f.readV2(memory)
 		return f, memory.err()
 	}
-	cpu, pids := memory.other(r.dir("cpuacct", path)), memory.other(r.dir("pids", path))
+	cpu, pids := memory.openOther(r.dir("cpuacct", path)), memory.openOther(r.dir("pids", path))
 	defer cpu.close()
 	defer pids.close()
 	f.readV1(memory, cpu, pids)
@@ -120,7 +120,7 @@ func (r Reader) Needed(path string, f Figures) uint64 {
 	b := kernfile.Get()
 	defer b.Put()
 	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // an error means that accounting is off
-	return f.needed(pressureFrom(nil, text))
+	return f.neededMemory(pressureFrom(nil, text))
 }
 
 // Used returns the CPU time of a cgroup and its children. It reads only one file. So it is a cheap check

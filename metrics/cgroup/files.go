@@ -37,9 +37,9 @@ func open(name string) (*dir, error) {
 	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
-// other opens the directory of the same cgroup in another hierarchy. If it does not exist there, other
+// openOther opens the directory of the same cgroup in another hierarchy. If it does not exist there, other
 // returns a missing dir.
-func (d *dir) other(name string) *dir {
+func (d *dir) openOther(name string) *dir {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		d.note(name, "", err)

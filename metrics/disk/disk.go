@@ -79,7 +79,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uin
 	if most > maxFiles {
 		mine = d.whole
 	}
-	if old := d.before(most); old != nil {
+	if old := d.usableResult(most); old != nil {
 		if len(d.whole) > 0 {
 			return old.Usage
 		}
@@ -97,7 +97,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uin
 	}
 	defer func() { <-mine }()
 	now, last := time.Now(), d.last.Load()
-	if old := d.before(most); old != nil && now.Sub(old.At) < max(age, patience*old.took) {
+	if old := d.usableResult(most); old != nil && now.Sub(old.At) < max(age, patience*old.took) {
 		return old.Usage
 	}
 	u := measure(ctx, dir, most)
@@ -112,8 +112,8 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uin
 	return u
 }
 
-// before returns the last result if it has counted at least most files. Otherwise it returns nil.
-func (d *tree) before(most uint64) *measured {
+// usableResult returns the last result if it has counted at least most files. Otherwise it returns nil.
+func (d *tree) usableResult(most uint64) *measured {
 	if m := d.last.Load(); m != nil && (!m.Cut || m.most >= most) {
 		return m
 	}

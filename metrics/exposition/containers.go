@@ -150,9 +150,9 @@ type emitter struct {
 	device func(number string) string
 }
 
-func (e *emitter) add(v float64, more ...string) { e.entry(e.b, v, 0, more...) }
+func (e *emitter) add(v float64, more ...string) { e.writeEntry(e.b, v, 0, more...) }
 
-func (e *emitter) addTime(d time.Duration, more ...string) { e.entry(e.b, 0, d, more...) }
+func (e *emitter) addTime(d time.Duration, more ...string) { e.writeEntry(e.b, 0, d, more...) }
 
 // A family is a metric that Subjects can have.
 type family struct {
@@ -195,7 +195,7 @@ func seconds(get func(*Subject) time.Duration) func(*emitter) {
 func networks(get func(process.Interface) uint64) func(*emitter) {
 	return func(e *emitter) {
 		for _, i := range e.s.Network {
-			e.entry(e.net, float64(get(i)), 0, "interface", i.Name)
+			e.writeEntry(e.net, float64(get(i)), 0, "interface", i.Name)
 		}
 	}
 }

@@ -26,11 +26,11 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 			seen.forget()
 		}
 		p.stamp = stampOf(s.At)
-		p.once(seen, s.Value, s.Labels...)
+		p.writeOnce(seen, s.Value, s.Labels...)
 		if i+1 == len(order) || samples[order[i+1]].Name != s.Name {
 			p.end()
 			if len(families) > 0 && families[0].GetName() == s.Name { // the family has the same name as the sample
-				p.rest(families[0], seen)
+				p.writeRest(families[0], seen)
 				families = families[1:]
 			}
 		}
@@ -42,24 +42,24 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 // empty. It returns the remaining families.
 func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
-		p.gathered(all[0])
+		p.writeFamily(all[0])
 		p.part()
 		all = all[1:]
 	}
 	return all
 }
 
-// gathered writes a family with the library of Prometheus, which supports all types and gathers only labels
+// writeFamily writes a family with the library of Prometheus, which supports all types and gathers only labels
 // in valid UTF-8. A family that cannot be written is omitted.
-func (p *page) gathered(f *dto.MetricFamily) {
+func (p *page) writeFamily(f *dto.MetricFamily) {
 	begun := len(p.b)
 	if _, err := expfmt.MetricFamilyToText(p, f); err != nil {
 		p.b = p.b[:begun]
 	}
 }
 
-// rest writes those metrics of a family that are not yet on the page.
-func (p *page) rest(f *dto.MetricFamily, seen *seen) {
+// writeRest writes those metrics of a family that are not yet on the page.
+func (p *page) writeRest(f *dto.MetricFamily, seen *seen) {
 	left := &dto.MetricFamily{Name: f.Name, Type: f.Type}
 	var text []byte
 	for _, m := range f.Metric {
@@ -72,7 +72,7 @@ func (p *page) rest(f *dto.MetricFamily, seen *seen) {
 		}
 	}
 	begun := len(p.b)
-	p.gathered(left)
+	p.writeFamily(left)
 	header := bytes.IndexByte(p.b[begun:], '\n') + 1 // the line with the type of the metric
 	p.b = append(p.b[:begun], p.b[begun+header:]...)
 	p.part()

@@ -31,7 +31,7 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 				seen.forget()
 			}
 			p.stamp = p.stamped(v.at)
-			p.once(seen, v.of, labels...)
+			p.writeOnce(seen, v.of, labels...)
 		})
 		p.end()
 	})

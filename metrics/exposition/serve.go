@@ -39,7 +39,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
 		var families []*dto.MetricFamily
 		if len(counted) > 0 {
-			families, _ = gathered(counted).Gather() // metrics with an error are omitted
+			families, _ = combineGatherers(counted).Gather() // metrics with an error are omitted
 		}
 		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
 		return
@@ -59,8 +59,8 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 	serve.ServeHTTP(compressed{w, z}, r)
 }
 
-// gathered combines gatherers into one. If there is only one, it is returned without merging.
-func gathered(counted []prometheus.Gatherer) prometheus.Gatherer {
+// writeFamily combines gatherers into one. If there is only one, it is returned without merging.
+func combineGatherers(counted []prometheus.Gatherer) prometheus.Gatherer {
 	if len(counted) == 1 {
 		return counted[0]
 	}
@@ -95,9 +95,9 @@ func (s *seen) add(text []byte) bool {
 	return !known
 }
 
-// once writes a line if the family does not have a line with these labels yet. Two pods may have the same
+// writeOnce writes a line if the family does not have a line with these labels yet. Two pods may have the same
 // name while one of them is terminating.
-func (p *page) once(s *seen, v float64, labels ...string) {
+func (p *page) writeOnce(s *seen, v float64, labels ...string) {
 	begun := len(p.b)
 	if !s.add(p.line(v, "", labels...)) {
 		p.b = p.b[:begun]

@@ -113,8 +113,8 @@ func (p *page) number(v float64) {
 	}
 }
 
-// entry is like line, with the block of a Subject. If seconds is not 0, entry writes it and not v.
-func (p *page) entry(block []byte, v float64, seconds time.Duration, more ...string) {
+// writeEntry is like line, with the block of a Subject. If seconds is not 0, entry writes it and not v.
+func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
 	p.b = append(p.b, block...)

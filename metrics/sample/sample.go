@@ -239,7 +239,7 @@ func (w *walk) all() error {
 	if err != nil || !ok {
 		return err // no pod has run yet
 	}
-	return w.below(w.c.Pods, all.Reading, true)
+	return w.readPods(w.c.Pods, all.Reading, true)
 }
 
 // unread is the error of a pod's cgroup that was left out. The figures of other groups do not depend on it.
@@ -278,9 +278,9 @@ again:
 	return nil // the children keep changing, and the last list has most of them
 }
 
-// below reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. Cgroups that it
+// readPods reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. Cgroups that it
 // proves to be unchanged are not read.
-func (w *walk) below(dir string, above cgroup.Reading, classes bool) error {
+func (w *walk) readPods(dir string, above cgroup.Reading, classes bool) error {
 	return w.visitChildren(dir, above, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
 			return w.pod(at, uid, above)
@@ -292,7 +292,7 @@ func (w *walk) below(dir string, above cgroup.Reading, classes bool) error {
 		if err != nil || !ok {
 			return ok, err
 		}
-		return true, w.below(at, above.Longer(class.Reading), false)
+		return true, w.readPods(at, above.Longer(class.Reading), false)
 	})
 }
 
