@@ -58,7 +58,7 @@ func TestChanges(t *testing.T) {
 		w.prepare(a)
 		w.prepare(b)
 		w.wants(a, "cm", "1")
-		w.wants(b, "cm", "error: does not name it")
+		w.wants(b, "cm", "error: does not reference it")
 		w.pokes()
 
 		w.server.Put(configMap("cm", "2"))
@@ -294,7 +294,7 @@ func TestRelease(t *testing.T) {
 			w.Error(stored, err)
 		}
 		w.wants(b, "ours", "2")
-		w.wants(a, "ours", "error: does not name it")
+		w.wants(a, "ours", "error: does not reference it")
 		w.pokes()
 		w.server.Put(configMap("mine", "3"))
 		w.server.Put(configMap("ours", "3"))
