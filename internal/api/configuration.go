@@ -26,7 +26,8 @@ type Configuration struct {
 	FailedUpdate *ConfigurationFailure `json:"failedUpdate,omitempty"`
 	Problem      string                `json:"problem,omitempty"` // a problem that an administrator should know
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
-	// FollowProblem is the reason why the node cannot follow its source, or empty.
+	// FollowProblem is the reason why the node cannot follow its source. It is empty if the node
+	// can.
 	FollowProblem string `json:"followProblem,omitempty"`
 	// Overridden reports that an administrator selected another configuration. It is in use until
 	// the source changes.

@@ -107,7 +107,7 @@ func (b BoundField) advice(now any, back bool) string {
 		return ": leave it out, or " + consent
 	}
 	text := "what is in use now"
-	switch now = full(now); now.(type) {
+	switch now = nonEmpty(now); now.(type) {
 	case nil: // without consent, an empty value cannot replace the value of the files
 		return " and is empty now, but next would take its value from the node's own files: " + consent +
 			", and set it to the empty value to keep it empty"
@@ -130,9 +130,9 @@ func differing(now, next *Config, fields []BoundField, found func(BoundField, an
 		return err
 	}
 	for _, f := range fields {
-		before, _ := at(was, f.Field)
-		after, _ := at(will, f.Field)
-		if !reflect.DeepEqual(full(before), full(after)) {
+		before, _ := valueAt(was, f.Field)
+		after, _ := valueAt(will, f.Field)
+		if !reflect.DeepEqual(nonEmpty(before), nonEmpty(after)) {
 			found(f, before)
 		}
 	}

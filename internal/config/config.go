@@ -193,7 +193,7 @@ func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, error)
 	if sent != nil && len(sent.Edge) > 0 {
 		ours := e
 		e = EdgeConfiguration{}
-		if _, err := sent.over(sent.Edge, EdgeAPIVersion, EdgeKind, ours, &e, "edge."); err != nil {
+		if _, err := sent.decodeOver(sent.Edge, EdgeAPIVersion, EdgeKind, ours, &e, "edge."); err != nil {
 			return e, err
 		}
 	}

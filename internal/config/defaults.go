@@ -155,7 +155,7 @@ func fill(c, defaults reflect.Value) {
 		for i := range c.NumField() {
 			fill(c.Field(i), defaults.Field(i))
 		}
-	} else if c.CanSet() && c.IsZero() { // CanSet: the unexported fields of a quantity cannot be set
+	} else if c.CanSet() && c.IsZero() { // the unexported fields of a quantity cannot be set
 		c.Set(defaults)
 	}
 }

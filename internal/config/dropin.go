@@ -33,7 +33,7 @@ func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletCo
 	if sent != nil && len(sent.Kubelet) > 0 {
 		ours := c
 		c = kubelet.KubeletConfiguration{}
-		doc, err := sent.over(sent.Kubelet, kubeletAPIVersion, kubeletKind, ours, &c, "")
+		doc, err := sent.decodeOver(sent.Kubelet, kubeletAPIVersion, kubeletKind, ours, &c, "")
 		if err != nil {
 			return c, nil, err
 		}

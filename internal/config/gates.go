@@ -54,9 +54,9 @@ func (c *checker) featureGates() {
 	}
 }
 
-// on reports whether a feature gate is on. A gate that is not configured has the default of kubelet
+// gateIsOn reports whether a feature gate is on. A gate that is not configured has the default of kubelet
 // 1.36.
-func (c *checker) on(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
+func (c *checker) gateIsOn(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
 
 func gateOn(given map[string]bool, gate string) bool {
 	if on, ok := given[gate]; ok {

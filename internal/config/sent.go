@@ -46,11 +46,11 @@ func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
 	return sent(dirs)
 }
 
-// over decodes a document strictly into v. For fields that belong to the node and that the document
+// decodeOver decodes a document strictly into v. For fields that belong to the node and that the document
 // does not set, it uses the values of own. An empty value counts as not set, because tools that
 // write complete configurations, such as kubeadm, write empty values for settings that differ per
 // node. It returns the document.
-func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
+func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
 		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, but at most %d are allowed", len(data), MaxSent)}
@@ -93,10 +93,10 @@ func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix str
 		if !ok || prefix == "" && strings.HasPrefix(path, "edge.") {
 			continue
 		}
-		if value, set := at(all, path); set {
+		if value, set := valueAt(all, path); set {
 			place(kept, path, value)
 		}
-		if value, set := at(sent, path); set && full(value) == nil && !slices.Contains(s.Consent, b.Field) {
+		if value, set := valueAt(sent, path); set && nonEmpty(value) == nil && !slices.Contains(s.Consent, b.Field) {
 			drop(sent, path)
 		}
 	}
@@ -116,7 +116,7 @@ func relative(name string, doc []byte, fields []string) error {
 	}
 	var errs []error
 	for _, f := range fields {
-		value, _ := at(tree, f)
+		value, _ := valueAt(tree, f)
 		list, _ := value.([]any)
 		if text, one := value.(string); one {
 			list = []any{text}
@@ -139,8 +139,8 @@ func edgePathNames() []string {
 	return []string{"cniConfDir", "cniBinDirs", "registryConfigDir", "imagesDir", "criSocket"}
 }
 
-// at returns the value at a path in a decoded JSON tree.
-func at(tree any, path string) (any, bool) {
+// valueAt returns the value at a path in a decoded JSON tree.
+func valueAt(tree any, path string) (any, bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		m, ok := tree.(map[string]any)
 		if !ok {
@@ -208,8 +208,8 @@ func tree(c *Config) (any, error) {
 	return decodeTree(data)
 }
 
-// full returns v, or nil if v is any form of an empty value.
-func full(v any) any {
+// nonEmpty returns v, or nil if v is any form of an empty value.
+func nonEmpty(v any) any {
 	switch t := v.(type) {
 	case string:
 		if t == "" || t == "0s" { // kubeadm writes 0s for each unset duration

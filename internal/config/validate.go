@@ -67,7 +67,7 @@ func oneOf[T ~string](c *checker, path string, value T, valid ...T) {
 	}
 }
 
-// between checks that a value is in an inclusive range.
+// inRange checks that a value is in an inclusive range.
 func between[T cmp.Ordered](c *checker, path string, value, low, high T) {
 	if value < low || value > high {
 		c.invalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
@@ -89,7 +89,7 @@ func (c *checker) server() {
 	between(c, "healthzPort", *k.HealthzPort, 0, 65535)
 	oneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow,
 		kubelet.KubeletAuthorizationModeWebhook)
-	if k.ServerTLSBootstrap && !c.on(gateServingCert) {
+	if k.ServerTLSBootstrap && !c.gateIsOn(gateServingCert) {
 		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
 	}
 	if *k.EnableSystemLogQuery {
@@ -149,7 +149,7 @@ func (c *checker) durations() {
 		atLeast(c, path, d, 0)
 	}
 	between(c, "cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod.Duration, time.Millisecond, time.Second)
-	if k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond && !c.on(gateQuotaPeriod) {
+	if k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond && !c.gateIsOn(gateQuotaPeriod) {
 		c.forbidden("cpuCFSQuotaPeriod", "needs the feature gate %s", gateQuotaPeriod)
 	}
 }
@@ -174,7 +174,7 @@ func (c *checker) images() {
 			c.invalid(field.NewPath("maxParallelImagePulls"), *n, "must be 1 unless serializeImagePulls is false")
 		}
 	}
-	if !c.on(gatePulledImages) {
+	if !c.gateIsOn(gatePulledImages) {
 		if k.ImagePullCredentialsVerificationPolicy != "" || len(k.PreloadedImagesVerificationAllowlist) > 0 {
 			c.forbidden("imagePullCredentialsVerificationPolicy",
 				"needs the feature gate %s, as does preloadedImagesVerificationAllowlist", gatePulledImages)

@@ -82,7 +82,7 @@ func (c *checker) logs() {
 	for name, o := range map[string]*logsapi.OutputRoutingOptions{
 		"text": &options.Text.OutputRoutingOptions, "json": &options.JSON.OutputRoutingOptions,
 	} {
-		if o.SplitStream && !c.on(gateLogging) {
+		if o.SplitStream && !c.gateIsOn(gateLogging) {
 			c.forbidden("logging.options."+name+".splitStream", "needs the feature gate %s", gateLogging)
 		}
 		if !o.InfoBufferSize.IsZero() {
@@ -177,7 +177,7 @@ func (c *checker) cgroups() {
 	}
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
 		kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
-	if k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy && !c.on(gateMemoryQoS) {
+	if k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy && !c.gateIsOn(gateMemoryQoS) {
 		c.forbidden("memoryReservationPolicy", "needs the feature gate %s", gateMemoryQoS)
 	}
 	oneOf(c, "memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")

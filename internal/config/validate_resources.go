@@ -15,7 +15,7 @@ func (c *checker) reserved() {
 	k := c.k
 	c.reservedList("systemReserved", k.SystemReserved)
 	c.reservedList("kubeReserved", k.KubeReserved)
-	if len(k.QOSReserved) > 0 && !c.on(gateQoSReserved) {
+	if len(k.QOSReserved) > 0 && !c.gateIsOn(gateQoSReserved) {
 		c.forbidden("qosReserved", "needs the feature gate %s", gateQoSReserved)
 	}
 	for name, share := range k.QOSReserved {
@@ -154,13 +154,13 @@ func (c *checker) shutdown() {
 	if critical > total {
 		c.invalid(field.NewPath("shutdownGracePeriodCriticalPods"), critical.String(), "must be at most shutdownGracePeriod (%v)", total)
 	}
-	if total > 0 && !c.on(gateShutdown) {
+	if total > 0 && !c.gateIsOn(gateShutdown) {
 		c.forbidden("shutdownGracePeriod", "needs the feature gate %s", gateShutdown)
 	}
 	if len(k.ShutdownGracePeriodByPodPriority) == 0 {
 		return
 	}
-	if !c.on(gateShutdownPriority) {
+	if !c.gateIsOn(gateShutdownPriority) {
 		c.forbidden("shutdownGracePeriodByPodPriority", "needs the feature gate %s", gateShutdownPriority)
 	}
 	if total > 0 || critical > 0 {
@@ -173,7 +173,7 @@ func (c *checker) features() {
 	if limit == nil {
 		return
 	}
-	if !c.on(gateCrashLoop) {
+	if !c.gateIsOn(gateCrashLoop) {
 		c.forbidden("crashLoopBackOff.maxContainerRestartPeriod", "needs the feature gate %s", gateCrashLoop)
 	}
 	between(c, "crashLoopBackOff.maxContainerRestartPeriod", limit.Duration, time.Second, 300*time.Second)

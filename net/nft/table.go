@@ -84,9 +84,9 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// Change does the same as Replace for tables whose present content is from. It writes only the
-// difference, in one transaction, which is a hundred times faster. The chains and rules do not
-// depend on the content. If writing the difference fails, Change calls Replace.
+// Change replaces the content from of existing tables by the content to. It writes only the
+// difference, in one transaction, which is a hundred times faster than Replace. The chains and
+// rules do not depend on the content. If writing the difference fails, Change calls Replace.
 func Change(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {

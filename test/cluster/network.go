@@ -62,7 +62,8 @@ type Link struct {
 	silent bool
 }
 
-// Plug connects a machine that is off by a cable. The cable is present whenever the machine is on.
+// Plug connects a machine to the control plane by a cable. The machine must be off. The cable is
+// present whenever the machine is on.
 func (c *Cluster) Plug(m *machine.Machine) *Link {
 	c.mu.Lock()
 	c.hosts++

@@ -78,8 +78,8 @@ func Archive(t testing.TB) string {
 // Ref returns the reference of an image of ArchivesOf.
 func Ref(name string) string { return "localhost/" + name + ":test" }
 
-// ArchivesOf builds archives with images of podtool and returns their paths by name. Each image has
-// the given number of MiB that no other image shares.
+// ArchivesOf builds an image archive of podtool for each name and returns the paths. Each image
+// contains the given number of MiB that no other image shares.
 func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -95,14 +95,14 @@ func New(t testing.TB, cache string, payload map[string]string) *VM {
 // NewOf does the same as New for the given Arch.
 func NewOf(t testing.TB, arch Arch, cache string, payload map[string]string) *VM {
 	t.Helper()
-	return made(t, arch, "base.sh", cache, payload)
+	return fromScript(t, arch, "base.sh", cache, payload)
 }
 
 // NewHardware does the same as New, but the machine has a kernel with drivers for all hardware, a
 // USB controller, and an empty disk of 2 GiB, /dev/vdc.
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
-	v := made(t, AMD64, "hardware.sh", cache, payload)
+	v := fromScript(t, AMD64, "hardware.sh", cache, payload)
 	v.devices = []string{"-device", "qemu-xhci,id=usb", "-chardev", "null,id=nowhere", "-chardev", "null,id=nowhere2"}
 	v.Second(2048)
 	return v
@@ -117,8 +117,8 @@ func (v *VM) Second(mib int) {
 	v.devices = append(v.devices, "-drive", "if=virtio,format=raw,file="+image)
 }
 
-// made returns a machine from the disk images that a script builds.
-func made(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
+// fromScript returns a machine from the disk images that a script builds.
+func fromScript(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := &VM{t: t, arch: arch, dir: t.TempDir()}
 	v.base = strings.TrimSpace(v.command("bash", script, filepath.Join(cache, "vm"), arch.Debian))

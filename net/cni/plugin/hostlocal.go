@@ -108,7 +108,7 @@ func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want ne
 		last, _ = netip.AddrFromSlice(ip)
 		last = last.Unmap()
 	}
-	at, addr := set.after(0, last)
+	at, addr := set.nextAfter(0, last)
 	for n, first := 0, addr; n == 0 || addr != first; n++ {
 		r := set[at]
 		if addr != r.gateway {
@@ -120,7 +120,7 @@ func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want ne
 				return r.config(addr), nil
 			}
 		}
-		at, addr = set.after(at, addr)
+		at, addr = set.nextAfter(at, addr)
 	}
 	return nil, errors.New("all addresses are taken")
 }

@@ -260,12 +260,12 @@ func FuzzConfiguration(f *testing.F) {
 		_, _ = c.bridge()
 		if p, err := c.pool(); err == nil {
 			for _, set := range p.sets {
-				at, addr := set.after(0, netip.Addr{})
+				at, addr := set.nextAfter(0, netip.Addr{})
 				for range 3 {
 					if set.rangeOf(addr) == nil {
 						t.Fatalf("%s is in no range of %v", addr, set)
 					}
-					at, addr = set.after(at, addr)
+					at, addr = set.nextAfter(at, addr)
 				}
 			}
 		}

@@ -208,9 +208,9 @@ func (set rangeSet) rangeOf(a netip.Addr) *addrRange {
 	return nil
 }
 
-// after returns the next address in cyclic order, and its range. If the given address is in no
+// nextAfter returns the next address in cyclic order, and its range. If the given address is in no
 // range, it returns the first address of the set.
-func (set rangeSet) after(at int, a netip.Addr) (int, netip.Addr) {
+func (set rangeSet) nextAfter(at int, a netip.Addr) (int, netip.Addr) {
 	for i := range set {
 		r := set[(at+i)%len(set)]
 		if a.IsValid() && r.first.Is4() == a.Is4() && !a.Less(r.first) && !r.last.Less(a) {

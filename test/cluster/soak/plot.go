@@ -15,7 +15,7 @@ const (
 	left, top     = 170, 16
 )
 
-// Plot draws the samples as SVG, with one chart per series below each other. Grey lines mark the
+// Plot draws the samples as SVG, one chart per series, one below the other. Grey lines mark the
 // starts of the agent.
 func Plot(w io.Writer, samples []Sample, series []Series) {
 	end := 1.0
