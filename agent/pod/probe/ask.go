@@ -21,13 +21,13 @@ const (
 	eventWarning   = "ProbeWarning"
 )
 
-// maxMessage is how many bytes of an answer an event contains at most.
+// maxMessage is the maximum length of an event's message, in bytes.
 const maxMessage = 1 << 10
 
-// tries is how often a call is made if there is an error instead of an answer.
-const tries = 3
+// maxTries is how many times a call is made while it returns an error instead of an answer.
+const maxTries = 3
 
-// A question is one call to make.
+// A question is one call of a probe.
 type question struct {
 	kind    kind
 	spec    *v1.Probe
@@ -35,7 +35,7 @@ type question struct {
 	timeout time.Duration
 }
 
-// An answer is the result of a call. With an error it says nothing about the container.
+// An answer is the result of a call. If err is set, the answer says nothing about the container.
 type answer struct {
 	verdict verdict
 	warning bool
@@ -43,7 +43,7 @@ type answer struct {
 	err     error
 }
 
-// ask makes a call, and repeats it after an error. A panic is an error of this call.
+// ask makes a call and retries it after an error. A panic is reported as an error of this call.
 func (p *Probes) ask(ctx context.Context, q question) (a answer) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -51,7 +51,7 @@ func (p *Probes) ask(ctx context.Context, q question) (a answer) {
 			a = answer{err: fmt.Errorf("it panicked: %v", r)}
 		}
 	}()
-	for range tries {
+	for range maxTries {
 		if a = p.try(ctx, q); a.err == nil || ctx.Err() != nil {
 			break
 		}
@@ -77,24 +77,25 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 		resp, err := p.cfg.Caller.Get(ctx, q.target, q.spec.HTTPGet, call.Probe, q.timeout)
 		switch {
 		case err != nil:
-			return reached(err)
-		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest: // the body may be secret
+			return networkAnswer(err)
+		// The body is left out, because it may be secret.
+		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest:
 			return answer{verdict: failed, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
 		case resp.Code >= http.StatusMultipleChoices:
 			return answer{verdict: passed, warning: true, output: "Probe terminated redirects, Response body: " + resp.Body}
 		}
 		return answer{verdict: passed}
 	case q.spec.TCPSocket != nil:
-		return reached(p.cfg.Caller.Connect(ctx, q.target, q.spec.TCPSocket, q.timeout))
+		return networkAnswer(p.cfg.Caller.Connect(ctx, q.target, q.spec.TCPSocket, q.timeout))
 	case q.spec.GRPC != nil:
-		return reached(p.cfg.Caller.Check(ctx, q.target, q.spec.GRPC, q.timeout))
+		return networkAnswer(p.cfg.Caller.Check(ctx, q.target, q.spec.GRPC, q.timeout))
 	}
 	return answer{err: errors.New("missing probe handler")}
 }
 
-// reached returns the answer of a call over the network. No answer is a failure of the container, but not if the call could
-// not be made, or if the answer broke off.
-func reached(err error) answer {
+// networkAnswer returns the answer for the result of a network call. A server that does not respond is a failed
+// probe. If the call could not be made, or the response broke off, the answer is an error.
+func networkAnswer(err error) answer {
 	switch {
 	case err == nil:
 		return answer{verdict: passed}
@@ -106,7 +107,8 @@ func reached(err error) answer {
 	return answer{verdict: failed, output: err.Error()}
 }
 
-// expand replaces variables by their values in the manifest. The environment of the running container is not known here.
+// expand replaces variables by their values in the container's manifest. The environment of the running container is
+// not known to the agent.
 func expand(command []string, env []v1.EnvVar) []string {
 	value := func(name string) (value string, ok bool) {
 		for _, e := range env {
@@ -123,8 +125,8 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event of an answer that is not plain success. A failure that does not count, because the container has
-// only just started, is not recorded.
+// record records an event for an answer that is an error, a warning or a failure. It ignores a failure shortly after
+// the container's start, which does not count.
 func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{none: "unknown", passed: "unknown", failed: "failure"}[a.verdict]; {

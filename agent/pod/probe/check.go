@@ -27,18 +27,18 @@ var kinds = [...]string{"Liveness", "Readiness", "Startup"}
 
 func (k kind) String() string { return kinds[k] }
 
-// probe returns the probe of that kind; nil: the container has none.
+// probe returns the container's probe of this kind, or nil if it has none.
 func (k kind) probe(c *v1.Container) *v1.Probe {
 	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
 }
 
-// A subject names a check of a pod.
+// A subject identifies a check within its pod.
 type subject struct {
 	container string
 	kind      kind
 }
 
-// probes iterates over all probes of a pod. Init containers that are not sidecars have none.
+// probes iterates over all probes of a pod, with their containers. Only main containers and sidecars have probes.
 func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	return func(yield func(kind, *v1.Container) bool) {
 		for when, ctr := range podspec.Containers(&pod.Spec) {
@@ -51,7 +51,7 @@ func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	}
 }
 
-// A verdict is the result of a check.
+// A verdict is the result of a check, after the thresholds of its probe.
 type verdict uint8
 
 const (
@@ -60,30 +60,30 @@ const (
 	failed
 )
 
-// A check is one probe of one container of a pod. It exists as long as the pod.
+// A check runs one probe of one container of a pod. It exists as long as its pod.
 type check struct {
 	uid types.UID
 	subject
 
 	// Only the goroutine of Run uses these.
-	ctr     *v1.Container
-	target  call.Target
-	due     time.Time     // of the next call
-	place   int           // in the queue; -1: it is not in it
-	steady  time.Time     // from then on calls are a period apart, and failures count
-	gap     time.Duration // between the calls until then
-	flight  *flight       // the call that goes on; nil: none
-	streak  verdict       // of the last calls
-	streaks int32         // how many in a row
+	ctr        *v1.Container
+	target     call.Target
+	due        time.Time     // time of the next call
+	index      int           // in the queue, or -1
+	steady     time.Time     // Before this time, calls are gap apart and failures do not count.
+	gap        time.Duration // between calls before steady; it doubles
+	flight     *flight       // the running call, or nil
+	lastResult verdict       // result of the last call
+	inRow      int32         // number of calls in a row with that result
 
 	// Probes.mu guards these.
 	pod     *v1.Pod
-	id      string // of the container that verdict is about
+	id      string // ID of the container that verdict belongs to
 	verdict verdict
 	counts  counts
 }
 
-// A flight is a call that goes on.
+// A flight is a running call.
 type flight struct {
 	check  *check
 	began  time.Time
@@ -99,7 +99,7 @@ func (c *check) period() time.Duration { return seconds(max(1, c.spec().PeriodSe
 
 func (c *check) timeout() time.Duration { return seconds(max(1, c.spec().TimeoutSeconds)) }
 
-// threshold returns how many equal answers in a row make a verdict.
+// threshold returns how many results v in a row change the verdict to v.
 func (c *check) threshold(v verdict) int32 {
 	if v == failed {
 		return c.spec().FailureThreshold
@@ -107,19 +107,20 @@ func (c *check) threshold(v verdict) int32 {
 	return c.spec().SuccessThreshold
 }
 
-// The first wait for a container to become ready, long enough for quick programs to listen. Each of the next is twice as
-// long. For commands, which cost a process each, it is longer.
+// The first interval between the calls to a container that is starting. It is short, because quick programs soon
+// listen, and doubles with each call. Commands start at a longer interval, because each costs a process.
 const (
 	firstGap     = 10 * time.Millisecond
 	firstExecGap = 100 * time.Millisecond
 )
 
-// begin sets the time of a check's first call. A container that started before the agent, and whose result is known, is
-// called at a random time within spread, so that not all are called at once. Otherwise the first period is for its start:
-// startup and readiness probes are called almost at once and then at growing intervals, and only success counts. With a
-// kubelet the first call comes at any time in the first period, so no pod may rely on a later one.
-func (c *check) begin(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
-	age := now.Round(0).Sub(seen.StartedAt) // by the machine's clock, which may have been set
+// schedule sets the time of a check's first call. If the container started before the agent and its result is known,
+// the time is random within spread, so that a restarted agent does not make all calls at once. Otherwise the
+// container has one period to start: startup and readiness probes are called almost at once and then at growing
+// intervals, and only success counts. A kubelet makes the first call at a random time in the first period, so no pod
+// can rely on a later one.
+func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
+	age := now.Round(0).Sub(seen.StartedAt) // by wall-clock time, which may have been set since
 	delay := seconds(c.spec().InitialDelaySeconds)
 	from := now.Add(min(max(delay-age, 0), delay))
 	c.gap = firstGap
@@ -134,21 +135,21 @@ func (c *check) begin(now, since time.Time, seen plan.Container, known bool, spr
 		c.steady = nextBeat(since, now.Add(max(c.period(), from.Sub(now))))
 		c.due = c.steady
 		if c.kind != liveness {
-			c.due = c.soon(from)
+			c.due = c.earlyCall(from)
 		}
 	}
 }
 
-// beat is the interval at which steady calls are made: several at once, so that the processor wakes up less often.
+// beat is the time grid of steady calls. Calls are made together on a beat, so that the CPU wakes up less often.
 const beat = 100 * time.Millisecond
 
-// nextBeat returns the first beat at or after t. Periods are whole seconds, so later calls are on a beat, too.
+// nextBeat returns the first beat at or after t. Periods are whole seconds, so the following calls are on a beat too.
 func nextBeat(since, t time.Time) time.Time {
 	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }
 
-// soon returns the time of the next call while the check is not steady.
-func (c *check) soon(now time.Time) time.Time {
+// earlyCall returns the time of the next call before the check is steady.
+func (c *check) earlyCall(now time.Time) time.Time {
 	at := now.Add(c.gap)
 	c.gap *= 2
 	if at.After(c.steady) {
@@ -157,12 +158,12 @@ func (c *check) soon(now time.Time) time.Time {
 	return at
 }
 
-// next sets the time of the call after one that has ended. Calls that were missed because one took longer than a period are
-// not repeated.
-func (c *check) next(f *flight, since, now time.Time) {
+// scheduleNext sets the time of the next call after f has ended. If a call took longer than a period, the missed
+// calls are skipped.
+func (c *check) scheduleNext(f *flight, since, now time.Time) {
 	if f.began.Before(c.steady) {
 		if f.answer.verdict != passed || f.answer.err != nil {
-			c.due = c.soon(now)
+			c.due = c.earlyCall(now)
 			return
 		}
 		c.steady = f.began
@@ -175,19 +176,19 @@ func (c *check) next(f *flight, since, now time.Time) {
 	}
 }
 
-// count counts an answer, and returns the verdict that follows.
+// count counts a result and returns the new verdict.
 func (c *check) count(v verdict) verdict {
-	if c.streak != v {
-		c.streak, c.streaks = v, 0
+	if c.lastResult != v {
+		c.lastResult, c.inRow = v, 0
 	}
-	c.streaks++
-	if c.streaks < c.threshold(v) {
+	c.inRow++
+	if c.inRow < c.threshold(v) {
 		return c.verdict
 	}
 	return v
 }
 
-// A queue is a heap of checks by the time of their next call.
+// A queue is a heap of checks, ordered by the time of the next call.
 type queue []*check
 
 func (q queue) Len() int           { return len(q) }
@@ -195,13 +196,13 @@ func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
 
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].index, q[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (q *queue) Push(x any) {
 	c := x.(*check)
-	c.place = len(*q)
+	c.index = len(*q)
 	*q = append(*q, c)
 }
 
@@ -210,6 +211,6 @@ func (q *queue) Pop() any {
 	last := len(*q) - 1
 	c := (*q)[last]
 	(*q)[last] = nil
-	*q, c.place = (*q)[:last], -1
+	*q, c.index = (*q)[:last], -1
 	return c
 }

@@ -8,23 +8,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What is counted of probes, under a kubelet's names.
-// https://kubernetes.io/docs/reference/instrumentation/metrics/
+// Metrics of probes, with a kubelet's names.
 var (
-	total = prometheus.NewDesc("prober_probe_total", "probes of containers by their result",
+	totalDesc = prometheus.NewDesc("prober_probe_total", "probes of containers by their result",
 		[]string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}, nil)
-	duration = prometheus.NewDesc("prober_probe_duration_seconds", "how long probes took that succeeded",
+	durationDesc = prometheus.NewDesc("prober_probe_duration_seconds", "how long probes took that succeeded",
 		[]string{"probe_type", "container", "pod", "namespace"}, nil)
 )
 
 // buckets are prometheus.DefBuckets.
 var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// counts are the figures of one check: 80 bytes, where a vector of histograms has 2 KiB.
+// counts are the metrics of one check. They take 80 bytes, against 2 KiB in a vector of histograms.
 type counts struct {
 	failed  uint32
 	passed  uint32
-	within  [len(buckets)]uint32 // of those that passed
+	within  [len(buckets)]uint32 // passed calls by duration
 	seconds float64
 }
 
@@ -41,9 +40,9 @@ func (c *counts) add(v verdict, took time.Duration) {
 }
 
 // Describe implements prometheus.Collector.
-func (p *Probes) Describe(to chan<- *prometheus.Desc) { to <- total; to <- duration }
+func (p *Probes) Describe(to chan<- *prometheus.Desc) { to <- totalDesc; to <- durationDesc }
 
-// Collect implements prometheus.Collector. What is known of a pod goes with it.
+// Collect implements prometheus.Collector. The metrics of a pod disappear with the pod.
 func (p *Probes) Collect(to chan<- prometheus.Metric) {
 	type series struct {
 		kind kind
@@ -63,7 +62,7 @@ func (p *Probes) Collect(to chan<- prometheus.Metric) {
 		labels := []string{s.kind.String(), s.name, s.pod.Name, s.pod.Namespace}
 		for result, n := range map[string]uint32{"successful": s.passed, "failed": s.failed} {
 			if n > 0 {
-				to <- prometheus.MustNewConstMetric(total, prometheus.CounterValue, float64(n), s.kind.String(), result, s.name, s.pod.Name,
+				to <- prometheus.MustNewConstMetric(totalDesc, prometheus.CounterValue, float64(n), s.kind.String(), result, s.name, s.pod.Name,
 					s.pod.Namespace, string(s.pod.UID))
 			}
 		}
@@ -75,6 +74,6 @@ func (p *Probes) Collect(to chan<- prometheus.Metric) {
 			sum += uint64(n)
 			below[buckets[i]] = sum
 		}
-		to <- prometheus.MustNewConstHistogram(duration, uint64(s.passed), s.seconds, below, labels...)
+		to <- prometheus.MustNewConstHistogram(durationDesc, uint64(s.passed), s.seconds, below, labels...)
 	}
 }

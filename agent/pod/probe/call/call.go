@@ -15,20 +15,19 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// MaxOutput is how many bytes of the output of a command, or of the body of a
-// response, are kept, as by a kubelet.
+// MaxOutput is the maximum number of bytes that are kept of a command's output or a response's body, as in a kubelet.
 const MaxOutput = 10 << 10
 
-// ErrInvalid says that no call was made: its port or address is none.
+// ErrInvalid means that no call was made, because its port or address is invalid.
 var ErrInvalid = errors.New("invalid call")
 
-// ErrBroken says that an answer began and broke off.
+// ErrBroken means that the connection failed in the middle of a response.
 var ErrBroken = errors.New("broken answer")
 
-// ErrTimedOut says that a command was killed because its time was over.
+// ErrTimedOut means that a command was killed because its timeout had passed.
 var ErrTimedOut = errors.New("command timed out")
 
-// marked is an error of a kind whose text is not that of the kind.
+// marked adds a kind, such as ErrInvalid, to an error without changing the error's text.
 type marked struct {
 	error
 	kind error
@@ -36,14 +35,14 @@ type marked struct {
 
 func (m *marked) Unwrap() []error { return []error{m.error, m.kind} }
 
-// A Target is what is called.
+// A Target is the container to call.
 type Target struct {
-	ID        string        // of the container in the runtime
-	Container *v1.Container // its ports have names
-	IP        string        // of its pod: called where an action names no host
+	ID        string        // container ID of the runtime
+	Container *v1.Container // used to look up ports by name
+	IP        string        // of the pod: used if an action names no host
 }
 
-// Address is where an action leads: its host, or that of the pod, and its port.
+// Address returns the address for a call: the host of the action, or else the pod's IP, and the port number.
 func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	n, err := t.port(port)
 	if err != nil {
@@ -58,7 +57,7 @@ func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
 
-// port is a number, the name of a port of the container, or a number written as a name.
+// port returns a port number. The port may also be given by its name in the container, or as a number in a string.
 func (t Target) port(port intstr.IntOrString) (n int, err error) {
 	n = int(port.IntVal)
 	if port.Type == intstr.String {
@@ -81,43 +80,43 @@ func (t Target) named(name string) (int, error) {
 	return strconv.Atoi(name)
 }
 
-// A Config is what a Caller needs.
+// Config configures a Caller.
 type Config struct {
 	Runtime cri.Runtime
-	Version string // of Kubernetes that servers are told, as in v1.36.3
+	Version string // of Kubernetes, for the User-Agent header; for example v1.36.3
 }
 
-// A Caller may be used from any goroutine.
+// A Caller makes calls. It is safe for concurrent use.
 type Caller struct{ Config }
 
-// New starts nothing.
+// New returns a Caller. It starts no goroutine.
 func New(c Config) *Caller { return &Caller{c} }
 
-// agent is how a caller names itself: kube-probe/1.36 or kube-lifecycle/1.36.
+// agent returns the User-Agent of a call, such as kube-probe/1.36 or kube-lifecycle/1.36.
 func (c *Caller) agent(purpose string) string {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(c.Version, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
 	return "kube-" + purpose + "/" + major + "." + minor
 }
 
-// within bounds a context; 0 is no bound.
-func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout returns a context with a timeout. A timeout of 0 means no timeout.
+func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, timeout)
 }
 
-// dialer opens connections that carry one call: they need no keep-alive.
+// dialer returns a dialer without TCP keep-alive, because a connection carries only one call.
 func dialer() *net.Dialer { return &net.Dialer{KeepAlive: -1} }
 
-// Connect opens a TCP connection and closes it. A timeout of 0 is none but ctx.
+// Connect opens a TCP connection and closes it. A timeout of 0 means that only ctx limits the call.
 func (c *Caller) Connect(ctx context.Context, t Target, a *v1.TCPSocketAction, timeout time.Duration) error {
 	address, err := t.Address(a.Host, a.Port)
 	if err != nil {
 		return err
 	}
-	ctx, stop := within(ctx, timeout)
+	ctx, stop := withTimeout(ctx, timeout)
 	defer stop()
 	conn, err := dialer().DialContext(ctx, "tcp", address)
 	if err != nil {

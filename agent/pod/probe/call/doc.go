@@ -1,12 +1,10 @@
-// Package call carries out one call to a container: a command inside of it, an HTTP
-// request, a TCP connection or a gRPC health check. Probes and lifecycle hooks make
-// such calls; what an answer means is theirs to say.
+// Package call makes a single call to a container: it runs a command, sends an HTTP request, opens a TCP connection
+// or makes a gRPC health check. Probes and lifecycle hooks use it and interpret the answer.
 //
 //	probe, hook --Exec--> cri.Runtime --> a process in the container
 //	            --Get, Connect, Check--> the pod's address, or another host that the action names
 //
-// The other end belongs to the pod and is not trusted: each call ends with its context
-// or its timeout, keeps MaxOutput bytes of an answer at most, follows redirects only to
-// the host that was asked first, uses no proxy and keeps no connection. Nothing runs, and
-// nothing is held, between two calls.
+// The other end belongs to the pod and is not trusted. A call ends with its context or its timeout, keeps at most
+// MaxOutput bytes of an answer, and follows redirects only to the same host. It uses no proxy, and its connection is
+// not reused. The package has no goroutines and no state between calls.
 package call

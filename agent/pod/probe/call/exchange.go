@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// handshake is how long TLS may take to begin where a call has no timeout of its own.
-const handshake = 10 * time.Second
+// handshakeTimeout is the timeout of the TLS handshake. It also applies to calls without a timeout.
+const handshakeTimeout = 10 * time.Second
 
-// An exchange is one HTTP/1.1 request and its answer on a connection of its own. It serves
-// instead of an http.Transport, which costs goroutines for a pool that is not wanted, and
-// logs what a server sends unasked, in HTTP/2 frame by frame: as much as a pod likes.
+// An exchange is a RoundTripper that opens a connection for one HTTP/1.1 request and its response. It replaces
+// http.Transport, which starts goroutines for a connection pool, and logs data that a server sends unrequested: with
+// HTTP/2 frame by frame, so a pod could fill the log.
 type exchange struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -34,8 +34,9 @@ func (exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	closing := func() error { stop(); return conn.Close() }
-	resp, err := ask(conn, req)
-	if err == nil && ctx.Err() != nil { // the answer to the end of the call, before the connection was closed
+	resp, err := sendRequest(conn, req)
+	// The server answered because its side saw the end of the call, before the connection was closed here.
+	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -55,7 +56,7 @@ func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
 	switch {
 	case port == "":
 		return nil, fmt.Errorf("unsupported protocol scheme %q", u.Scheme)
-	case u.Hostname() == "": // which net takes for this machine
+	case u.Hostname() == "": // package net would dial this machine
 		return nil, errors.New("no Host in request URL")
 	case u.Port() != "":
 		port = u.Port()
@@ -65,7 +66,7 @@ func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
 		return conn, err
 	}
 	secure := tls.Client(conn, &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-	ctx, stop := context.WithTimeout(ctx, handshake)
+	ctx, stop := context.WithTimeout(ctx, handshakeTimeout)
 	defer stop()
 	if err = secure.HandshakeContext(ctx); err != nil {
 		conn.Close()
@@ -77,22 +78,22 @@ func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
 	return secure, nil
 }
 
-// buffer is enough for most requests and answers.
-const buffer = 1 << 10
+// bufferSize is large enough for most requests and response headers.
+const bufferSize = 1 << 10
 
-// ask sends a request and reads the answer up to its body.
-func ask(conn net.Conn, req *http.Request) (*http.Response, error) {
-	once := *req
-	once.Close = true
-	out := bufio.NewWriterSize(conn, buffer)
-	if err := once.Write(out); err != nil {
+// sendRequest sends a request and reads the response up to its body.
+func sendRequest(conn net.Conn, req *http.Request) (*http.Response, error) {
+	single := *req
+	single.Close = true
+	out := bufio.NewWriterSize(conn, bufferSize)
+	if err := single.Write(out); err != nil {
 		return nil, err
 	}
 	if err := out.Flush(); err != nil {
 		return nil, err
 	}
 	limit := &io.LimitedReader{R: conn, N: maxHeader}
-	in := bufio.NewReaderSize(limit, buffer)
+	in := bufio.NewReaderSize(limit, bufferSize)
 	if _, err := in.Peek(1); err != nil {
 		return nil, err
 	}
@@ -104,17 +105,17 @@ func ask(conn net.Conn, req *http.Request) (*http.Response, error) {
 		case err != nil:
 			return nil, fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", err)
 		case resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols:
-			continue // the answer is still to come
+			continue // an informational response: the final one follows
 		}
 		limit.N = math.MaxInt64
 		return resp, nil
 	}
 }
 
-// A body closes its connection.
+// A body closes its connection when it is closed.
 type body struct {
 	io.ReadCloser
-	ctx   context.Context // of the request, whose end is the reason of a read that fails
+	ctx   context.Context // of the request; its error replaces the error of a failed read
 	close func() error
 }
 

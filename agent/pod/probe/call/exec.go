@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// An ExitError is the end of a command with a code other than 0.
+// An ExitError is returned for a command that exited with a code other than 0.
 type ExitError struct {
 	Code    int32
 	Command []string
@@ -24,10 +24,10 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(e.Command, " "), e.Code, e.Stderr)
 }
 
-// Exec runs a command in a container and returns the beginning of what it printed,
-// stdout first. The command is killed when its time is over (ErrTimedOut) or ctx ends;
-// a timeout of 0 is none but ctx. A code other than 0 is an *ExitError; any other error
-// says that the command could not be run.
+// Exec runs a command in a container and returns the first MaxOutput bytes of its output, stdout first. If the
+// timeout passes, the command is killed and the error is ErrTimedOut. The command is also killed when ctx ends. A
+// timeout of 0 means that only ctx limits the command. If the command exits with a code other than 0, the error is an
+// *ExitError. Any other error means that the command could not be run.
 func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, error) {
 	stdout, stderr, code, err := c.run(ctx, id, command, timeout)
 	switch {
@@ -44,27 +44,27 @@ func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout 
 	return clip(out), err
 }
 
-// killing is how long a runtime behind a socket gets to end a command whose time is over.
-const killing = 2 * time.Minute
+// killTime is the additional time for a runtime behind a socket to kill a command after its timeout.
+const killTime = 2 * time.Minute
 
-// run prefers a runtime in this process to write what the command prints: nobody holds
-// more of it than is kept. A runtime behind a socket answers with up to 16 MiB.
+// run streams the output if the runtime is in this process, so that only the part to keep is in memory. A runtime
+// behind a socket returns up to 16 MiB at once.
 func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
 	err error) {
 	s, ok := c.Runtime.(cri.Streamer)
 	if !ok {
 		if timeout > 0 {
 			var stop context.CancelFunc
-			ctx, stop = context.WithTimeout(ctx, timeout+killing)
+			ctx, stop = context.WithTimeout(ctx, timeout+killTime)
 			defer stop()
 		}
 		r, err := c.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: command,
 			Timeout: int64((timeout + time.Second - 1) / time.Second)})
 		return clip(r.GetStdout()), clip(r.GetStderr()), r.GetExitCode(), err
 	}
-	ctx, stop := within(ctx, timeout)
+	ctx, stop := withTimeout(ctx, timeout)
 	defer stop()
-	var out, errs beginning
+	var out, errs headBuffer
 	err = s.Stream(ctx, id, cri.ExecOptions{Command: command, Stdout: &out, Stderr: &errs, Collect: true})
 	if exit, ok := errors.AsType[cri.ExitError](err); ok {
 		code, err = exit.Code, nil
@@ -72,15 +72,15 @@ func (c *Caller) run(ctx context.Context, id string, command []string, timeout t
 	return out.Bytes(), errs.Bytes(), code, err
 }
 
-// clip copies the beginning, so that the rest can be freed.
+// clip returns a copy of the first MaxOutput bytes, so that the rest can be freed.
 func clip(b []byte) []byte { return bytes.Clone(b[:min(len(b), MaxOutput)]) }
 
-// beginning keeps the first MaxOutput bytes.
-type beginning struct{ bytes.Buffer }
+// headBuffer keeps the first MaxOutput bytes that are written to it.
+type headBuffer struct{ bytes.Buffer }
 
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *headBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), MaxOutput-b.Len())])
 	return len(p), nil
 }
 
-func (b *beginning) Close() error { return nil }
+func (b *headBuffer) Close() error { return nil }

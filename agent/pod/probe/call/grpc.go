@@ -16,12 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// window is how much a gRPC server may send ahead, the least that gRPC knows.
-const window = 64 << 10
+// windowSize is the flow-control window of a gRPC connection: the smallest that gRPC accepts.
+const windowSize = 64 << 10
 
-// Check asks a server, by the gRPC health checking protocol, whether a service of it
-// serves; the error says why not. A timeout of 0 is none but ctx.
-// https://github.com/grpc/grpc/blob/master/doc/health-checking.md
+// Check reports through the gRPC health checking protocol whether a service of the server is serving. If not, the
+// error gives the reason. A timeout of 0 means that only ctx limits the call.
 func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout time.Duration) error {
 	address, err := t.Address("", intstr.FromInt32(a.Port))
 	if err != nil {
@@ -29,20 +28,20 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(c.agent(Probe)),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // and by no proxy
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // without a proxy
 			return dialer().DialContext(ctx, "tcp", address)
 		}),
-		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithInitialWindowSize(window),
-		grpc.WithInitialConnWindowSize(window),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithInitialWindowSize(windowSize),
+		grpc.WithInitialConnWindowSize(windowSize),
 		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxOutput)),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 	if err != nil {
 		return &marked{err, ErrInvalid}
 	}
 	defer conn.Close()
-	ctx, stop := within(ctx, timeout)
+	ctx, stop := withTimeout(ctx, timeout)
 	defer stop()
-	if err := ready(ctx, conn); err != nil {
+	if err := waitReady(ctx, conn); err != nil {
 		return fmt.Errorf("timeout: failed to connect service %q within %v: %w", address, timeout, err)
 	}
 	var service string
@@ -64,8 +63,8 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 	}
 }
 
-// ready connects, again and again, until the server has spoken gRPC or ctx ends.
-func ready(ctx context.Context, conn *grpc.ClientConn) error {
+// waitReady connects, repeatedly if necessary, until the gRPC connection is ready or ctx ends.
+func waitReady(ctx context.Context, conn *grpc.ClientConn) error {
 	for {
 		conn.Connect()
 		s := conn.GetState()

@@ -13,8 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Bounds of what a server may send beside the body, and of how often it may send the
-// caller on.
+// Limits for the size of response headers and the number of redirects.
 const (
 	maxHeader    = 64 << 10
 	maxRedirects = 10
@@ -26,34 +25,34 @@ type Response struct {
 	Body string // its beginning
 }
 
-// Purposes of HTTP requests, which servers are told in the header User-Agent.
+// Purposes of HTTP requests. They appear in the User-Agent header.
 const (
 	Probe     = "probe"
 	Lifecycle = "lifecycle"
 )
 
-// Get sends the request of an action and reads the answer, whatever its status. A
-// timeout of 0 is none but ctx. Redirects are followed as long as they lead to the host
-// of the action; another one is the answer. The certificate of an HTTPS server is not
-// checked, for nobody could say whose it has to be.
-// https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/#http-probes
+// Get sends the HTTP request of an action and returns the response, whatever its status. A timeout of 0 means that
+// only ctx limits the call. It follows redirects to the host of the action. A redirect to another host is returned as
+// the response. It does not verify the certificate of an HTTPS server, because the pod's spec does not say which
+// certificate to expect.
 func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (Response, error) {
 	req, err := c.request(t, a, purpose)
 	if err != nil {
 		return Response{}, err
 	}
-	within, stop := within(ctx, timeout)
+	withTimeout, stop := withTimeout(ctx, timeout)
 	defer stop()
-	late := func(err error, when string) error { // in the words of net/http, which people search for
-		if within.Err() == nil || ctx.Err() != nil {
+	// timeoutError uses the words of net/http, because people search for them.
+	timeoutError := func(err error, when string) error {
+		if withTimeout.Err() == nil || ctx.Err() != nil {
 			return err
 		}
 		return fmt.Errorf("%w (Client.Timeout %s)", err, when)
 	}
 	client := http.Client{Transport: exchange{}, CheckRedirect: sameHost}
-	resp, err := client.Do(req.WithContext(within))
+	resp, err := client.Do(req.WithContext(withTimeout))
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		failed.Err = late(failed.Err, "exceeded while awaiting headers")
+		failed.Err = timeoutError(failed.Err, "exceeded while awaiting headers")
 	}
 	if err != nil {
 		return Response{}, err
@@ -61,7 +60,7 @@ func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
 	if err != nil {
-		return Response{}, &marked{late(err, "or context cancellation while reading body"), ErrBroken}
+		return Response{}, &marked{timeoutError(err, "or context cancellation while reading body"), ErrBroken}
 	}
 	return Response{resp.StatusCode, string(body)}, nil
 }
@@ -72,7 +71,7 @@ func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.R
 		return nil, err
 	}
 	u, err := url.Parse(a.Path)
-	if err != nil { // who serves it may understand it
+	if err != nil { // the server may understand a path that is not a valid URL
 		u = &url.URL{Path: a.Path}
 	}
 	u.Scheme, u.Host = "http", address
@@ -91,15 +90,14 @@ func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.R
 	}
 	if req.Header["Accept"] == nil {
 		req.Header.Set("Accept", "*/*")
-	} else if req.Header.Get("Accept") == "" { // asked to send none
+	} else if req.Header.Get("Accept") == "" { // an empty value means: send no Accept header
 		req.Header.Del("Accept")
 	}
 	req.Host = req.Header.Get("Host")
 	return req, nil
 }
 
-// sameHost lets a server send the caller on to itself only, on any port: a pod must not
-// choose whom its node calls.
+// sameHost follows redirects only to the same host, on any port, so that a pod cannot make its node call other hosts.
 func sameHost(next *http.Request, via []*http.Request) error {
 	if next.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse

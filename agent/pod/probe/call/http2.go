@@ -9,12 +9,11 @@ import (
 // wantsHTTP2 reports whether a call failed because the TLS server does not speak HTTP/1.1.
 func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no application protocol") }
 
-// callByHTTP2 repeats a call for a server that speaks HTTP/2 only, which is rare. Its pool of
-// connections is closed with the answer. A kubelet offers both protocols at once; most servers
-// speak both.
+// callByHTTP2 repeats a call for a server that speaks only HTTP/2. Such servers are rare. The connection pool is
+// closed with the response. A kubelet offers both protocols in one handshake.
 func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
-		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshake,
+		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshakeTimeout,
 		TLSClientConfig:   &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 	}

@@ -20,29 +20,29 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// A Caller calls containers. *call.Caller is one.
+// A Caller makes the calls of hooks. *call.Caller implements it.
 type Caller interface {
 	Exec(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, error)
 	Get(ctx context.Context, t call.Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (call.Response, error)
 }
 
-// Config is what Hooks needs.
+// Config configures Hooks.
 type Config struct {
 	Caller Caller
 	Events event.Sink
-	Dir    string // of marks; it is made
+	Dir    string // directory of the marks; it is created
 }
 
-// Hooks is safe for concurrent use.
+// Hooks runs hooks and stores marks. It is safe for concurrent use.
 type Hooks struct {
 	c                    Config
-	fallbacks, cutShorts prometheus.Counter
+	fallbacks, sleepsCut prometheus.Counter
 
 	mu       sync.Mutex
 	returned map[string]struct{} // by container ID
 }
 
-// Open takes over the marks of the last run.
+// Open returns Hooks with the marks that an earlier run of the agent stored.
 func Open(c Config) (*Hooks, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a place for what is known of hooks: %w", err)
@@ -55,7 +55,7 @@ func Open(c Config) (*Hooks, error) {
 		c: c, returned: map[string]struct{}{},
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total",
 			Help: "hooks that asked by HTTPS and were answered by HTTP"}),
-		cutShorts: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
+		sleepsCut: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
 			Help: "hooks that slept and were ended before their time"}),
 	}
 	for _, e := range entries {
@@ -64,9 +64,9 @@ func Open(c Config) (*Hooks, error) {
 	return h, nil
 }
 
-// Collectors are what a kubelet counts of hooks, under its names.
+// Collectors returns the metrics of hooks, with a kubelet's names.
 func (h *Hooks) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{h.fallbacks, h.cutShorts}
+	return []prometheus.Collector{h.fallbacks, h.sleepsCut}
 }
 
 // Has reports whether the postStart hook of a container has returned.
@@ -77,17 +77,18 @@ func (h *Hooks) Has(id string) bool {
 	return ok
 }
 
-// Returned marks a container. After an error the mark ends with this process.
+// Returned marks a container whose postStart hook has returned. If the mark cannot be stored, it is lost with this
+// process.
 func (h *Hooks) Returned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.returned[id] = struct{}{}
-	path, err := h.mark(id)
+	path, err := h.markPath(id)
 	if err != nil {
 		return err
 	}
 	err = os.WriteFile(path, nil, 0o600)
-	if errors.Is(err, fs.ErrNotExist) { // somebody removed the run directory
+	if errors.Is(err, fs.ErrNotExist) { // someone removed the run directory
 		if err = os.MkdirAll(h.c.Dir, 0o700); err == nil {
 			err = os.WriteFile(path, nil, 0o600)
 		}
@@ -95,7 +96,7 @@ func (h *Hooks) Returned(id string) error {
 	return err
 }
 
-// Forget removes the mark of a container, if it has one.
+// Forget removes the mark of a container, if there is one.
 func (h *Hooks) Forget(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +104,7 @@ func (h *Hooks) Forget(id string) error {
 		return nil
 	}
 	delete(h.returned, id)
-	path, err := h.mark(id)
+	path, err := h.markPath(id)
 	if err != nil {
 		return err
 	}
@@ -113,12 +114,12 @@ func (h *Hooks) Forget(id string) error {
 	return nil
 }
 
-// Keep forgets all containers but those.
-func (h *Hooks) Keep(there func(id string) bool) error {
+// Keep removes the marks of all containers for which exists returns false.
+func (h *Hooks) Keep(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
 	for id := range h.returned {
-		if !there(id) {
+		if !exists(id) {
 			gone = append(gone, id)
 		}
 	}
@@ -130,44 +131,44 @@ func (h *Hooks) Keep(there func(id string) bool) error {
 	return errors.Join(errs...)
 }
 
-// mark is where a container is marked. IDs are a runtime's choice.
-func (h *Hooks) mark(id string) (string, error) {
+// markPath returns the path of a container's mark. It checks the ID, which the runtime chose.
+func (h *Hooks) markPath(id string) (string, error) {
 	if id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") {
 		return "", fmt.Errorf("%q is no ID of a container", id)
 	}
 	return filepath.Join(h.c.Dir, id), nil
 }
 
-// maxOutput bounds what a command's output adds to the message of its failure: it goes
-// into the pod's status.
+// maxOutput is the maximum number of bytes of a command's output in an error message, which becomes part of the pod's
+// status.
 const maxOutput = 1 << 10
 
-// Run runs a hook until it or ctx has ended. The words of its errors are a kubelet's.
+// Run runs a hook until the hook returns or ctx ends. Its error messages are those of a kubelet.
 func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
-	of := fmt.Sprintf("for Container %q in Pod %q failed - error", ctr.Name, fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID))
+	suffix := fmt.Sprintf("for Container %q in Pod %q failed - error", ctr.Name, fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID))
 	switch {
 	case hook.Exec != nil:
 		out, err := h.c.Caller.Exec(ctx, id, hook.Exec.Command, 0)
 		if err != nil {
-			return fmt.Errorf("Exec lifecycle hook (%v) %s: %w, message: %q", hook.Exec.Command, of, err, out[:min(len(out), maxOutput)])
+			return fmt.Errorf("Exec lifecycle hook (%v) %s: %w, message: %q", hook.Exec.Command, suffix, err, out[:min(len(out), maxOutput)])
 		}
 	case hook.HTTPGet != nil:
 		if err := h.get(ctx, pod, ctr, id, hook.HTTPGet); err != nil {
-			return fmt.Errorf("HTTP lifecycle hook (%s) %s: %w", hook.HTTPGet.Path, of, err)
+			return fmt.Errorf("HTTP lifecycle hook (%s) %s: %w", hook.HTTPGet.Path, suffix, err)
 		}
 	case hook.Sleep != nil:
 		if err := sleep(ctx, hook.Sleep.Seconds); err != nil {
-			h.cutShorts.Inc()
-			return fmt.Errorf("Sleep lifecycle hook (%d) %s: %w", hook.Sleep.Seconds, of, err)
+			h.sleepsCut.Inc()
+			return fmt.Errorf("Sleep lifecycle hook (%d) %s: %w", hook.Sleep.Seconds, suffix, err)
 		}
-	default: // tcpSocket, too: the API has it for compatibility only
+	default: // also tcpSocket, which the API has only for compatibility
 		return fmt.Errorf("Cannot run handler: invalid handler: %v", hook)
 	}
 	return nil
 }
 
-// get makes a request. Whatever the server answers is success; one that speaks HTTP where
-// HTTPS was asked for is asked again, without what must not be read on the way.
+// get sends the HTTP request of a hook. Any response is success. If the action specifies HTTPS but the server speaks
+// HTTP, get repeats the request over HTTP, without the Authorization header.
 func (h *Hooks) get(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, a *v1.HTTPGetAction) error {
 	t := call.Target{ID: id, Container: ctr, IP: pod.Status.PodIP}
 	_, err := h.c.Caller.Get(ctx, t, a, call.Lifecycle, 0)

@@ -49,17 +49,17 @@ func TestFailuresOutliveTheAgent(t *testing.T) {
 // A file that somebody else wrote is no reason to give anything up, nor to read for ever.
 func TestForeignMemory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probes")
-	for _, text := range []string{"", "\n\n", "c1 Liveness", "c1 Liveness x\n", "c1 Liveness -3\n", "c1\x00 Liveness 3\n", strings.Repeat("c1", maxMemory) + " Liveness 3\n", strings.Repeat("x Liveness 3\n", maxMemory/10) + "c1 Liveness 3\n"} {
+	for _, text := range []string{"", "\n\n", "c1 Liveness", "c1 Liveness x\n", "c1 Liveness -3\n", "c1\x00 Liveness 3\n", strings.Repeat("c1", maxFile) + " Liveness 3\n", strings.Repeat("x Liveness 3\n", maxFile/10) + "c1 Liveness 3\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		m := memory{path: file}
+		m := failureFile{path: file}
 		m.load()
 		if n := m.get("c1", liveness); n != 0 || len(m.failing) > 1 {
 			t.Errorf("%.20q: %d of %d", text, n, len(m.failing))
 		}
 	}
-	m := memory{path: filepath.Join(t.TempDir(), "none", "probes"), log: slog.New(slog.DiscardHandler)}
+	m := failureFile{path: filepath.Join(t.TempDir(), "none", "probes"), log: slog.New(slog.DiscardHandler)}
 	m.load()
 	m.set("c1", liveness, 2) // cannot be written
 	if m.get("c1", liveness) != 2 {

@@ -1,0 +1,77 @@
+package probe
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// Health returns the probe results of the running containers of a pod, by container ID. It implements worker.Health.
+// Containers without probes are left out. A container that has no result yet is neither started nor ready.
+func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health {
+	if pod == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out map[string]plan.Health
+	for _, ctr := range probes(pod) {
+		c, ok := seen.Last(ctr.Name)
+		if _, done := out[c.ID]; !ok || c.State != plan.Running || done {
+			continue
+		}
+		if out == nil {
+			out = map[string]plan.Health{}
+		}
+		out[c.ID] = p.health(pod.UID, ctr, c.ID)
+	}
+	return out
+}
+
+// health returns the results of one container. The caller holds mu.
+func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health {
+	result := func(k kind) verdict {
+		if c := p.pods[uid][subject{ctr.Name, k}]; c != nil && c.id == id {
+			return c.verdict
+		}
+		return none
+	}
+	started, ready := result(startup), result(readiness)
+	h := plan.Health{
+		Started:   started == passed || ctr.StartupProbe == nil,
+		Unhealthy: !p.cfg.Hold && (started == failed || result(liveness) == failed),
+	}
+	if ctr.StartupProbe != nil && started == none || ctr.ReadinessProbe != nil && ready == none {
+		was := p.earlier[id]
+		h.Started = h.Started || was.started && started == none
+		h.Ready = was.ready && ready == none
+	}
+	h.Ready = h.Started && (h.Ready || ready == passed || ctr.ReadinessProbe == nil)
+	return h
+}
+
+// Confirmed reports whether the probes of a ready pod have succeeded in this run of the agent. Without this check,
+// results of an earlier run would count until enough answers change them, which may take longer than a trial. If the
+// agent is not on trial (see Hold), Confirmed returns true.
+func (p *Probes) Confirmed(pod *v1.Pod) bool {
+	if !p.cfg.Hold {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, ctr := range probes(pod) {
+		if k == startup { // a ready container has started
+			continue
+		}
+		c := p.pods[pod.UID][subject{ctr.Name, k}]
+		switch {
+		case c == nil || c.verdict == failed:
+			return false
+		// A liveness probe may still wait for its initial delay.
+		case c.counts.passed == 0 && (k == readiness || c.counts.failed > 0):
+			return false
+		}
+	}
+	return true
+}
