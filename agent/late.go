@@ -75,7 +75,7 @@ func (l *late) retryPods() {
 
 func (l *late) restart(uid types.UID, container, id string, grace time.Duration) {
 	if w := get(l, &l.workers); w != nil {
-		w.Restart(uid, container, plan.Ask{ID: id, Grace: grace})
+		w.Restart(uid, container, plan.Restart{ID: id, Grace: grace})
 	}
 }
 

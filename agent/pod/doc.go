@@ -1,5 +1,5 @@
-// Package pod is the district of what happens to a pod, from when it is wanted until nothing
-// of it is left. It imports no other district: features join a pod's life by hooks.
+// Package pod contains everything that happens to a pod, from when it is wanted until nothing of it is left. It
+// imports no other district. Features take part in a pod's life through hooks.
 //
 //	plan     what must happen to a pod now: pure, for all who reason about pods
 //	hook     how a feature joins a pod's life

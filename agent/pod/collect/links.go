@@ -15,28 +15,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// longestLink is what ext4 takes as a name, less the suffix.
+// longestLink is the maximum length of a file name in ext4, without the suffix.
 const (
 	linkSuffix  = ".log"
 	longestLink = 255 - len(linkSuffix)
 )
 
-// Links are symbolic links to the logs of containers, by which log shippers learn pod,
-// namespace, container and ID: <pod>_<namespace>_<container>-<id>.log, as a kubelet
-// makes them. It is a hook that removes those of a pod that is gone.
-// https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-location-node
+// Links creates symbolic links to the logs of containers, named <pod>_<namespace>_<container>-<id>.log as by a
+// kubelet. Log shippers read pod, namespace, container and ID from the name. As a hook, Links removes the links of a
+// pod that is gone. https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-location-node
 type Links struct {
 	Dir  string // /var/log/containers
-	Logs string // of all pods: links that lead elsewhere are not islet's
+	Logs string // directory of all pods' logs; a link to another place belongs to another program
 
-	mu sync.Mutex
-	of map[types.UID][]string // names of links, by pod; nil: Dir was not read yet
+	mu    sync.Mutex
+	byPod map[types.UID][]string // names of links by pod; nil until Dir was read
 }
 
-// Name is the hook's.
+// Name returns the name of the hook.
 func (*Links) Name() string { return "log links" }
 
-// Link makes the link of a container that has a log.
+// Link creates the link of a container that has a log.
 func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -48,8 +47,9 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 	name = name[:min(len(name), longestLink)] + linkSuffix
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if uid := l.owner(log); l.of != nil && !slices.Contains(l.of[uid], name) { // before it is there: what fails leads nowhere
-		l.of[uid] = append(l.of[uid], name)
+	// The name is recorded first. If the link then fails, remove skips the name.
+	if uid := l.owner(log); l.byPod != nil && !slices.Contains(l.byPod[uid], name) {
+		l.byPod[uid] = append(l.byPod[uid], name)
 	}
 	path := filepath.Join(l.Dir, name)
 	err := os.Symlink(log, path)
@@ -64,18 +64,17 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 	return nil
 }
 
-// Unlink removes the link of a container that is removed, by its log.
+// Unlink removes the link to the log of a removed container.
 func (l *Links) Unlink(log string) error {
-	return l.removeOf(l.owner(log), func(to string) bool { return to == log })
+	return l.removeFor(l.owner(log), func(to string) bool { return to == log })
 }
 
 // Release removes the links of a pod.
 func (l *Links) Release(_ context.Context, uid types.UID) error {
-	return l.removeOf(uid, func(to string) bool { return l.owner(to) == uid })
+	return l.removeFor(uid, func(to string) bool { return l.owner(to) == uid })
 }
 
-// Sweep removes the links to logs that are no more, and those of pods that keep does
-// not want.
+// Sweep removes links whose log is gone, and links of pods for which keep returns false.
 func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +82,7 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 		return err
 	}
 	var errs []error
-	for uid := range l.of {
+	for uid := range l.byPod {
 		errs = append(errs, l.remove(uid, func(to string) bool {
 			_, err := os.Stat(to)
 			return errors.Is(err, fs.ErrNotExist) || !keep(l.owner(to))
@@ -92,7 +91,7 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	return errors.Join(errs...)
 }
 
-// owner is the pod whose log a link leads to; empty: it leads elsewhere.
+// owner returns the UID of the pod that a link's target belongs to, or "" if the target is not a pod's log.
 func (l *Links) owner(to string) types.UID {
 	rest, below := strings.CutPrefix(to, l.Logs+"/")
 	dir, _, _ := strings.Cut(rest, "/")
@@ -103,17 +102,17 @@ func (l *Links) owner(to string) types.UID {
 	return types.UID(part[2])
 }
 
-// read finds the links that are there. The caller holds mu.
+// read finds the existing links. The caller holds mu.
 func (l *Links) read() error {
 	names, err := readNames(l.Dir)
 	if err != nil {
 		return fmt.Errorf("list the links to logs: %w", err)
 	}
-	l.of = map[types.UID][]string{}
+	l.byPod = map[types.UID][]string{}
 	for _, name := range names {
 		to, err := os.Readlink(filepath.Join(l.Dir, name))
-		if uid := l.owner(to); err == nil && uid != "" { // else no link, gone meanwhile, or another program's
-			l.of[uid] = append(l.of[uid], name)
+		if uid := l.owner(to); err == nil && uid != "" { // otherwise it is not a link, is gone meanwhile, or belongs to another program
+			l.byPod[uid] = append(l.byPod[uid], name)
 		}
 	}
 	return nil
@@ -131,10 +130,10 @@ func readNames(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-func (l *Links) removeOf(uid types.UID, unwanted func(to string) bool) error {
+func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil {
+	if l.byPod == nil {
 		if err := l.read(); err != nil {
 			return err
 		}
@@ -142,15 +141,15 @@ func (l *Links) removeOf(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove takes away a pod's links to logs that are unwanted. The caller holds mu.
+// remove removes those links of a pod whose target is unwanted. The caller holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error
-	for _, name := range l.of[uid] {
+	for _, name := range l.byPod[uid] {
 		path := filepath.Join(l.Dir, name)
 		to, err := os.Readlink(path)
 		if err != nil || l.owner(to) != uid {
-			continue // it is gone, or another program's now
+			continue // gone, or replaced by another program
 		}
 		if unwanted(to) {
 			if err = os.Remove(path); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -160,9 +159,9 @@ func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 		}
 		left = append(left, name)
 	}
-	l.of[uid] = left
+	l.byPod[uid] = left
 	if len(left) == 0 {
-		delete(l.of, uid)
+		delete(l.byPod, uid)
 	}
 	return errors.Join(errs...)
 }

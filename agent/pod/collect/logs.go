@@ -16,10 +16,10 @@ import (
 
 // Logs is a hook that removes the log directory of a pod that is gone.
 type Logs struct {
-	Dir string // of all pods: /var/log/pods
+	Dir string // directory of all pods: /var/log/pods
 }
 
-// Name is the hook's.
+// Name returns the name of the hook.
 func (Logs) Name() string { return "logs" }
 
 // Release removes the pod's log directory, <namespace>_<name>_<uid>.
@@ -27,7 +27,7 @@ func (l Logs) Release(_ context.Context, uid types.UID) error {
 	return l.remove(func(u types.UID) bool { return u == uid })
 }
 
-// Sweep removes the log directories of pods that keep does not want.
+// Sweep removes the log directories of pods for which keep returns false.
 func (l Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	return l.remove(func(u types.UID) bool { return !keep(u) })
 }
@@ -42,7 +42,7 @@ func (l Logs) remove(unwanted func(types.UID) bool) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		part := strings.Split(e.Name(), "_") // none of the three has an underscore
+		part := strings.Split(e.Name(), "_") // none of the three parts contains an underscore
 		if len(part) == 3 && e.IsDir() && unwanted(types.UID(part[2])) {
 			errs = append(errs, mounts.RemoveAll(filepath.Join(l.Dir, e.Name())))
 		}

@@ -1,5 +1,5 @@
-// Package figures counts what the node does, under the names that a kubelet has for
-// it: actions of the workers, starts of pods, and the way to the control plane.
+// Package figures counts what the node does, in metrics with a kubelet's names: actions of the workers, starts of
+// pods, and traffic to the control plane.
 //
 //	workers --Do--> Actor --> executor
 //	pods --Running--> Figures                 link --> Link

@@ -26,10 +26,10 @@ func (e *Evictions) collectors() []prometheus.Collector {
 	return []prometheus.Collector{e.evicted, e.age}
 }
 
-// Evicted takes note of a pod that is evicted for a signal, or for a limit of its own.
+// Evicted counts the eviction of a pod, by the eviction signal or the exceeded limit.
 func (e *Evictions) Evicted(signal string) { e.evicted.WithLabelValues(signal).Inc() }
 
-// Age takes note of how old the figures were that a pod is evicted by.
+// Age records how old the usage figures were for which a pod was evicted.
 func (e *Evictions) Age(signal string, age time.Duration) {
 	e.age.WithLabelValues(signal).Observe(age.Seconds())
 }

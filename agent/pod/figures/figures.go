@@ -14,32 +14,31 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Figures counts what the node does with pods, under the names that a kubelet has
-// for it.
+// Figures counts what the node does with pods, in metrics with a kubelet's names.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type Figures struct {
 	operations         Operations
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
-	mapped, unmapped   prometheus.Counter     // pods with a user namespace; those that failed
+	mapped, unmapped   prometheus.Counter     // pods with a user namespace: all, and those that failed
 	started, failed    *prometheus.CounterVec // containers
 	preempted          *prometheus.CounterVec // pods
-	seen, created, sli prometheus.Histogram   // how long pods take to start
-	since              time.Time              // what started before is not known
+	seen, created, sli prometheus.Histogram   // durations of pod starts
+	since              time.Time              // pods that started earlier are not counted
 	*Resizes
 	*Watches
 	*Evictions
 	*ImageVolumes
 }
 
-// Operations count what the runtime is asked. *operations.Operations is one.
+// Operations counts calls to the runtime. *operations.Operations implements it.
 type Operations interface {
 	Collectors() []prometheus.Collector
-	// Pulling is how long the images of a pod were pulled since it was created.
+	// Pulling returns how long images were pulled for the pod since it was created.
 	Pulling(pod *v1.Pod, created time.Time) time.Duration
 }
 
-// New counts from nothing, with the operations of a runtime; unified: cgroups are of v2.
+// New returns Figures that start at zero. unified means cgroup v2.
 func New(o Operations, unified bool) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
@@ -75,8 +74,7 @@ func New(o Operations, unified bool) *Figures {
 	return f
 }
 
-// Collectors are all that is counted; resizing counts the pods that are resized, when it
-// is asked.
+// Collectors returns all metrics. resizing is called at each scrape.
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
 	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted,
 		f.seen, f.created, f.sli)
@@ -85,7 +83,7 @@ func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
 	return append(all, f.Resizes.collectors(resizing)...)
 }
 
-// An Actor counts what workers do.
+// An Actor carries out the actions of workers and counts them.
 type Actor struct {
 	Executor *worker.Executor
 	Figures  *Figures
@@ -121,7 +119,7 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	return err
 }
 
-// sandbox counts one that was to be started.
+// sandbox counts an attempt to start a sandbox.
 func (f *Figures) sandbox(pod *v1.Pod, err error) {
 	count := func(all, failed prometheus.Counter) {
 		all.Inc()
@@ -148,7 +146,7 @@ func containerType(pod *v1.Pod, name string) string {
 	return "init_container"
 }
 
-// reason is the kubelet's word for why a container was not started.
+// reason returns a kubelet's reason for a container that was not started.
 func reason(err error) string {
 	var p *worker.Problem
 	if errors.As(err, &p) {
@@ -157,7 +155,7 @@ func reason(err error) string {
 	return "Unknown"
 }
 
-// Running takes note of a pod whose containers all run for the first time.
+// Running records the start times of a pod when all its containers run for the first time.
 func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
 	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.since) }
 	if allRun(before) || !allRun(now) || slices.ContainsFunc(now.ContainerStatuses, old) {
@@ -168,24 +166,24 @@ func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
 		f.seen.Observe(at.Sub(in.Started).Seconds())
 	}
 	created := in.Want.CreationTimestamp.Time
-	if created.IsZero() { // static: who made it and when is not known
+	if created.IsZero() { // a static pod: its creation time is not known
 		return
 	}
 	f.created.Observe(at.Sub(created).Seconds())
 	f.sli.Observe((at.Sub(created) - f.operations.Pulling(in.Want, created) - initTime(now)).Seconds())
 }
 
-// Preempted takes note of a pod that ends for a critical one.
+// Preempted counts a pod that was preempted by a critical pod.
 func (f *Figures) Preempted(signal string) { f.preempted.WithLabelValues(signal).Inc() }
 
-// allRun says whether all containers run, each for the first time.
+// allRun reports whether all containers run and none has restarted.
 func allRun(s *v1.PodStatus) bool {
 	return s.Phase == v1.PodRunning && !slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool {
 		return c.State.Running == nil || c.RestartCount > 0
 	})
 }
 
-// initTime is how long the init containers took that are to end before others start.
+// initTime returns the total run time of the init containers that have ended.
 func initTime(s *v1.PodStatus) (d time.Duration) {
 	for _, c := range s.InitContainerStatuses {
 		if end := c.State.Terminated; end != nil {

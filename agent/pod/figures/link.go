@@ -9,15 +9,14 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// Link are the figures of the way to the control plane, under a kubelet's names;
-// serving says whether the node asks that for its serving certificate too, dropped how many
-// events it could not be told of.
+// Link returns metrics of the link to the control plane, with a kubelet's names. serving means that the node also
+// gets its serving certificate from there. dropped is the number of events that were not sent.
 func Link(l *link.Link, serving bool, dropped int) (out []exposition.Sample) {
 	add := func(kind exposition.Kind, name, help string, v float64, labels ...string) {
 		out = append(out, exposition.Sample{Name: name, Help: help, Kind: kind, Labels: labels, Value: v})
 	}
 	left := func(until time.Time) float64 {
-		if until.IsZero() { // there is none, as for a kubelet
+		if until.IsZero() { // no certificate: the same value as a kubelet's
 			return math.Inf(1)
 		}
 		return until.Sub(l.Now()).Seconds()

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Watches count how the node keeps up: what looking at the runtime takes, cgroups of pods,
-// and requests to the API server.
+// Watches counts how the node keeps up: lists of the runtime's state, changes of pod cgroups, and requests to the API
+// server.
 type Watches struct {
 	relists, intervals prometheus.Histogram
 	seen               prometheus.Gauge
@@ -42,7 +42,7 @@ func (w *Watches) collectors() []prometheus.Collector {
 	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod}
 }
 
-// Relisted takes note of a list of all that the runtime has.
+// Relisted records a list of the runtime's state. before is the time of the previous one.
 func (w *Watches) Relisted(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
 	now := time.Now()
@@ -52,12 +52,12 @@ func (w *Watches) Relisted(took time.Duration, before time.Time) {
 	w.seen.Set(float64(now.Unix()))
 }
 
-// Cgroup takes note of a change of a pod's cgroup.
+// Cgroup records the duration of a change to a pod's cgroup.
 func (w *Watches) Cgroup(operation string, took time.Duration) {
 	w.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Asked counts requests to the API server; host is asked for its name.
+// Asked returns a function that records a request to the API server. host returns the server's name.
 func (w *Watches) Asked(host func() string) func(method string, took time.Duration) {
 	return func(method string, took time.Duration) {
 		w.requests.WithLabelValues(method, host()).Observe(took.Seconds())

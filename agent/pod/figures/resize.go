@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Resizes count what becomes of changes of the resources of pods that run (KEP-1287).
+// Resizes counts resizes of running pods and their results (KEP-1287).
 type Resizes struct {
 	requested, infeasible, accepted *prometheus.CounterVec
 	took                            *prometheus.HistogramVec
 }
 
-// Resizing counts the pods whose resize is pending, by reason, and in progress.
+// Resizing returns the number of pods with a pending resize, by reason, and with a resize in progress.
 type Resizing func() (pending map[string]int, inProgress int)
 
 func newResizes() *Resizes {
@@ -34,15 +34,15 @@ func newResizes() *Resizes {
 	}
 }
 
-// Requested counts a change that was asked for.
+// Requested counts a requested change of a container's resources.
 func (r *Resizes) Requested(resource, requirement, operation string) {
 	r.requested.WithLabelValues(resource, requirement, operation).Inc()
 }
 
-// Infeasible counts a resize that is not possible.
+// Infeasible counts a resize that the node cannot carry out.
 func (r *Resizes) Infeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
 
-// Accepted counts a resize that had to wait.
+// Accepted counts a deferred resize that was then accepted.
 func (r *Resizes) Accepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
 func (r *Resizes) resized(d time.Duration, err error) {

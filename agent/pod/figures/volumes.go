@@ -10,8 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// ImageVolumes count images that containers mount (KEP-4639), and features what of a kubelet
-// is on.
+// ImageVolumes counts image volumes of containers (KEP-4639). It also reports which features are enabled.
 type ImageVolumes struct {
 	requested, mounted, failed prometheus.Counter
 	features                   *prometheus.GaugeVec
@@ -34,7 +33,7 @@ func (i *ImageVolumes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{i.requested, i.mounted, i.failed, i.features}
 }
 
-// Feature says whether one is on; stage is ALPHA or BETA, or empty.
+// Feature sets whether a feature is enabled. stage is ALPHA, BETA or empty.
 func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	v := 0.0
 	if on {
@@ -43,7 +42,7 @@ func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	i.features.WithLabelValues(name, stage).Set(v)
 }
 
-// image counts the images that a container mounts, which was to be started.
+// image counts the image volumes of a container for which a start was attempted. err is the result of the start.
 func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
 	if pod == nil {
 		return

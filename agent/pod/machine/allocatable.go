@@ -14,16 +14,16 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// A found is what the machine has.
-type found struct {
+// hardware is what the machine has.
+type hardware struct {
 	reserve.Machine
 	swap int64 // bytes
 }
 
-// look finds what the machine has, and as many pods as the configuration allows. Ephemeral
-// storage is that of the file system with the pods' directories.
+// inspect returns the machine's resources, and the number of pods that the configuration allows. Ephemeral storage is
+// the size of the file system with the pods' directories.
 // https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
-func look(ctx context.Context, cfg *config.Config) (f found, err error) {
+func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 	machine := host.New(host.Config{})
 	id, err := machine.Identity(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func look(ctx context.Context, cfg *config.Config) (f found, err error) {
 		v1.ResourcePods:   *resource.NewQuantity(pods, resource.DecimalSI),
 	}
 	if *cfg.Kubelet.LocalStorageCapacityIsolation {
-		disk, err := machine.Disk(ctx, existing(cfg.Dirs.Root))
+		disk, err := machine.Disk(ctx, nearestExisting(cfg.Dirs.Root))
 		if err != nil {
 			return f, err
 		}
@@ -63,8 +63,8 @@ func look(ctx context.Context, cfg *config.Config) (f found, err error) {
 	return f, err
 }
 
-// existing is a directory, or the nearest one above it that is there.
-func existing(dir string) string {
+// nearestExisting returns dir, or else its nearest parent directory that exists.
+func nearestExisting(dir string) string {
 	for dir != "/" {
 		if _, err := os.Stat(dir); err == nil {
 			break

@@ -16,7 +16,7 @@ func TestAllocatable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		has, err := look(context.Background(), cfg)
+		has, err := inspect(context.Background(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,8 +38,8 @@ func TestOthersResources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := v1.ResourceList{"example.com/foo": resource.MustParse("4"), v1.ResourceCPU: resource.MustParse("1k")}
-	if !m.SetNode(m.Labels(), nil, told) || m.SetNode(m.Labels(), nil, told) {
+	reported := v1.ResourceList{"example.com/foo": resource.MustParse("4"), v1.ResourceCPU: resource.MustParse("1k")}
+	if !m.SetNode(m.Labels(), nil, reported) || m.SetNode(m.Labels(), nil, reported) {
 		t.Error("a change is told once")
 	}
 	if room := m.Admit().Allocatable; room.Name("example.com/foo", resource.DecimalSI).Value() != 4 || room.Cpu().Value() >= 1000 {

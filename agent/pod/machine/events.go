@@ -9,20 +9,24 @@ import (
 	edgenode "github.com/islet-edge/islet/edge/node"
 )
 
-// metaBoot is the key under which the store has the boot of the machine that the
-// agent ran in last.
+// metaBoot is the store's key for the boot ID of the machine when the agent last ran.
 const metaBoot = "boot"
 
-// Meta keeps a value. *store.Store is one.
+// Events records events of the node. *outbox.Events implements it.
+type Events interface {
+	Node(eventType, reason, message string)
+}
+
+// Meta stores values by key. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Started tells that the agent has started, and if so that the machine has.
+// Started records an event for the start of the agent, and another one if the machine was rebooted.
 func (a *Reporter) Started(ctx context.Context) {
 	a.c.Events.Node(v1.EventTypeNormal, "Starting", "Starting kubelet.")
-	if trouble := a.c.Machine.resolvTrouble(); trouble != "" {
+	if trouble := a.c.Machine.resolvProblem(); trouble != "" {
 		a.c.Events.Node(v1.EventTypeWarning, "CheckLimitsForResolvConf", trouble)
 	}
 	id, err := a.identity()
@@ -34,7 +38,7 @@ func (a *Reporter) Started(ctx context.Context) {
 		err = a.c.Meta.SetMeta(ctx, metaBoot, id.BootID)
 	}
 	if err != nil {
-		a.c.Log.Warn("whether the machine was rebooted is not known", "error", err)
+		a.c.Log.Warn("cannot find out whether the machine was rebooted", "error", err)
 	} else if known && before != id.BootID {
 		a.c.Log.Info("the machine was rebooted", "boot", id.BootID)
 		a.c.Events.Node(v1.EventTypeWarning, "Rebooted",
@@ -42,8 +46,8 @@ func (a *Reporter) Started(ctx context.Context) {
 	}
 }
 
-// conditions tells which conditions of the node are others than those told before.
-func (a *Reporter) conditions(f *edgenode.Facts) {
+// reportConditions records an event for each condition of the node that has changed since the last call.
+func (a *Reporter) reportConditions(f *edgenode.Facts) {
 	for _, c := range []struct {
 		now     bool
 		yes, no string
@@ -57,28 +61,28 @@ func (a *Reporter) conditions(f *edgenode.Facts) {
 		if c.now {
 			reason = c.yes
 		}
-		if !a.told[reason] {
-			a.told[c.yes], a.told[c.no] = c.now, !c.now
-			a.tell(reason)
+		if !a.reported[reason] {
+			a.reported[c.yes], a.reported[c.no] = c.now, !c.now
+			a.recordEvent(reason)
 		}
 	}
 }
 
-func (a *Reporter) tell(reason string) {
+func (a *Reporter) recordEvent(reason string) {
 	a.c.Events.Node(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.c.Machine.Name(), reason))
 }
 
-// Schedulable tells that somebody cordoned the node, or let pods on it again.
+// Schedulable records an event when the node was cordoned or uncordoned.
 func (a *Reporter) Schedulable(yes bool) {
 	a.mu.Lock()
-	before := a.open
-	a.open = &yes
+	before := a.schedulable
+	a.schedulable = &yes
 	a.mu.Unlock()
 	switch {
 	case before == nil || *before == yes:
 	case yes:
-		a.tell("NodeSchedulable")
+		a.recordEvent("NodeSchedulable")
 	default:
-		a.tell("NodeNotSchedulable")
+		a.recordEvent("NodeNotSchedulable")
 	}
 }

@@ -70,13 +70,13 @@ func TestNodeEvents(t *testing.T) {
 
 	start()
 	for range 2 {
-		a.conditions(&edgenode.Facts{NotReady: []string{"no network"}})
+		a.reportConditions(&edgenode.Facts{NotReady: []string{"no network"}})
 	}
 	for range 2 {
-		a.conditions(&edgenode.Facts{DiskPressure: true})
+		a.reportConditions(&edgenode.Facts{DiskPressure: true})
 	}
-	a.conditions(&edgenode.Facts{MemoryPressure: true, PIDPressure: true})
-	a.conditions(&edgenode.Facts{DiskPressure: true})
+	a.reportConditions(&edgenode.Facts{MemoryPressure: true, PIDPressure: true})
+	a.reportConditions(&edgenode.Facts{DiskPressure: true})
 	for _, yes := range []bool{false, false, true, true, false} {
 		a.Schedulable(yes)
 	}

@@ -21,22 +21,22 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// ReporterConfig is what a Reporter needs.
+// ReporterConfig configures a Reporter.
 type ReporterConfig struct {
 	Machine   *Machine
 	Runtime   Runtime
 	Images    Images
-	NotReady  func(context.Context) []string // why pods cannot run here
+	NotReady  func(context.Context) []string // returns why pods cannot run on this node
 	Addresses func(names []string, ips []netip.Addr)
 	Events    event.Sink
 	Meta      Meta
-	// Conditions are further ones of the Node; nil: there are none.
+	// Conditions returns additional conditions of the Node. It may be nil.
 	Conditions func() []v1.NodeCondition
-	InUse      func() []v1.UniqueVolumeName // volumes that nobody may detach; nil: none
+	InUse      func() []v1.UniqueVolumeName // returns volumes that must not be detached; may be nil
 	Log        *slog.Logger
 }
 
-// Runtime says what runs containers here.
+// Runtime returns the version and status of the container runtime.
 type Runtime interface {
 	Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error)
 	Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error)
@@ -47,20 +47,20 @@ type Images interface {
 	ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListImagesResponse, error)
 }
 
-// A Reporter makes what the Node object and its events say of this machine.
+// A Reporter provides the facts for the Node object and records the events of the Node.
 type Reporter struct {
 	c        ReporterConfig
 	identity func() (host.Identity, error)
-	told     map[string]bool // conditions by the reasons of their events; Facts is for one caller
-	last     engine          // what the container runtime said of itself; Facts' too
+	reported map[string]bool // the reported conditions, by the reason of their event; used only by the caller of Facts
+	last     engine          // last answer of the container runtime; used only by the caller of Facts
 
-	mu   sync.Mutex
-	open *bool // for the scheduler; nil: not known
+	mu          sync.Mutex
+	schedulable *bool // whether the Node is schedulable; nil if not known
 }
 
-// NewReporter reads nothing.
+// NewReporter returns a Reporter. It reads no files.
 func NewReporter(c ReporterConfig) *Reporter {
-	return &Reporter{c: c, told: map[string]bool{},
+	return &Reporter{c: c, reported: map[string]bool{},
 		identity: sync.OnceValues(func() (host.Identity, error) { return host.New(host.Config{}).Identity(context.Background()) })}
 }
 
@@ -71,9 +71,8 @@ func (a *Reporter) inUse() []v1.UniqueVolumeName {
 	return a.c.InUse()
 }
 
-// Facts gives what the Node object says of this machine, as it is now. It is
-// asked every few seconds, so what does not change is read once.
-// https://kubernetes.io/docs/reference/node/node-status/
+// Facts returns the current facts for the Node object. It must not be called concurrently. It is called every few
+// seconds, so facts that do not change are read only once. https://kubernetes.io/docs/reference/node/node-status/
 func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	id, err := a.identity()
 	if err != nil {
@@ -81,16 +80,16 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	}
 	rt := a.runtime(ctx)
 	now := a.c.Machine.Now()
-	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get them long after it booted
+	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get its addresses long after it booted
 	f := edgenode.Facts{
 		VolumesInUse: a.inUse(),
-		Addresses:    nodeAddresses(a.c.Machine.told(now.IPs), now.Name),
+		Addresses:    nodeAddresses(a.c.Machine.reportedIPs(now.IPs), now.Name),
 		Info: v1.NodeSystemInfo{
 			MachineID: id.MachineID, SystemUUID: id.SystemUUID, BootID: id.BootID, KernelVersion: id.Kernel, OSImage: id.OSImage,
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
-		Declared: []string{ // else no pod that needs them is scheduled here, or resized
+		Declared: []string{ // without these, pods that need the features are neither scheduled to this node nor resized
 			webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 			"RestartAllContainersOnContainerExits",
 		},
@@ -107,24 +106,24 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	if a.c.Conditions != nil {
 		f.Conditions = a.c.Conditions()
 	}
-	a.conditions(&f)
+	a.reportConditions(&f)
 	return f, nil
 }
 
-// webSockets has API servers from 1.36 on pass WebSockets of exec, attach and port-forward on to
-// this node. Otherwise they speak WebSocket to the client and SPDY to the node, and close the
-// WebSocket when the node's last byte has come: a client that is slow loses the end (KEP-4006).
+// With webSockets, API servers from 1.36 on forward WebSocket connections of exec, attach and port-forward to this
+// node. Otherwise they use SPDY to the node, and close the client's WebSocket as soon as the node's last byte has
+// arrived, so a slow client loses the end of the output (KEP-4006).
 const webSockets = "ExtendWebSocketsToKubelet"
 
-// engine is what the container runtime says of itself.
+// engine is what the container runtime reports about itself.
 type engine struct {
 	version  string
 	handlers []v1.NodeRuntimeHandler
 	images   []v1.ContainerImage
 }
 
-// runtime asks the container runtime. While it does not answer, the Node goes on to say
-// what it said last: that it does not is a matter of NotReady.
+// runtime returns what the container runtime reports. If the runtime does not answer, the last known answer is
+// returned. NotReady then reports the failure.
 func (a *Reporter) runtime(ctx context.Context) engine {
 	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
@@ -141,7 +140,7 @@ func (a *Reporter) runtime(ctx context.Context) engine {
 	return now
 }
 
-// runtimeHandlers lists what a RuntimeClass may name, with what each can.
+// runtimeHandlers lists the handlers that a RuntimeClass may name, with their features.
 // https://kubernetes.io/docs/reference/node/node-status/ and KEP-3857
 func (a *Reporter) runtimeHandlers(ctx context.Context) ([]v1.NodeRuntimeHandler, error) {
 	st, err := a.c.Runtime.Status(ctx, &cri.StatusRequest{})
@@ -157,9 +156,9 @@ func (a *Reporter) runtimeHandlers(ctx context.Context) ([]v1.NodeRuntimeHandler
 	return out, nil
 }
 
-// told are the addresses that this node says of itself. With an external cloud provider
-// and no --node-ip there are none: the provider knows them.
-func (n *Machine) told(ips []string) []string {
+// reportedIPs returns the addresses to report in the Node. It returns none with an external cloud provider and
+// without --node-ip, because the provider then sets the addresses.
+func (n *Machine) reportedIPs(ips []string) []string {
 	if n.cfg.Node.CloudProvider == "external" && len(n.cfg.Node.IPs) == 0 {
 		return nil
 	}
@@ -173,7 +172,7 @@ func nodeAddresses(ips []string, name string) (out []v1.NodeAddress) {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: name})
 }
 
-// nodeImages lists the images, the largest first.
+// nodeImages lists the images by size, the largest first.
 func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) {
 	list, err := a.c.Images.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
@@ -187,11 +186,10 @@ func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) 
 	return out, nil
 }
 
-// throttles lists what processors tell of how often they were too hot: one program
-// can learn by it what another does. A kubelet masks those that are there when it
-// starts.
-func throttles(root string) []string {
-	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")) // the pattern is right
+// throttlePaths lists the files that count thermal throttling of CPUs. They are hidden from containers, because one
+// program can learn from them what another one does. A kubelet masks those that exist when it starts.
+func throttlePaths(root string) []string {
+	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")) // the pattern is valid
 	for i := range found {
 		found[i] = filepath.Join("/", strings.TrimPrefix(found[i], root))
 	}

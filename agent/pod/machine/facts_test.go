@@ -35,7 +35,7 @@ func TestFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has, err := look(t.Context(), cfg)
+	has, err := inspect(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestThrottles(t *testing.T) {
 		}
 	}
 	want := []string{"/sys/devices/system/cpu/cpu0/thermal_throttle", "/sys/devices/system/cpu/cpu12/thermal_throttle"}
-	if got := throttles(root); !slices.Equal(got, want) {
+	if got := throttlePaths(root); !slices.Equal(got, want) {
 		t.Errorf("found %v", got)
 	}
 }

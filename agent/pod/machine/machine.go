@@ -28,55 +28,54 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// nodeFresh is for how long the node's addresses and resolv.conf are not looked
-// at again. They are read when a pod starts, never by a timer.
+// nodeFresh is how long the node's addresses and resolv.conf are cached. They are read when a pod starts, never on a
+// timer.
 const nodeFresh = 10 * time.Second
 
-// A Machine is what pods are told about the machine they run on.
+// A Machine provides the facts about the machine that pods need.
 type Machine struct {
 	cfg               *config.Config
 	appArmor, seLinux error
-	quotas            bool // the file system of volumes has them
+	quotas            bool // the file system of volumes supports quotas
 
 	share     reserve.Share
 	swap      int64                         // bytes
-	devices   Devices                       // nil: there are none
-	pressures func() []v1.NodeConditionType // nil: there are none
+	devices   Devices                       // may be nil
+	pressures func() []v1.NodeConditionType // may be nil
 
-	mu     sync.Mutex
-	labels map[string]string
-	taints []v1.Taint
-	others v1.ResourceList // that others advertise on the Node
-	engine string          // what the container runtime calls itself
-	read   time.Time
-	found  []netip.Addr // the addresses that were found last
-	last   translate.Node
+	mu         sync.Mutex
+	labels     map[string]string
+	taints     []v1.Taint
+	advertised v1.ResourceList // extended resources on the Node that other components advertise
+	engine     string          // name of the container runtime
+	read       time.Time
+	found      []netip.Addr // addresses that were found last
+	last       translate.Node
 }
 
-// Devices are resources that are given one by one. *device.Manager is one.
+// Devices provides resources that are allocated as single devices. *device.Manager implements it.
 type Devices interface {
-	// Resources are those of the Node.
+	// Resources returns the device resources of the Node.
 	Resources() (capacity, allocatable v1.ResourceList)
-	// Room corrects what pods are measured against.
+	// Room corrects the resources that are available to pods.
 	Room(v1.ResourceList)
 }
 
-// SetExclusive takes who says whether a container has CPUs of its own. It is called before
-// any pod runs.
+// SetExclusive sets a function that reports whether a container has exclusive CPUs. It must be called before any pod
+// runs.
 func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.last.Exclusive = has
 }
 
-// SetDevices is called before any other method.
+// SetDevices must be called before any other method.
 func (n *Machine) SetDevices(d Devices) { n.devices = d }
 
-// SetPressures is called before any other method. now returns the conditions that hold and for which pods
-// are evicted.
+// SetPressures must be called before any other method. now returns the current conditions for which pods are evicted.
 func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
 
-// Pressures are the conditions that hold.
+// Pressures returns the current pressure conditions.
 func (n *Machine) Pressures() []v1.NodeConditionType {
 	if n.pressures == nil {
 		return nil
@@ -84,15 +83,15 @@ func (n *Machine) Pressures() []v1.NodeConditionType {
 	return n.pressures()
 }
 
-// New looks at what the machine has; appArmor and seLinux are why profiles and
-// labels do not act here.
+// New inspects the machine. appArmor and seLinux are the reasons why profiles and labels have no effect, or nil if
+// they have one.
 func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
 	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root),
 		labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
 	for k, v := range cfg.Node.Labels {
 		n.labels[k] = v
 	}
-	has, err := look(ctx, cfg)
+	has, err := inspect(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("look at what this machine has: %w", err)
 	}
@@ -105,7 +104,7 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 		Name: cfg.Node.Name, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, LogDir: k.PodLogsDir,
 		SeccompDir: filepath.Join(cfg.Dirs.Root, "seccomp"), SeccompDefault: *k.SeccompDefault, CPUPeriod: cfg.CPUPeriod,
 		OOMGroup: cfg.KillsWholeContainers(os.DirFS("/")), SwapCgroup: config.SwapCgroup(os.DirFS("/")),
-		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttles("/"),
+		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttlePaths("/"),
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && cfg.Gate("MemoryQoS") {
 		n.last.MemoryQoS = &translate.QoS{Throttle: *k.MemoryThrottlingFactor,
@@ -117,7 +116,7 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 	return n, nil
 }
 
-// Now is the node as it is.
+// Now returns the current facts about the node.
 func (n *Machine) Now() translate.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -129,10 +128,10 @@ func (n *Machine) Now() translate.Node {
 	return n.last
 }
 
-// Name is the Node's.
+// Name returns the name of the Node.
 func (n *Machine) Name() string { return n.cfg.Node.Name }
 
-// Host is what the statuses of pods say of their node.
+// Host returns the facts about the node for the statuses of pods.
 func (n *Machine) Host() status.Host {
 	ips := n.Now().IPs
 	n.mu.Lock()
@@ -140,51 +139,49 @@ func (n *Machine) Host() status.Host {
 	return status.Host{IPs: ips, Runtime: cmp.Or(n.engine, "containerd")}
 }
 
-// SetRuntime takes what the container runtime calls itself: the IDs of containers begin
-// with it.
+// SetRuntime sets the name of the container runtime, which is the prefix of container IDs.
 func (n *Machine) SetRuntime(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.engine = name
 }
 
-// AllocatableMemory is how many bytes of memory pods may have.
+// AllocatableMemory returns the memory that is allocatable to pods, in bytes.
 func (n *Machine) AllocatableMemory() int64 {
 	all := n.Now().Allocatable
 	return all.Memory().Value()
 }
 
-// Hostname is that of a pod, for its /etc/hosts.
+// Hostname returns the hostname of a pod, for its /etc/hosts.
 func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
 	return translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
 }
 
-// SetNode takes the labels and taints that the control plane gave the Node, and the
-// extended resources that others advertise there, and reports whether they are different
-// from before.
+// SetNode sets the Node's labels and taints, and the extended resources in its capacity that other components
+// advertise. It reports whether any of them has changed.
 func (n *Machine) SetNode(labels map[string]string, taints []v1.Taint, capacity v1.ResourceList) (changed bool) {
-	others := v1.ResourceList{}
+	advertised := v1.ResourceList{}
 	for name, q := range capacity {
 		if admit.Extended(name) {
-			others[name] = q
+			advertised[name] = q
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.taints, taints) ||
-		!equality.Semantic.DeepEqual(n.others, others)
-	n.labels, n.taints, n.others = labels, taints, others
+		!equality.Semantic.DeepEqual(n.advertised, advertised)
+	n.labels, n.taints, n.advertised = labels, taints, advertised
 	return changed
 }
 
-// Labels are those of the Node.
+// Labels returns the labels of the Node.
 func (n *Machine) Labels() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.labels
 }
 
-// IPs are the node's addresses.
+// IPs returns the addresses of the node.
 func (n *Machine) IPs() (out []netip.Addr) {
 	for _, s := range n.Now().IPs {
 		if ip, err := netip.ParseAddr(s); err == nil {
@@ -194,8 +191,8 @@ func (n *Machine) IPs() (out []netip.Addr) {
 	return out
 }
 
-// addresses are --node-ip, or else those of the default route: see package address.
-// What was found before is kept while the kernel does not answer.
+// addresses returns the addresses from --node-ip, or else those of the default route (see package address). While the
+// kernel does not answer, it returns the addresses that were found last.
 func (n *Machine) addresses() (out []string) {
 	for _, ip := range n.cfg.Node.IPs {
 		if !ip.IsUnspecified() {
@@ -219,7 +216,7 @@ func (n *Machine) addresses() (out []string) {
 	return out
 }
 
-// Ignored are the fields of a pod that do not act on this node, and a sentence of each.
+// Ignored returns the fields of a pod that have no effect on this node, and a sentence about each.
 func (n *Machine) Ignored(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, n.Admit()) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
@@ -227,12 +224,12 @@ func (n *Machine) Ignored(pod *v1.Pod) (fields, sentences []string) {
 	return fields, sentences
 }
 
-// Admit is what pods are measured against.
+// Admit returns the facts about the node that admission checks pods against.
 func (n *Machine) Admit() admit.Node {
 	now := n.Now()
 	room := maps.Clone(now.Allocatable)
 	n.mu.Lock()
-	maps.Copy(room, n.others)
+	maps.Copy(room, n.advertised)
 	labels, taints := n.labels, n.taints
 	n.mu.Unlock()
 	if n.devices != nil {
@@ -244,7 +241,7 @@ func (n *Machine) Admit() admit.Node {
 		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
 }
 
-// resources are what the Node has: the machine's and the devices.
+// resources returns the capacity and allocatable resources of the Node, including devices.
 func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
 	own := n.Now().Allocatable
 	if n.devices == nil {
@@ -256,12 +253,11 @@ func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Share is what of this machine is the pods'.
+// Share returns the part of the machine that is available to pods.
 func (n *Machine) Share() reserve.Share { return n.share }
 
-// resolvTrouble is what is wrong with the resolv.conf of the host, in a kubelet's words;
-// empty: nothing.
-func (n *Machine) resolvTrouble() string {
+// resolvProblem returns a problem with the host's resolv.conf in a kubelet's words, or "" if there is none.
+func (n *Machine) resolvProblem() string {
 	path := *n.cfg.Kubelet.ResolverConfig
 	if path == "" {
 		return ""
@@ -272,9 +268,8 @@ func (n *Machine) resolvTrouble() string {
 	return n.resolv().Limits(path, n.cfg.Kubelet.ClusterDomain)
 }
 
-// resolv is the resolv.conf that pods with DNS policy Default inherit. Of a
-// host with systemd-resolved it is the one with the real servers, since the stub
-// on loopback does not answer pods.
+// resolv returns the resolv.conf that pods with DNS policy Default inherit. On a host with systemd-resolved it
+// returns the file with the real servers, because pods cannot reach the stub resolver on loopback.
 // https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/#known-issues
 func (n *Machine) resolv() translate.DNS {
 	path := *n.cfg.Kubelet.ResolverConfig

@@ -9,9 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// initialize runs the init containers in order and keeps the sidecars among
-// them running. It reports whether the main containers may run: once one of
-// them was made in this sandbox, initialization is over.
+// initialize runs the init containers in order and keeps the sidecars among them running. It reports whether the main
+// containers may run. Initialization is over when a main container was created in this sandbox.
 func (p *planner) initialize(sb Sandbox) bool {
 	over := Initialized(p.Input, sb)
 	for i := range p.Want.Spec.InitContainers {
@@ -32,8 +31,8 @@ func (p *planner) initialize(sb Sandbox) bool {
 	return true
 }
 
-// Initialized reports whether a main container was made in the sandbox. Of a pod all
-// of whose containers restart none counts that was made before.
+// Initialized reports whether a main container was created in the sandbox. After all containers of a pod have
+// restarted, only containers of the current round count.
 func Initialized(in Input, sb Sandbox) bool {
 	round := Round(in)
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
@@ -42,8 +41,7 @@ func Initialized(in Input, sb Sandbox) bool {
 	})
 }
 
-// Started reports whether a container runs, its postStart hook has returned and
-// its startup probe has passed.
+// Started reports whether a container runs, its postStart hook has returned and its startup probe has passed.
 func Started(in Input, c Container) bool {
 	if f, busy := in.Busy[c.Name]; busy && f.Op == StartContainer {
 		return false
@@ -52,9 +50,9 @@ func Started(in Input, c Container) bool {
 	return c.State == Running && !Hooking(in, c) && (!probed || h.Started)
 }
 
-// run keeps the main containers running. They start side by side, but for one whose
-// hook runs: those after it wait, as for a kubelet.
-func (p *planner) run(sb Sandbox) {
+// runMains keeps the main containers running. They start concurrently. But while a container with a postStart hook
+// starts, the containers after it wait, as under a kubelet.
+func (p *planner) runMains(sb Sandbox) {
 	for i := range p.Want.Spec.Containers {
 		ctr := &p.Want.Spec.Containers[i]
 		c, ok := p.Seen.Last(ctr.Name)
@@ -62,12 +60,12 @@ func (p *planner) run(sb Sandbox) {
 			continue
 		}
 		p.ensure(ctr, sb, true)
-		p.held = p.held || p.startsWithHook(ctr)
+		p.blocked = p.blocked || p.startsWithHook(ctr)
 	}
-	p.held = false
+	p.blocked = false
 }
 
-// ensure brings one container to a healthy running state.
+// ensure starts a container, restarts it, or stops it if it is unhealthy or outdated.
 func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	if f, busy := p.Busy[ctr.Name]; busy && f.Op == StartContainer && f.Hash != Hash(ctr) {
 		p.Cancel = append(p.Cancel, ctr.Name)
@@ -76,27 +74,27 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	case !exists:
 		p.start(Action{Op: StartContainer, Container: ctr.Name, Attempt: p.Lives, Round: p.round, Hash: Hash(ctr)})
 	case c.Live():
-		p.keep(ctr, c, sb, replace)
+		p.keepOrStop(ctr, c, sb, replace)
 	default:
 		p.startAgain(ctr, c, sb)
 	}
 }
 
-// keep lets a container run, or stops it. It is stopped if its definition has changed and it may be replaced:
-// an init container that is to end by itself may not. The first case that applies counts. The reasons to run
-// it again come first, since with them its end counts neither as a crash nor for its restart policy.
-func (p *planner) keep(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
+// keepOrStop lets a container run or stops it. If its definition has changed, it is stopped only if replace is set,
+// which is not so for init containers that run to completion. The first matching case applies. Cases that run the
+// container again come first, because its end then counts neither as a crash nor for its restart policy.
+func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
-	case c.State != Running || c.SandboxID != sb.ID: // the runtime has lost it, or its sandbox
+	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
 		p.stop(c, Action{Grace: p.Grace})
 	case replace && Changed(ctr, c):
 		p.stop(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
 	case replace && Outgrown(p.Input, c):
 		p.stop(c, Action{Grace: p.Grace, Again: true})
-	case p.Asks(c):
-		p.stop(c, Action{Grace: p.Asked[c.Name].Grace})
+	case p.RestartRequested(c):
+		p.stop(c, Action{Grace: p.Requested[c.Name].Grace})
 	case p.Health[c.ID].Unhealthy:
-		p.stop(c, Action{Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+		p.stop(c, Action{Grace: p.unhealthyGrace(ctr, c), Again: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
 	case HookFailed(p.Input, c), p.preStopped(c):
 		p.stop(c, Action{Grace: p.Grace})
 	case Hooking(p.Input, c):
@@ -104,27 +102,28 @@ func (p *planner) keep(ctr *v1.Container, c Container, sb Sandbox, replace bool)
 	}
 }
 
-// startAgain starts a container that does not run. The first case that applies counts.
+// startAgain starts a container that does not run. The first matching case applies.
 func (p *planner) startAgain(ctr *v1.Container, c Container, sb Sandbox) {
 	here, changed := c.SandboxID == sb.ID, Changed(ctr, c) || Outgrown(p.Input, c)
 	start := Action{Op: StartContainer, Container: c.Name, Attempt: c.Attempt + 1, Round: p.round, Hash: Hash(ctr)}
 	switch {
 	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{c.Name, StartContainer}].N == 0:
-		// It was created by an agent that died before it could start it. If the start fails, the container stays
-		// until the next attempt is there, so that its number is not used again.
+		// An earlier agent created the container, but died before starting it. If the start fails, the container
+		// stays until the next attempt exists, so that its attempt number is not reused.
 		start.Attempt, start.Streak = c.Attempt, c.Streak
 		p.start(start)
-	case changed, p.Asks(c): // its crashes were those of another definition, or a person looks after them
+	// Crashes of another definition do not count, nor do crashes before a restart that a person requested.
+	case changed, p.RestartRequested(c):
 		p.start(start)
-	case c.State == Exited && here && p.waits(c):
+	case c.State == Exited && here && p.backsOff(c):
 	default:
 		start.Streak = streakIn(sb.ID, c)
 		p.start(start)
 	}
 }
 
-// patience is how long a container gets to end that its probes gave up (KEP-2238).
-func (p *planner) patience(ctr *v1.Container, c Container) time.Duration {
+// unhealthyGrace returns the grace period of a container whose probe has failed (KEP-2238).
+func (p *planner) unhealthyGrace(ctr *v1.Container, c Container) time.Duration {
 	probe := ctr.LivenessProbe
 	if !p.Health[c.ID].Started {
 		probe = ctr.StartupProbe
@@ -135,10 +134,10 @@ func (p *planner) patience(ctr *v1.Container, c Container) time.Duration {
 	return time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 }
 
-// waits reports whether a container that ended is in crash back-off.
-func (p *planner) waits(c Container) bool {
+// backsOff reports whether a container that ended is in crash back-off.
+func (p *planner) backsOff(c Container) bool {
 	at, delay := NextStart(c, p.CrashMax)
-	if p.before(at, delay) {
+	if p.isFuture(at, delay) {
 		p.wake(at)
 		if !lost(c) {
 			p.notice(c.Name, CrashLoopBackOff, int(c.Attempt))
@@ -148,28 +147,28 @@ func (p *planner) waits(c Container) bool {
 	return false
 }
 
-// Replaces reports whether a container was stopped only to run again.
+// Replaces reports whether a container was stopped only in order to run again.
 func (in Input) Replaces(c Container) bool {
 	id, ok := in.Replaced[c.Name]
 	return ok && id == c.ID
 }
 
-// Asks reports whether a person asked for a container to be restarted.
-func (in Input) Asks(c Container) bool {
-	ask, ok := in.Asked[c.Name]
+// RestartRequested reports whether a person requested a restart of the container.
+func (in Input) RestartRequested(c Container) bool {
+	ask, ok := in.Requested[c.Name]
 	return ok && ask.ID == c.ID
 }
 
-// Restarts reports whether a container that ended is to run again.
+// Restarts reports whether a container that ended runs again.
 func Restarts(in Input, ctr *v1.Container, c Container) bool {
-	if in.Replaces(c) || in.Asks(c) || CutOff(in, ctr, c) {
+	if in.Replaces(c) || in.RestartRequested(c) || CutOff(in, ctr, c) {
 		return true
 	}
-	switch rule(ctr, c.ExitCode) {
+	switch ruleAction(ctr, c.ExitCode) {
 	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
 		return true
 	}
-	switch policy(in.Want, ctr) {
+	switch restartPolicy(in.Want, ctr) {
 	case v1.RestartPolicyNever:
 		return false
 	case v1.RestartPolicyOnFailure:
@@ -178,21 +177,21 @@ func Restarts(in Input, ctr *v1.Container, c Container) bool {
 	return true
 }
 
-// policy is the container's own, or else its pod's.
-func policy(pod *v1.Pod, ctr *v1.Container) v1.RestartPolicy {
+// restartPolicy returns the restart policy of the container, or else that of its pod.
+func restartPolicy(pod *v1.Pod, ctr *v1.Container) v1.RestartPolicy {
 	if ctr.RestartPolicy != nil {
 		return v1.RestartPolicy(*ctr.RestartPolicy)
 	}
 	return pod.Spec.RestartPolicy
 }
 
-// RestartsUnhealthy reports whether a container that its probes gave up runs again.
+// RestartsUnhealthy reports whether a container runs again after it was stopped because of a failed probe.
 func RestartsUnhealthy(pod *v1.Pod, ctr *v1.Container) bool {
-	return policy(pod, ctr) != v1.RestartPolicyNever
+	return restartPolicy(pod, ctr) != v1.RestartPolicyNever
 }
 
-// Finished reports whether the pod has run to its end by itself: an init
-// container failed for good, or every main container ended and stays so.
+// Finished reports whether the pod has run to completion: an init container failed for good, or all main containers
+// ended and will not restart.
 func Finished(in Input) bool {
 	for i := range in.Want.Spec.InitContainers {
 		ctr := &in.Want.Spec.InitContainers[i]
@@ -216,8 +215,8 @@ func mainsEnded(in Input) bool {
 	return true
 }
 
-// expired reports whether the pod's activeDeadlineSeconds have passed, or asks
-// to be woken when they will have.
+// expired reports whether the pod's activeDeadlineSeconds have passed. If not, it sets the wake-up time to the
+// deadline.
 func (p *planner) expired() bool {
 	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
 		return false
@@ -227,15 +226,14 @@ func (p *planner) expired() bool {
 		p.wake(at)
 		return false
 	}
-	if p.runs() || p.tries() { // it is news
+	if p.runs() || p.hasActivity() { // otherwise the pod has ended before, and the notice was sent
 		p.notice("", DeadlineExceeded, 0)
 	}
 	return true
 }
 
-// tries reports whether something of the pod is being done, or failed, but what
-// follows its end.
-func (p *planner) tries() bool {
+// hasActivity reports whether an action other than Ended is in flight or has failed.
+func (p *planner) hasActivity() bool {
 	for _, f := range p.Busy {
 		if f.Op != Ended {
 			return true
@@ -253,8 +251,8 @@ func deadline(in Input) time.Time {
 	return in.Started.Add(time.Duration(*in.Want.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// Expired reports whether the pod was active for longer than it may be. A pod
-// that finished in time is not.
+// Expired reports whether the pod was active for longer than its activeDeadlineSeconds. It returns false for a pod
+// whose main containers ended before the deadline.
 func Expired(in Input) bool {
 	if in.Want.Spec.ActiveDeadlineSeconds == nil || in.Started.IsZero() || in.Now.Before(deadline(in)) {
 		return false
@@ -264,8 +262,8 @@ func Expired(in Input) bool {
 	}
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
 		c, _ := in.Seen.Last(ctr.Name)
-		// The runtime dates by the machine's clock, which may have been set meanwhile: what
-		// ended in its future ended in time.
+		// The runtime reports wall-clock times, and the clock may have been set since. A container that ended in the
+		// future ended in time.
 		ago := in.Now.Round(0).Sub(c.FinishedAt)
 		return ago >= 0 && in.Now.Add(-ago).After(deadline(in))
 	})

@@ -9,8 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Hash returns the hash of a container's definition: of its name and image, since nothing else can change while its pod
-// exists. The value is a kubelet's, so containers go on when a node changes between islet and a kubelet.
+// Hash returns the hash of a container's name and image. Nothing else of its definition can change while its pod
+// exists. The value is the same as a kubelet's, so containers keep running when a node changes between islet and a
+// kubelet.
 func Hash(ctr *v1.Container) string {
 	text, err := json.Marshal(struct {
 		Image string `json:"image"`
@@ -24,10 +25,10 @@ func Hash(ctr *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// SpecHash returns the hash of a pod's spec. The order of its maps does not matter. Another version of islet may return
-// another value.
+// SpecHash returns the hash of a pod's spec, which does not depend on the order of map entries. Other versions of
+// islet may return another value. It returns "" if the spec cannot be encoded.
 func SpecHash(spec *v1.PodSpec) string {
-	b, err := spec.Marshal() // its maps are sorted
+	b, err := spec.Marshal() // Marshal sorts maps
 	if err != nil {
 		return "" // not known
 	}
@@ -36,8 +37,9 @@ func SpecHash(spec *v1.PodSpec) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Changed reports whether a container was created from another definition than the wanted one. It returns false for a
-// container without a hash, and for one with the wanted image: an older agent or kubelet may have computed another hash.
+// Changed reports whether a container was created from a definition other than the wanted one. A container without a
+// hash counts as unchanged. So does one with the wanted image, because an older agent or kubelet may have computed
+// the hash differently.
 func Changed(ctr *v1.Container, c Container) bool {
 	return c.Hash != "" && c.Hash != Hash(ctr) && c.Image != ctr.Image
 }

@@ -1,11 +1,11 @@
-// Package plan decides which actions one pod needs. It is pure: no I/O, no clock, no goroutines, no locks. Its only
-// argument is an Input, most of which comes from the runtime, so a restart of the agent loses little.
+// Package plan decides which actions a pod needs. It is a pure function: it has no I/O, clock, goroutines or locks.
+// Its only argument is an Input. Most of an Input comes from the runtime, so little is lost when the agent restarts.
 //
 //	wish (desired), view (observe), actions in flight, failures, now
 //	        |
 //	     Decide --> actions to start, actions to cancel, when to ask again, done
 //
-// The life of a pod, derived anew from the Input at each call:
+// The life of a pod is derived from the Input at each call:
 //
 //	(wanted) --Admit--> End, or admitted --RunSandbox--> ready --StartContainer--> inits in order, sidecars among them
 //	                                                       |                              |
@@ -18,12 +18,14 @@
 //	                                                                                      |
 //	                                                                                      '--(still wanted)--> Ended
 //
-// A pod that is finished but still wanted keeps its last containers, for their logs. Ended releases the resources that it
-// needs only to run. Admit is started again for an End that may be wrong by now.
+// A pod that has finished but is still wanted keeps its last containers for their logs. Ended releases the resources
+// that a pod needs only while it runs. Admit is repeated if the reason of the pod's End may no longer apply.
 //
-// When the machine goes off, a pod ends as if it were deleted, but it is not removed: after the next boot it runs again.
+// When the machine shuts down, a pod ends as if it were deleted, but is not removed. It runs again after the next
+// boot.
 //
-// The runtime carries out all actions but Admit, Update, Ended, Forget, PostStart and PreStop, and shows their effect. The
-// effect of Admit is the decision, that of PostStart a mark on the container. Only the worker knows whether the others were
-// carried out, so they may be repeated after a restart of the agent.
+// The runtime carries out the actions on sandboxes and containers and shows their effect. The worker carries out the
+// others: Admit, Allocate, Update, Ended, Forget, PostStart and PreStop. The decisions of Admit and Allocate and the
+// end of a postStart hook are stored. The other effects are known only to the worker, so these actions may be
+// repeated after a restart of the agent.
 package plan

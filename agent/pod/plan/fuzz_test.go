@@ -31,8 +31,8 @@ func live(data []byte, decide func(Input) Decision) {
 		return
 	}
 	shape := int(data[0])
-	policy := []v1.RestartPolicy{"Always", "OnFailure", "Never"}[shape%3]
-	pod := wanted(policy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
+	restartPolicy := []v1.RestartPolicy{"Always", "OnFailure", "Never"}[shape%3]
+	pod := wanted(restartPolicy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
 	decorate(pod, int(data[len(data)-1]))
 	w := newWorld(pod, decide)
 	w.remote = shape>>7 == 1

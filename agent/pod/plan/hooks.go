@@ -8,16 +8,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The hooks of a container are actions of their own, since they may take any time. Only the start or end of their own
-// container waits for them.
+// Hooks of containers are separate actions, because they may take any time. A running hook delays only the start or
+// end of its own container.
 //
 //	StartContainer --> runs --PostStart--> started ... --PreStop--> StopContainer
 //	                              |                        |
 //	                              '-- failed: stopped      '-- failed, or its time is over: stopped all the same
 //
-// If the agent is restarted before it has stored the end of a hook, the hook runs once more: hooks are delivered at least
-// once.
-// https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+// If the agent restarts before it has stored that a hook has returned, the hook runs again: hooks are delivered at
+// least once. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 
 // Hooking reports whether a container has a postStart hook that has not returned yet.
 func Hooking(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }
@@ -29,7 +28,7 @@ func HookFailed(in Input, c Container) bool {
 	return ok && f.ID == c.ID
 }
 
-// startsWithHook reports whether a container that has a postStart hook is being started, or runs the hook.
+// startsWithHook reports whether a container with a postStart hook is being started or runs the hook.
 func (p *planner) startsWithHook(ctr *v1.Container) bool {
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PostStart == nil {
 		return false
@@ -70,14 +69,14 @@ func (o Observed) find(id string) (Container, bool) {
 	return Container{}, false
 }
 
-// preStopped reports whether the preStop hook of a container has run. The container is then stopped, also if it is wanted
-// again: the hook may have shut its program down.
+// preStopped reports whether the preStop hook of a container has run. The container is then stopped, even if it is
+// wanted again, because the hook may have shut down its program.
 func (p *planner) preStopped(c Container) bool {
 	_, ran := p.PreStopped[c.ID]
 	return ran
 }
 
-// hasPreStop reports whether a preStop hook is to run before a container stops.
+// hasPreStop reports whether a preStop hook has to run before a container is stopped.
 func (p *planner) hasPreStop(c Container) bool {
 	if p.preStopped(c) || c.State != Running || p.Want == nil {
 		return false
@@ -86,8 +85,8 @@ func (p *planner) hasPreStop(c Container) bool {
 	return ctr != nil && ctr.Lifecycle != nil && ctr.Lifecycle.PreStop != nil
 }
 
-// stop stops a container of a pod that goes on, after its preStop hook. Both share the grace period of a. After a hook
-// that has used it up, the container has the least period.
+// stop stops a container of a pod that keeps running, after the container's preStop hook. The hook and the container
+// share the grace period of a. If the hook has used it up, the container gets leastGrace.
 func (p *planner) stop(c Container, a Action) {
 	if f, busy := p.Busy[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
@@ -100,8 +99,8 @@ func (p *planner) stop(c Container, a Action) {
 	p.start(a)
 }
 
-// preStop starts the preStop hook of a container of a pod that ends. It returns false if there is no hook to run, or no
-// time for it.
+// preStop starts the preStop hook of a container whose pod ends. It returns false if there is no hook to run or no
+// time left.
 func (p *planner) preStop(c Container, until time.Time) bool {
 	if !p.hasPreStop(c) || !p.Now.Before(until) {
 		return false
@@ -110,9 +109,9 @@ func (p *planner) preStop(c Container, until time.Time) bool {
 	return true
 }
 
-// debug starts ephemeral containers, each once, also while the pod initializes (KEP-277). The start of one whose target
-// container does not run fails until the target runs.
-func (p *planner) debug(sb Sandbox) {
+// startEphemeral starts each ephemeral container once, also while the pod initializes (KEP-277). An ephemeral
+// container starts only while its target container runs. Before that, each start fails.
+func (p *planner) startEphemeral(sb Sandbox) {
 	for i := range p.Want.Spec.EphemeralContainers {
 		e := &p.Want.Spec.EphemeralContainers[i]
 		start := Action{Op: StartContainer, Container: e.Name, Round: p.round, Hash: Hash((*v1.Container)(&e.EphemeralContainerCommon))}

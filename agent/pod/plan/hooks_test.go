@@ -9,8 +9,8 @@ import (
 )
 
 // dressed is a pod with the features of decorate.
-func dressed(policy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
-	p := wanted(policy, inits, sidecars, mains)
+func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
+	p := wanted(restartPolicy, inits, sidecars, mains)
 	decorate(p, extra)
 	return p
 }

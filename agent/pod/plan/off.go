@@ -8,29 +8,29 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A machine that goes off stops its pods, and the next boot starts them again, as after a loss of power.
+// When the machine shuts down, its pods are stopped. The next boot starts them again, as after a power failure.
 //
 //	runs --Off--> hooks, StopContainer, StopSandbox --> at rest --boot--> RunSandbox, next attempts
 //
-// A kubelet makes such a pod Failed, and its controller creates another one. An edge node may be cut off from that
-// controller for long.
-// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
+// A kubelet sets such a pod to Failed, and its controller creates another one. An edge node may have no connection to
+// that controller for a long time. https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 
-// EndedSince reports whether a container ended after a time. The runtime's times are the machine's clock, which may have
-// been set since.
+// EndedSince reports whether a container ended at or after a time. The runtime reports wall-clock times, and the
+// clock may have been set since.
 func (in Input) EndedSince(c Container, at time.Time) bool {
 	ago := in.Now.Round(0).Sub(c.FinishedAt)
 	return c.State == Exited && !in.Now.Add(-ago).Before(at)
 }
 
-// CutOff reports whether a container of restart policy OnFailure ended after the machine began to go off. It runs again
-// after the boot though its exit code may be 0: many programs return 0 on SIGTERM.
+// CutOff reports whether a container with restart policy OnFailure ended after the machine began to shut down. It
+// runs again after the boot even if its exit code is 0, because many programs return 0 on SIGTERM.
 func CutOff(in Input, ctr *v1.Container, c Container) bool {
-	return !in.Off.IsZero() && in.EndedSince(c, in.Off) && policy(in.Want, ctr) == v1.RestartPolicyOnFailure
+	return !in.Off.IsZero() && in.EndedSince(c, in.Off) && restartPolicy(in.Want, ctr) == v1.RestartPolicyOnFailure
 }
 
-// undo removes the containers that were cut off with exit code 0. After the boot they would count as completed.
-func (p *planner) undo() {
+// removeCutOff removes the containers that were cut off with exit code 0. After the boot they would count as
+// completed.
+func (p *planner) removeCutOff() {
 	if p.runs() {
 		return
 	}

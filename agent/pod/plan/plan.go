@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Decide says what to do for one pod. Calling it again with the same Input gives
-// the same Decision.
+// Decide returns what to do for a pod. It returns the same Decision for the same Input.
 func Decide(in Input) Decision {
 	p := planner{Input: in}
 	if in.Want != nil {
@@ -20,10 +19,11 @@ func Decide(in Input) Decision {
 	case in.Want == nil || in.Deleting:
 		p.teardown()
 		p.remove()
-	case in.End == nil && !in.Off.IsZero() && in.Admitted: // what comes now is refused
+	// A pod that is not admitted yet is rejected during a shutdown.
+	case in.End == nil && !in.Off.IsZero() && in.Admitted:
 		p.cancel(Admit, Ended, Forget)
 		p.teardown()
-		p.undo()
+		p.removeCutOff()
 		p.trim()
 	case in.End != nil || Finished(in) || p.expired():
 		p.teardown()
@@ -41,16 +41,17 @@ func Decide(in Input) Decision {
 	case sb.ID == in.Stale:
 		p.cancel(Ended, Forget)
 		p.allocate()
-		p.teardown() // in order, and with its network; then it is replaced
+		// The containers stop in order, while the network works. The sandbox is replaced afterwards.
+		p.teardown()
 	default:
 		p.cancel(Ended, Forget)
 		p.allocate()
 		p.update()
 		p.resize(sb)
 		p.stopStale(sb)
-		p.debug(sb)
+		p.startEphemeral(sb)
 		if p.renew() && p.initialize(sb) {
-			p.run(sb)
+			p.runMains(sb)
 		}
 		p.trim()
 		p.removeStale(sb)
@@ -63,11 +64,11 @@ func Decide(in Input) Decision {
 type planner struct {
 	Input
 	Decision
-	round uint32 // see Round
-	held  bool   // no container starts, for the hook of one before it runs
+	round   uint32 // see Round
+	blocked bool   // no container starts, because an earlier one's postStart hook has not returned
 }
 
-// sandbox returns the newest sandbox and whether containers may live in it.
+// sandbox returns the newest sandbox and whether containers may run in it.
 func (p *planner) sandbox() (Sandbox, bool) {
 	if len(p.Seen.Sandboxes) == 0 {
 		return Sandbox{}, false
@@ -76,7 +77,7 @@ func (p *planner) sandbox() (Sandbox, bool) {
 	return sb, sb.Ready
 }
 
-// Last returns the newest container of that name.
+// Last returns the newest container with the name.
 func (o Observed) Last(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && (!ok || x.Attempt > c.Attempt) {
@@ -86,7 +87,7 @@ func (o Observed) Last(name string) (c Container, ok bool) {
 	return c, ok
 }
 
-// LastExited returns the newest container of that name that has ended.
+// LastExited returns the newest container with the name that has ended.
 func (o Observed) LastExited(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && x.State == Exited && (!ok || x.Attempt > c.Attempt) {
@@ -103,8 +104,8 @@ func (o Observed) Sandbox() (Sandbox, bool) {
 	return sb, len(o.Sandboxes) > 0
 }
 
-// replaceSandbox stops what still runs without a ready sandbox, then runs the
-// next one. Pulls for the lost sandbox are cancelled, they would hold it up.
+// replaceSandbox stops the containers that run although no sandbox is ready, and then runs the next sandbox. It
+// cancels starts for the lost sandbox, because waiting for their pulls would delay the next one.
 func (p *planner) replaceSandbox(newest Sandbox) {
 	if len(p.Seen.Sandboxes) == 0 {
 		p.start(Action{Op: RunSandbox, Hash: p.Spec})
@@ -121,14 +122,14 @@ func (p *planner) replaceSandbox(newest Sandbox) {
 	if live {
 		return
 	}
-	if at := newest.CreatedAt.Add(sandboxPause); p.before(at, sandboxPause) {
+	if at := newest.CreatedAt.Add(sandboxPause); p.isFuture(at, sandboxPause) {
 		p.wake(at)
 		return
 	}
 	p.start(Action{Op: RunSandbox, Attempt: newest.Attempt + 1, Hash: p.Spec})
 }
 
-// stopStale stops a sandbox that is ready beside a newer one.
+// stopStale stops ready sandboxes that are older than the newest one.
 func (p *planner) stopStale(newest Sandbox) {
 	for _, sb := range p.Seen.Sandboxes {
 		if sb.ID != newest.ID && sb.Ready {
@@ -137,9 +138,8 @@ func (p *planner) stopStale(newest Sandbox) {
 	}
 }
 
-// removeStale removes a replaced sandbox once no container needs it: the
-// runtime removes the containers of a sandbox with it, and with them would go
-// the exit codes and attempt numbers that the plan is made from.
+// removeStale removes a replaced sandbox when it has no container left. Removing it earlier would also remove its
+// containers, and with them the exit codes and attempt numbers that the plan needs.
 func (p *planner) removeStale(newest Sandbox) {
 	for _, sb := range p.Seen.Sandboxes {
 		used := slices.ContainsFunc(p.Seen.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
@@ -149,14 +149,14 @@ func (p *planner) removeStale(newest Sandbox) {
 	}
 }
 
-// start adds an action unless its subject is busy or must wait after a failure.
-// An action on the pod itself excludes all others, but that Update and Resize do not wait
-// for hooks, which may never return, and Allocate waits for nothing.
+// start adds an action unless its subject is busy or must wait after a failure. An action on the pod itself starts
+// only while nothing else is in flight. Exceptions: Update and Resize do not wait for hooks, which may never return,
+// and Allocate waits for nothing.
 func (p *planner) start(a Action) {
 	if _, busy := p.Busy[a.Container]; busy {
 		return
 	}
-	if _, busy := p.Busy[""]; busy || a.Container == "" && p.excludes(a.Op) {
+	if _, busy := p.Busy[""]; busy || a.Container == "" && p.mustWait(a.Op) {
 		return
 	}
 	for _, b := range p.Start {
@@ -164,7 +164,7 @@ func (p *planner) start(a Action) {
 			return
 		}
 	}
-	if p.held && a.Op == StartContainer {
+	if p.blocked && a.Op == StartContainer {
 		return
 	}
 	if f, ok := p.Failed[Key{a.Container, a.Op}]; ok && p.Now.Before(f.Retry) && f.ID == a.Target {
@@ -180,8 +180,8 @@ func (p *planner) start(a Action) {
 	p.Start = append(p.Start, a)
 }
 
-// excludes reports whether something goes on that an action on the pod itself waits for.
-func (p *planner) excludes(op Op) bool {
+// mustWait reports whether an action in flight delays an action on the pod itself.
+func (p *planner) mustWait(op Op) bool {
 	for _, f := range p.Busy {
 		hooks := f.Op == PostStart || f.Op == PreStop
 		if op != Allocate && !(hooks && (op == Update || op == Resize)) {
@@ -191,8 +191,8 @@ func (p *planner) excludes(op Op) bool {
 	return false
 }
 
-// update lets the hooks follow a change of the spec. Beside what goes on it has to
-// wait, so it comes before whatever else may start.
+// update starts Update if the hooks do not know the current spec. Decide calls it before other actions are added,
+// because Update cannot run beside them.
 func (p *planner) update() {
 	if p.Applied != "" && p.Applied != p.Spec {
 		p.start(Action{Op: Update, Hash: p.Spec})
@@ -204,7 +204,7 @@ func (p *planner) update() {
 	}
 }
 
-// cancel asks for the end of every action in flight of the given kinds.
+// cancel cancels the actions in flight of the given kinds.
 func (p *planner) cancel(ops ...Op) {
 	for subject, f := range p.Busy {
 		if slices.Contains(ops, f.Op) {

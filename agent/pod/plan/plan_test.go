@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 
 func TestRestarts(t *testing.T) {
 	never := v1.ContainerRestartPolicyNever
-	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator) []v1.ContainerRestartRule {
+	ruleAction := func(op v1.ContainerRestartRuleOnExitCodesOperator) []v1.ContainerRestartRule {
 		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}}}}
 	}
 	for _, tt := range []struct {
@@ -110,9 +110,9 @@ func TestRestarts(t *testing.T) {
 		{"OnFailure", v1.Container{}, 1, true},
 		{"Never", v1.Container{}, 1, false},
 		{"Always", v1.Container{RestartPolicy: &never}, 1, false},
-		{"Never", v1.Container{RestartPolicyRules: rule("In")}, 42, true},
-		{"Never", v1.Container{RestartPolicyRules: rule("In")}, 1, false},
-		{"Never", v1.Container{RestartPolicyRules: rule("NotIn")}, 1, true},
+		{"Never", v1.Container{RestartPolicyRules: ruleAction("In")}, 42, true},
+		{"Never", v1.Container{RestartPolicyRules: ruleAction("In")}, 1, false},
+		{"Never", v1.Container{RestartPolicyRules: ruleAction("NotIn")}, 1, true},
 	} {
 		in := Input{Want: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}}
 		if got := Restarts(in, &tt.ctr, Container{State: Exited, ExitCode: tt.code}); got != tt.want {

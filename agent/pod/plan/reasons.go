@@ -1,6 +1,6 @@
 package plan
 
-// Reasons of waiting containers, in the kubelet's words.
+// Reasons of waiting containers, as in a kubelet.
 const (
 	PodInitializing            = "PodInitializing"
 	ContainerCreating          = "ContainerCreating"
@@ -17,7 +17,7 @@ const (
 	RestartingAllContainers    = "RestartingAllContainers"
 )
 
-// Reasons of pods, in the kubelet's words.
+// Reasons of pods, as in a kubelet.
 const (
 	FailedCreatePodSandBox = "FailedCreatePodSandBox"
 	FailedMount            = "FailedMount"
@@ -28,5 +28,5 @@ const (
 	DeadlineExceeded = "DeadlineExceeded"
 	Preempting       = "Preempting"
 	Evicted          = "Evicted"
-	Terminated       = "Terminated" // because the machine goes off
+	Terminated       = "Terminated" // by a shutdown of the machine
 )

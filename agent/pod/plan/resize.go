@@ -2,8 +2,9 @@ package plan
 
 import "github.com/islet-edge/islet/internal/podspec"
 
-// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). The allocation is decided and stored first. The
-// resources of running containers are then compared with it, so a resize goes on after a restart of the agent.
+// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). The node decides about the allocation and
+// stores it first. The resources of the running containers are then compared with the allocation, so a resize
+// continues after a restart of the agent.
 //
 //	wanted --Allocate--> allocated (Want), or Pending
 //	                         |
@@ -15,16 +16,16 @@ import "github.com/islet-edge/islet/internal/podspec"
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 
-// Resources are the limits and shares of a container, or of a pod as a whole, in the kernel's units. Zero means no limit. It
-// is not compared, since a limit of a running container cannot be removed.
+// Resources are the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means no limit. Such a
+// value is not compared, because a limit of a running container cannot be removed.
 type Resources struct {
-	Shares int64 // of CPU, as cgroup v1 counts them
-	Milli  int64 // thousandths of a CPU, at most
-	Memory int64 // bytes, at most
+	Shares int64 // CPU shares, as in cgroup v1
+	Milli  int64 // CPU limit in thousandths of a CPU
+	Memory int64 // memory limit in bytes
 }
 
-// Held returns the resources for figures of the CRI. quota and period are in microseconds.
-func Held(shares, quota, period, memory int64) Resources {
+// FromCRI returns Resources for values of the CRI. quota and period are in microseconds.
+func FromCRI(shares, quota, period, memory int64) Resources {
 	out := Resources{Shares: shares, Memory: max(memory, 0)}
 	if quota > 0 && period > 0 {
 		out.Milli = quota * 1000 / period
@@ -32,34 +33,35 @@ func Held(shares, quota, period, memory int64) Resources {
 	return out
 }
 
-// holds reports whether r has the wanted values.
-func (r Resources) holds(want Resources) bool {
+// matches reports whether r has the wanted values.
+func (r Resources) matches(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
 }
 
-// A Size is the allocated resources of a container.
+// A Size is the resources that are allocated to a container.
 type Size struct {
 	Resources
-	Anew string // as text, the resources that need a restart by its resizePolicy; empty: none
+	Anew string // the resources whose resizePolicy requires a restart, as text; empty if there are none
 }
 
-// Pending is the reason why a pod does not have the resources that it is wanted with.
+// Pending is the reason why a pod does not have the resources in its wanted spec.
 type Pending struct {
-	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible; empty: it has them, or nothing is decided yet
+	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible; empty if the pod has them or nothing is decided yet
 	Message string
-	// Generation is that of the wanted pod, Allocated that of the version whose resources it has.
+	// Generation is the generation of the wanted pod. Allocated is the generation whose resources the pod has.
 	Generation, Allocated int64
 }
 
-// Outgrown reports whether a container has to restart to get its allocated resources, by its resizePolicy.
+// Outgrown reports whether the resizePolicy of a container requires a restart to apply its allocated resources.
 func Outgrown(in Input, c Container) bool {
 	want := in.Sizes[c.Name].Anew
 	return want != "" && c.Anew != "" && c.Anew != want
 }
 
-// Fits reports whether a running container has its allocated resources. The resources that the runtime accepted count, also
-// if it shows others. If it shows none, Fits returns false until it has accepted some.
+// Fits reports whether a running container has its allocated resources. It compares the resources that the runtime
+// last accepted, even if the runtime reports other values. If none were accepted yet, it compares those that the
+// runtime reports; if there are none, it returns false.
 func Fits(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -68,21 +70,21 @@ func Fits(in Input, c Container) bool {
 	if got, ok := in.Sized[c.ID]; ok {
 		return got == want.Resources
 	}
-	return c.Resources != nil && c.Resources.holds(want.Resources)
+	return c.Resources != nil && c.Resources.matches(want.Resources)
 }
 
-// Resizing reports whether a running container, or the pod as a whole, is known to lack its allocated resources.
+// Resizing reports whether a running container, or the pod as a whole, is known not to have its allocated resources.
 func Resizing(in Input) bool {
 	sb, ok := in.Seen.Sandbox()
 	if !ok || !sb.Ready {
 		return false
 	}
-	if in.Leveled != nil && !in.Leveled.holds(in.Level) {
+	if in.Leveled != nil && !in.Leveled.matches(in.Level) {
 		return true
 	}
 	for c := range resizable(in) {
 		_, accepted := in.Sized[c.ID]
-		silent := !accepted && c.Resources == nil // it may fit
+		silent := !accepted && c.Resources == nil // the resources are not known
 		if Outgrown(in, c) || !Fits(in, c) && !silent {
 			return true
 		}
@@ -90,7 +92,7 @@ func Resizing(in Input) bool {
 	return false
 }
 
-// resizable iterates over the newest containers that run in the newest sandbox.
+// resizable iterates over the running containers of the newest sandbox, without ephemeral containers.
 func resizable(in Input) func(func(Container) bool) {
 	return func(yield func(Container) bool) {
 		sb, _ := in.Seen.Sandbox()
@@ -103,8 +105,8 @@ func resizable(in Input) func(func(Container) bool) {
 	}
 }
 
-// NeedResize returns the containers whose resources Resize has to change. Containers that restart for a resize are not
-// among them.
+// NeedResize returns the containers whose resources Resize has to change. Containers that must restart for a resize
+// are not included.
 func NeedResize(in Input) (all []Container) {
 	for c := range resizable(in) {
 		if !Outgrown(in, c) && !Fits(in, c) {
@@ -114,7 +116,7 @@ func NeedResize(in Input) (all []Container) {
 	return all
 }
 
-// allocate has the node decide about resources that the pod is wanted with and does not have.
+// allocate starts Allocate if the wanted spec has resources about which the node has not decided.
 func (p *planner) allocate() {
 	if p.Undecided {
 		p.start(Action{Op: Allocate})
@@ -123,8 +125,8 @@ func (p *planner) allocate() {
 	}
 }
 
-// resize changes the resources of running containers to the allocated ones. Containers that restart for a resize stop
-// first, as under a kubelet, so that others can get their resources.
+// resize starts Resize if running containers do not have their allocated resources. It waits until containers that
+// must restart for a resize have stopped, as under a kubelet, so that other containers can get their resources.
 func (p *planner) resize(sb Sandbox) {
 	for subject, f := range p.Busy {
 		if f.Op == Resize && f.Hash != p.Spec {
@@ -136,7 +138,7 @@ func (p *planner) resize(sb Sandbox) {
 			return
 		}
 	}
-	if p.Unsure || p.Leveled != nil && !p.Leveled.holds(p.Level) || len(NeedResize(p.Input)) > 0 {
+	if p.Unsure || p.Leveled != nil && !p.Leveled.matches(p.Level) || len(NeedResize(p.Input)) > 0 {
 		p.start(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

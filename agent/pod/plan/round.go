@@ -8,16 +8,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Round returns the current round of the pod: 0 at first, and one more each time that a container ends with a code for
-// which its rules restart all containers (KEP-5532). A container has the round that it was started in as an annotation, so
-// containers of an earlier round are known, also after a restart of the agent. Ephemeral containers have no round.
+// Round returns the current round of the pod. It is 0 at first and increases each time that a container exits with a
+// code for which a rule restarts all containers (KEP-5532). A container's round is stored as an annotation of the
+// container, so containers of an earlier round are recognized after a restart of the agent. Ephemeral containers have
+// no round.
 func Round(in Input) (round uint32) {
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
 		c, ok := in.Seen.Last(ctr.Name)
 		if !ok || kind == podspec.Ephemeral {
 			continue
 		}
-		if asksForAll(ctr, c) {
+		if endsRound(ctr, c) {
 			c.Round++
 		}
 		round = max(round, c.Round)
@@ -25,13 +26,14 @@ func Round(in Input) (round uint32) {
 	return round
 }
 
-// asksForAll reports whether a container ended with a code for which all containers restart.
-func asksForAll(ctr *v1.Container, c Container) bool {
-	return c.State == Exited && rule(ctr, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers
+// endsRound reports whether a container exited with a code for which all containers restart.
+func endsRound(ctr *v1.Container, c Container) bool {
+	return c.State == Exited && ruleAction(ctr, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// rule returns the action of the first of a container's rules that matches an exit code; empty: none matches.
-func rule(ctr *v1.Container, code int32) v1.ContainerRestartRuleAction {
+// ruleAction returns the action of the container's first restart rule that matches the exit code, or "" if none
+// matches.
+func ruleAction(ctr *v1.Container, code int32) v1.ContainerRestartRuleAction {
 	for _, r := range ctr.RestartPolicyRules {
 		if e := r.ExitCodes; e != nil && slices.Contains(e.Values, code) == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
 			return r.Action
@@ -40,7 +42,7 @@ func rule(ctr *v1.Container, code int32) v1.ContainerRestartRuleAction {
 	return ""
 }
 
-// RestartsAll reports whether a pod has a rule by which all its containers may restart.
+// RestartsAll reports whether a pod has a rule that can restart all its containers.
 func RestartsAll(spec *v1.PodSpec) bool {
 	for _, ctr := range podspec.Containers(spec) {
 		for _, r := range ctr.RestartPolicyRules {
@@ -52,8 +54,8 @@ func RestartsAll(spec *v1.PodSpec) bool {
 	return false
 }
 
-// Renewing reports whether containers of an earlier round still run. They are stopped before any container of the current
-// round starts.
+// Renewing reports whether containers of an earlier round still run. They are stopped before any container of the
+// current round starts.
 func Renewing(in Input) bool {
 	round := Round(in)
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
@@ -64,7 +66,7 @@ func Renewing(in Input) bool {
 	return false
 }
 
-// Restarting reports whether all containers are about to restart, and none has started yet.
+// Restarting reports whether all containers are restarting and none of the current round was created yet.
 func Restarting(in Input) bool {
 	round := Round(in)
 	if round == 0 {
@@ -78,8 +80,8 @@ func Restarting(in Input) bool {
 	return true
 }
 
-// renew stops all containers of an earlier round at once, without preStop hooks and grace period. It returns true if there
-// are none left. The containers then start in the pod's usual order, each with the back-off of its own restarts.
+// renew stops all containers of an earlier round at once, without preStop hooks and with the least grace period. It
+// returns true when none is left. The containers then start in the usual order, each after its own back-off.
 func (p *planner) renew() bool {
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
 		f, busy := p.Busy[ctr.Name]

@@ -7,21 +7,20 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// leastGrace is the grace period of a container whose turn to stop comes after the end of the pod's grace period. It is the
-// kubelet's minimum.
+// leastGrace is the minimum grace period, for containers that are stopped after the pod's grace period has passed. It
+// is the same as a kubelet's.
 const leastGrace = 2 * time.Second
 
-// teardown stops everything: first all containers but the sidecars, then the
-// sidecars, the last one first (KEP-753), then the sandbox. They share the pod's grace
-// period, and their preStop hooks run at its beginning, also those of sidecars whose
-// turn to stop comes later. A sidecar that ends meanwhile stays ended.
+// teardown stops everything: first the main, init and ephemeral containers, then the sidecars in reverse order
+// (KEP-753), then the sandbox. All share the pod's grace period. All preStop hooks run at the beginning, including
+// those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted.
 func (p *planner) teardown() {
 	p.cancel(RunSandbox, StartContainer, PostStart, Update, Resize)
 	if p.Want == nil || p.Deleting || p.End != nil {
 		p.cancel(Allocate)
 	}
 	grace, until := p.remaining()
-	for subject, f := range p.Busy { // the grace period was shortened since: a new action ends sooner
+	for subject, f := range p.Busy { // the grace period may have been shortened: a new action ends sooner
 		end := f.Since.Add(f.Grace)
 		if f.Op == StopContainer && end.After(p.Now.Add(grace)) || f.Op == PreStop && end.After(until) {
 			p.Cancel = append(p.Cancel, subject)
@@ -32,13 +31,13 @@ func (p *planner) teardown() {
 	for _, c := range p.Seen.Containers {
 		if c.Live() {
 			live = append(live, c)
-			turn = max(turn, p.turn(c.Name))
+			turn = max(turn, p.stopOrder(c.Name))
 		}
 	}
 	for _, c := range live {
-		at := p.turn(c.Name)
+		at := p.stopOrder(c.Name)
 		switch mine := at == turn || at == anyTime || !p.Now.Before(until); {
-		case p.Stopping.IsZero() && mine: // it starts again in another sandbox
+		case p.Stopping.IsZero() && mine: // the container starts again in another sandbox
 			p.stop(c, Action{Grace: p.Grace})
 		case p.preStop(c, until):
 		case mine:
@@ -55,11 +54,11 @@ func (p *planner) teardown() {
 	}
 }
 
-// anyTime is the turn of a container that no other one waits for.
+// anyTime is the stop order of a container that no other container waits for.
 const anyTime = -1
 
-// turn returns when a container is stopped: containers with a higher number are stopped first.
-func (p *planner) turn(name string) int {
+// stopOrder returns a number for the order of stopping: containers with a higher number are stopped first.
+func (p *planner) stopOrder(name string) int {
 	if p.Want == nil {
 		return 0
 	}
@@ -74,7 +73,7 @@ func (p *planner) turn(name string) int {
 	return len(p.Want.Spec.InitContainers)
 }
 
-// remaining returns the rest of the pod's grace period, and when it ends.
+// remaining returns the rest of the pod's grace period and the time of its end.
 func (p *planner) remaining() (time.Duration, time.Time) {
 	since := p.Stopping
 	if since.IsZero() || since.After(p.Now) {
@@ -84,7 +83,7 @@ func (p *planner) remaining() (time.Duration, time.Time) {
 	return max(until.Sub(p.Now), min(leastGrace, p.Grace)), until
 }
 
-// remove removes the stopped containers, and then the sandboxes.
+// remove removes the stopped containers and then the sandboxes.
 func (p *planner) remove() {
 	p.cancel(Admit, Ended)
 	if p.runs() {
@@ -108,8 +107,8 @@ func (p *planner) remove() {
 	}
 }
 
-// ended releases the resources of a pod that has ended and is still wanted. If the node decided its end, and the reason may
-// be gone, it then starts another decision.
+// ended releases the resources of a pod that has ended and is still wanted. If the reason of the pod's End may no
+// longer apply, it then starts another Admit.
 func (p *planner) ended() {
 	p.cancel(Forget)
 	if p.runs() {
@@ -119,7 +118,7 @@ func (p *planner) ended() {
 		p.start(Action{Op: Ended})
 		return
 	}
-	if p.clears() {
+	if p.removesLogs() {
 		for _, c := range p.Seen.Containers {
 			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
 		}
@@ -129,18 +128,20 @@ func (p *planner) ended() {
 	}
 }
 
-// clears reports whether the containers and logs of a pod that has ended are removed: the pod was evicted, mostly because it
-// used too much, and its last status is known. A kubelet removes them, too.
-func (p *planner) clears() bool { return p.End != nil && p.End.Reason == Evicted && p.End.Phase != "" }
+// removesLogs reports whether the containers and logs of an ended pod are removed: its final status is known, and it
+// was evicted, usually because it used too much. A kubelet removes them too.
+func (p *planner) removesLogs() bool {
+	return p.End != nil && p.End.Reason == Evicted && p.End.Phase != ""
+}
 
-// runs reports whether a container runs, or may, or a sandbox is ready.
+// runs reports whether a sandbox is ready or a container runs or may run.
 func (p *planner) runs() bool {
 	ready := func(sb Sandbox) bool { return sb.Ready }
 	return slices.ContainsFunc(p.Seen.Sandboxes, ready) || slices.ContainsFunc(p.Seen.Containers, Container.Live)
 }
 
-// trim removes containers that no status and no log needs. Of each name it keeps the newest container and as many that have
-// ended as Dead says, mostly one.
+// trim removes containers that are not needed for the status or for logs. For each name it keeps the newest container
+// and, of the older ones that ended, as many as Dead allows, by default one.
 func (p *planner) trim() {
 	for _, c := range p.Seen.Containers {
 		newest, _ := p.Seen.Last(c.Name)
@@ -155,7 +156,7 @@ func (p *planner) trim() {
 	}
 }
 
-// keeps reports whether a container that is not the newest, and has ended, stays. At least one stays until the newest runs.
+// keeps reports whether an older container that has ended stays. At least one stays until the newest one runs.
 func (p *planner) keeps(c, newest Container) bool {
 	if c.State != Exited {
 		return false
@@ -164,7 +165,7 @@ func (p *planner) keeps(c, newest Container) bool {
 	if newest.State != Running {
 		most = max(most, 1)
 	}
-	if at := c.FinishedAt.Add(p.Dead.MinAge); p.before(at, p.Dead.MinAge) {
+	if at := c.FinishedAt.Add(p.Dead.MinAge); p.isFuture(at, p.Dead.MinAge) {
 		p.wake(at)
 		return true
 	}

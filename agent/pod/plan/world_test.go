@@ -18,10 +18,10 @@ var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // wanted makes a pod whose init containers are i0 ..., its sidecars s0 ... after
 // them, and its main containers c0 .... The first sidecar and the first main container
 // have probes, with more and with less grace than the pod.
-func wanted(policy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
+func wanted(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
-	p.Spec.RestartPolicy = policy
+	p.Spec.RestartPolicy = restartPolicy
 	for i := range max(inits, sidecars) {
 		if i < inits {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: fmt.Sprint("i", i)})

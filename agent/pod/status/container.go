@@ -242,7 +242,7 @@ func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerSta
 // crashLoop returns nil for a container that starts again without a wait, as in the sandbox that follows one that died.
 func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStateWaiting {
 	at, delay := plan.NextStart(c, m.in.CrashMax)
-	if c.SandboxID != m.sandbox.ID || !m.sandbox.Ready || !m.in.Now.Before(at) || m.in.Asks(c) {
+	if c.SandboxID != m.sandbox.ID || !m.sandbox.Ready || !m.in.Now.Before(at) || m.in.RestartRequested(c) {
 		return nil
 	}
 	return &v1.ContainerStateWaiting{Reason: plan.CrashLoopBackOff,

@@ -182,7 +182,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		Hash:    st.GetAnnotations()[keys.ContainerHash], Anew: st.GetAnnotations()[keys.Anew],
 	}
 	if l := st.GetResources().GetLinux(); l != nil {
-		held := plan.Held(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
+		held := plan.FromCRI(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
 		out.Resources = &held
 	}
 	out.Streak, out.Round = count(st, keys.Streak), count(st, keys.Round)

@@ -70,7 +70,7 @@ func (w *worker) update(in *plan.Input) {
 	}
 	l := &w.life
 	in.Busy, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(l.failed), maps.Clone(l.replaced)
-	in.PreStopped, in.Asked = maps.Clone(l.preStopped), maps.Clone(l.asked)
+	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.asked)
 	in.Started = w.since(*in)
 	in.Stopping = w.until(*in)
 	in.Ended = l.ended
@@ -115,14 +115,14 @@ func (h *specHash) update(pod *v1.Pod) (changed bool) {
 // asks are restarts that people requested since the last round, by container.
 type asks struct {
 	mu   sync.Mutex
-	list map[string]plan.Ask
+	list map[string]plan.Restart
 }
 
-func (a *asks) add(container string, ask plan.Ask) {
+func (a *asks) add(container string, ask plan.Restart) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.list == nil {
-		a.list = map[string]plan.Ask{}
+		a.list = map[string]plan.Restart{}
 	}
 	a.list[container] = ask
 }

@@ -27,7 +27,7 @@ func TestRestartAsked(t *testing.T) {
 		expect(t, n, "a/c#0")
 		for i := range 4 {
 			c := n.current(t)
-			n.set.Restart("a", "c", plan.Ask{ID: c.ID, Grace: 3 * time.Second})
+			n.set.Restart("a", "c", plan.Restart{ID: c.ID, Grace: 3 * time.Second})
 			time.Sleep(3*time.Second - time.Millisecond)
 			if now := n.current(t); now.ID != c.ID || now.State != plan.Running {
 				t.Errorf("restart %d: before its grace is over it is %+v", i, now)
@@ -51,13 +51,13 @@ func TestRestartAsked(t *testing.T) {
 		if now := n.current(t); now.Attempt != 5 || now.State != plan.Exited {
 			t.Errorf("after the second crash it is %+v", now)
 		}
-		n.set.Restart("a", "c", plan.Ask{ID: n.current(t).ID})
+		n.set.Restart("a", "c", plan.Restart{ID: n.current(t).ID})
 		time.Sleep(time.Millisecond)
 		if now := n.current(t); now.Attempt != 6 || now.State != plan.Running || now.Streak != 0 {
 			t.Errorf("asked in its back-off it is %+v", now)
 		}
-		n.set.Restart("nobody", "c", plan.Ask{ID: "x"})
-		n.set.Restart("a", "c", plan.Ask{ID: "x"})
+		n.set.Restart("nobody", "c", plan.Restart{ID: "x"})
+		n.set.Restart("a", "c", plan.Restart{ID: "x"})
 		time.Sleep(time.Hour)
 		if now := n.current(t); now.Attempt != 6 || now.State != plan.Running {
 			t.Errorf("asked for another container it is %+v", now)

@@ -191,9 +191,9 @@ func (s *Set) RetryPod(uid types.UID) {
 	s.Poke(uid)
 }
 
-// Restart restarts a container of a pod because a person requested it: see plan.Ask. It does nothing if the pod
+// Restart restarts a container of a pod because a person requested it: see plan.Restart. It does nothing if the pod
 // has no worker.
-func (s *Set) Restart(uid types.UID, container string, ask plan.Ask) {
+func (s *Set) Restart(uid types.UID, container string, ask plan.Restart) {
 	s.mu.Lock()
 	w := s.workers[uid]
 	s.mu.Unlock()

@@ -50,7 +50,7 @@ type life struct {
 	told       map[string]plan.Notice // the last one, by container
 	failed     map[plan.Key]plan.Failure
 	replaced   map[string]string        // plan.Input's Replaced
-	asked      map[string]plan.Ask      // plan.Input's Asked; nil: nothing yet
+	asked      map[string]plan.Restart  // plan.Input's Asked; nil: nothing yet
 	preStopped map[string]time.Duration // plan.Input's PreStopped
 	started    time.Time                // with a monotonic reading, which a clock that is set does not change
 	stopping   time.Time

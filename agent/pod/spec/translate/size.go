@@ -20,7 +20,7 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
 			r := resources(pod, ctr, n)
-			out[ctr.Name] = plan.Size{Resources: plan.Held(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
+			out[ctr.Name] = plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
 				Anew: anew(pod, ctr)}
 		}
 	}

@@ -47,7 +47,7 @@ func TestSizes(t *testing.T) {
 			}
 		}
 		cfg := Resized(pod, &pod.Spec.Containers[0], Node{CPUPeriod: period})
-		if held := plan.Held(cfg.CpuShares, cfg.CpuQuota, cfg.CpuPeriod, cfg.MemoryLimitInBytes); held != got["c"].Resources {
+		if held := plan.FromCRI(cfg.CpuShares, cfg.CpuQuota, cfg.CpuPeriod, cfg.MemoryLimitInBytes); held != got["c"].Resources {
 			t.Errorf("it is told %+v", held)
 		}
 	}
